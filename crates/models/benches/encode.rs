@@ -12,7 +12,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use toolwright_core::model::{Message, ModelRequest, ShownTool};
 use toolwright_models::dialect::{Dialect, translate};
-use toolwright_models::{Api, ShownCache, ShownTools, encode_shown};
+use toolwright_models::{Api, EncodedTools, EncodedToolsCache, encode_with};
 use toolwright_testkit::test_data;
 
 const TOOLS: usize = 1_000;
@@ -61,12 +61,12 @@ fn encode(criterion: &mut Criterion) {
         tools: Arc::clone(&tools),
         ..ModelRequest::default()
     };
-    let bytes = |shown: &ShownTools| encode_shown(black_box(&request), "model", shown).bytes();
-    let cache = ShownCache::default();
+    let bytes = |shown: &EncodedTools| encode_with(black_box(&request), "model", shown).bytes();
+    let cache = EncodedToolsCache::default();
     let mut group = criterion.benchmark_group("encode_1000_tools");
     group.sample_size(30);
     for api in Api::ALL {
-        let shown = |dialect, strict| ShownTools::of(api, Arc::new(translate(dialect, black_box(&tools), strict)));
+        let shown = |dialect, strict| EncodedTools::of(api, Arc::new(translate(dialect, black_box(&tools), strict)));
         let dialect = api.dialect();
         group.bench_function(format!("{api}/translated"), |bencher| {
             bencher.iter(|| translate(dialect, black_box(&tools), false));

@@ -79,13 +79,13 @@ pub struct EncodedRequest {
     /// The JSON that stands at `tools`, kept apart so that it is written once for many requests.
     tools: Option<Arc<str>>,
     /// What is put into that JSON for this request, and where.
-    mark: Option<(usize, &'static str)>,
+    insertion: Option<(usize, &'static str)>,
 }
 
 impl EncodedRequest {
     /// A request whose tools are in `body`, if it has any.
     pub(crate) fn new(path: impl Into<Cow<'static, str>>, body: Map<String, Value>) -> Self {
-        Self { path: path.into(), headers: &[], body, tools: None, mark: None }
+        Self { path: path.into(), headers: &[], body, tools: None, insertion: None }
     }
 
     /// Puts `tools`, which is JSON, where `body` has the key `tools`.
@@ -95,15 +95,15 @@ impl EncodedRequest {
     }
 
     /// Puts `text` into the tools at this byte.
-    pub(crate) fn with_mark(mut self, mark: Option<(usize, &'static str)>) -> Self {
-        self.mark = mark;
+    pub(crate) fn with_insertion(mut self, insertion: Option<(usize, &'static str)>) -> Self {
+        self.insertion = insertion;
         self
     }
 
     /// The tools in the pieces that follow one another.
     fn pieces<'t>(&self, tools: &'t str) -> [&'t str; 3] {
         let whole = [tools, "", ""];
-        let Some((at, text)) = self.mark else { return whole };
+        let Some((at, text)) = self.insertion else { return whole };
         tools.split_at_checked(at).map_or(whole, |(before, after)| [before, text, after])
     }
 
@@ -170,7 +170,7 @@ impl EncodedRequest {
         }
         let Some(tools) = self.tools.take() else { return };
         let mut tools: Value = serde_json::from_str(&self.pieces(&tools).concat()).unwrap_or_default();
-        self.mark = None;
+        self.insertion = None;
         for tool in tools.as_array_mut().into_iter().flatten() {
             change(tool.pointer_mut("/function/parameters"), view);
             change(tool.get_mut("parameters"), view);

@@ -65,14 +65,16 @@ const INVALID_CODES: [&str; 4] = ["invalid", "not_found", "failed_precondition",
 /// The error of an HTTP answer with `status` and `body`, which need not be JSON.
 pub(crate) fn from_status(api: Api, status: u16, body: &[u8]) -> ModelError {
     let json = serde_json::from_slice::<Value>(body).ok();
-    let reported =
-        json.as_ref().and_then(Reported::find).unwrap_or_else(|| Reported::text(String::from_utf8_lossy(body).trim()));
+    let reported = json
+        .as_ref()
+        .and_then(ErrorBody::find)
+        .unwrap_or_else(|| ErrorBody::text(String::from_utf8_lossy(body).trim()));
     reported.error(api, Some(status), &format!("answered HTTP {status}"))
 }
 
 /// The error inside a stream: the value of its `error` field.
 pub(crate) fn from_event(api: Api, error: &Value) -> ModelError {
-    let reported = Reported::of(error);
+    let reported = ErrorBody::of(error);
     reported.error(api, reported.status, "failed while answering")
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn retry_after_ms(millis: Option<&str>, after: Option<&str>, now: Sys
     u64::try_from(wait.as_millis()).ok()
 }
 
-impl Reported {
+impl ErrorBody {
     fn error(&self, api: Api, status: Option<u16>, what: &str) -> ModelError {
         let kind = self.kind(status);
         let retry_after_ms = self.wait_ms.filter(|_| kind.is_retryable());
@@ -190,7 +192,7 @@ enum Quota {
 
 /// What the API wrote about its failure.
 #[derive(Debug, Default)]
-struct Reported {
+struct ErrorBody {
     message: String,
     /// Its codes, in lower case and apart by a space: `type`, `code`, `status`, and those among the details.
     codes: String,
@@ -202,7 +204,7 @@ struct Reported {
     quota: Option<Quota>,
 }
 
-impl Reported {
+impl ErrorBody {
     /// A body that is a mere text.
     fn text(text: &str) -> Self {
         Self { message: quote(text), ..Self::default() }

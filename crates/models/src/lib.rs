@@ -15,8 +15,7 @@ mod replay;
 
 pub use api::{Api, EncodedRequest};
 pub use client::Models;
-pub use codec::request::ShownTools;
-pub use codec::{Decoder, ShownCache, decode_whole, encode, encode_shown, encode_with, tools_json};
+pub use codec::{Decoder, EncodedTools, EncodedToolsCache, decode_whole, encode, encode_with, tools_json};
 pub use http::discover::{default_model, default_variables, endpoints_from_env, list_models, named_model};
 pub use http::embeddings::{EmbeddingsApi, HttpEmbedder};
 pub use http::endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat};

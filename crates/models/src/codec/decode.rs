@@ -5,7 +5,7 @@ use std::sync::Arc;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, Usage};
 
 use super::framing::{DONE, Framing, MAX_ANSWER, is_cut};
-use super::response::Assemble;
+use super::response::ApiDecoder;
 use super::{anthropic, gemini, ollama, openai_chat, openai_responses};
 use crate::api::Api;
 use crate::dialect::Toolset;
@@ -15,7 +15,7 @@ use crate::failure;
 pub struct Decoder {
     api: Api,
     framing: Framing,
-    assembly: Box<dyn Assemble>,
+    assembly: Box<dyn ApiDecoder>,
     fed: usize,
     seen: Seen,
     failure: Option<ModelError>,
@@ -60,12 +60,12 @@ impl Decoder {
     }
 
     fn framed(api: Api, framing: Framing) -> Self {
-        let assembly: Box<dyn Assemble> = match api {
-            Api::OpenAiChat => Box::<openai_chat::Assembly>::default(),
-            Api::OpenAiResponses => Box::<openai_responses::Assembly>::default(),
-            Api::Anthropic => Box::<anthropic::Assembly>::default(),
-            Api::Gemini => Box::<gemini::Assembly>::default(),
-            Api::Ollama => Box::<ollama::Assembly>::default(),
+        let assembly: Box<dyn ApiDecoder> = match api {
+            Api::OpenAiChat => Box::<openai_chat::ChatDecoder>::default(),
+            Api::OpenAiResponses => Box::<openai_responses::ResponsesDecoder>::default(),
+            Api::Anthropic => Box::<anthropic::AnthropicDecoder>::default(),
+            Api::Gemini => Box::<gemini::GeminiDecoder>::default(),
+            Api::Ollama => Box::<ollama::OllamaDecoder>::default(),
         };
         Self { api, framing, assembly, fed: 0, seen: Seen::default(), failure: None }
     }
@@ -169,7 +169,7 @@ pub fn decode_whole(api: Api, bytes: &[u8]) -> Result<ModelResponse, ModelError>
 
 fn event(
     api: Api,
-    assembly: &mut dyn Assemble,
+    assembly: &mut dyn ApiDecoder,
     seen: &mut Seen,
     data: &[u8],
     sink: &mut dyn FnMut(ModelEvent),

@@ -138,7 +138,7 @@ pub(crate) fn count(value: &Value, pointer: &str) -> u64 {
 }
 
 /// Where the figures of OpenAI's two APIs stand.
-pub(crate) struct Figures {
+pub(crate) struct UsagePointers {
     pub(crate) prompt: &'static str,
     pub(crate) cached: &'static str,
     pub(crate) cache_written: &'static str,
@@ -147,7 +147,7 @@ pub(crate) struct Figures {
     pub(crate) all: &'static str,
 }
 
-impl Figures {
+impl UsagePointers {
     /// What `usage` says of a request.
     pub(crate) fn read(&self, usage: &Value) -> Usage {
         Usage {

@@ -12,7 +12,7 @@ use toolwright_core::model::{CallResult, Exposed, Message, OpaqueData, WrittenCa
 use toolwright_core::tool_id::{MAX_WIRE_NAME, short_hash};
 
 use crate::api::Api;
-use crate::dialect::{ToolView, Toolset};
+use crate::dialect::{Toolset, TranslatedTool};
 
 /// The longest call id that every API takes (OpenAI's limit).
 const MAX_CALL_ID: usize = 40;
@@ -95,8 +95,8 @@ impl LegalResult<'_> {
     }
 
     /// The deferred ones of `tools` that it puts before the model, each once. A failure loads none.
-    pub(crate) fn loads<'t>(&self, tools: &'t Toolset) -> Vec<&'t ToolView> {
-        let mut loaded: Vec<&ToolView> = Vec::new();
+    pub(crate) fn loads<'t>(&self, tools: &'t Toolset) -> Vec<&'t TranslatedTool> {
+        let mut loaded: Vec<&TranslatedTool> = Vec::new();
         for name in self.result.filter(|result| !result.is_error).into_iter().flat_map(|result| &result.loads) {
             let tool = tools.get(name).filter(|tool| tool.exposed == Exposed::Deferred);
             loaded.extend(tool.filter(|_| loaded.iter().all(|other| other.name != *name)));

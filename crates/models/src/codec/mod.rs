@@ -21,12 +21,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use toolwright_core::model::{Exposed, ModelRequest, ShownTool};
+use toolwright_core::model::{Exposed, ModelRequest, ShownTool, ToolChoice};
 
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::{Toolset, translate};
 pub use decode::{Decoder, decode_whole};
-use request::ShownTools;
 
 /// Encodes `request` for `model` (the name without its provider), asking for a stream.
 ///
@@ -44,29 +43,22 @@ use request::ShownTools;
 /// out. Names of tools that are not deferred, or not in the request, load nothing.
 #[must_use]
 pub fn encode(api: Api, request: &ModelRequest, model: &str) -> EncodedRequest {
-    encode_shown(request, model, &ShownTools::new(api, &request.tools))
+    encode_with(request, model, &EncodedTools::new(api, &request.tools))
 }
 
-/// [`encode`] with the view of the request's tools made beforehand.
+/// [`encode()`] with tools that are translated and serialised already.
 #[must_use]
-pub fn encode_with(api: Api, request: &ModelRequest, model: &str, tools: &Toolset) -> EncodedRequest {
-    encode_shown(request, model, &ShownTools::of(api, Arc::new(tools.clone())))
-}
-
-/// [`encode`] with tools that are translated and serialised already.
-#[must_use]
-pub fn encode_shown(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
-    match shown.api() {
-        Api::OpenAiChat => openai_chat::encode(request, model, shown),
-        Api::OpenAiResponses => openai_responses::encode(request, model, shown),
-        Api::Anthropic => anthropic::encode(request, model, shown),
-        Api::Gemini => gemini::encode(request, model, shown),
-        Api::Ollama => ollama::encode(request, model, shown),
+pub fn encode_with(request: &ModelRequest, model: &str, tools: &EncodedTools) -> EncodedRequest {
+    match tools.api {
+        Api::OpenAiChat => openai_chat::encode(request, model, tools),
+        Api::OpenAiResponses => openai_responses::encode(request, model, tools),
+        Api::Anthropic => anthropic::encode(request, model, tools),
+        Api::Gemini => gemini::encode(request, model, tools),
+        Api::Ollama => ollama::encode(request, model, tools),
     }
 }
 
-/// The `tools` of a request to `api`, exactly as [`encode_with`] sends them. Tools that the view
-/// quarantines are not among them.
+/// The `tools` of a request to `api`, exactly as [`encode_with`] sends them. Quarantined tools are not among them.
 #[must_use]
 pub fn tools_json(api: Api, tools: &Toolset) -> Value {
     let set = loadable(api, Arc::new(tools.clone()));
@@ -75,9 +67,9 @@ pub fn tools_json(api: Api, tools: &Toolset) -> Value {
 }
 
 /// The `tools` of a request, written without a copy of their schemas.
-pub(crate) struct Tools<'a> {
-    pub api: Api,
-    pub set: &'a Toolset,
+struct Tools<'a> {
+    api: Api,
+    set: &'a Toolset,
 }
 
 impl Serialize for Tools<'_> {
@@ -92,29 +84,63 @@ impl Serialize for Tools<'_> {
     }
 }
 
-impl ShownTools {
-    /// The view that `api` gets of `tools`. Strict decoding is asked for where the tool's author did.
+/// Tools for one API, translated and serialised, so that many requests share the work.
+#[derive(Debug, Clone)]
+pub struct EncodedTools {
+    api: Api,
+    set: Arc<Toolset>,
+    /// None without tools.
+    json: Option<Arc<str>>,
+    /// Where in it the object of the last tool ends that is not deferred, before its brace. There the tool can be marked as
+    /// the last that a provider caches; deferred ones are not cached, and the API refuses the mark on them.
+    end_of_cached: Option<usize>,
+}
+
+impl EncodedTools {
+    /// The translation of `tools` for `api`. Strict decoding is asked for where the tool's author did.
     #[must_use]
     pub fn new(api: Api, tools: &[ShownTool]) -> Self {
-        Self::of(api, Arc::new(translate(api.dialect(), tools, false)))
+        Self::of(api, translate(api.dialect(), tools, false))
     }
 
-    /// A view made by other means, as with strict decoding or another of the API's dialects. Deferred tools
-    /// stay in it only where the API can load them.
+    /// Tools that were translated by other means, as with strict decoding or another of the API's dialects. Deferred tools
+    /// stay among them only where the API can load them.
     #[must_use]
-    pub fn of(api: Api, set: Arc<Toolset>) -> Self {
-        let set = loadable(api, set);
+    pub fn of(api: Api, set: impl Into<Arc<Toolset>>) -> Self {
+        let set = loadable(api, set.into());
         // Writing to memory does not fail.
         let write = || serde_json::to_string(&Tools { api, set: &set }).unwrap_or_default().into();
         let json: Option<Arc<str>> = (!set.tools.is_empty()).then(write);
-        let last = json.as_deref().filter(|_| api == Api::Anthropic).and_then(|json| last_shown(&set, json));
-        Self::from_parts(api, set, json, last)
+        let end_of_cached =
+            json.as_deref().filter(|_| api == Api::Anthropic).and_then(|json| end_of_cached(&set, json));
+        Self { api, set, json, end_of_cached }
+    }
+
+    /// The translated tools.
+    #[must_use]
+    pub fn set(&self) -> &Arc<Toolset> {
+        &self.set
+    }
+
+    /// The wish of `request`, as far as it can be met: a call cannot be forced of a tool that is not declared, nor of one
+    /// that the API does not take for a function.
+    fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
+        match &request.tool_choice {
+            ToolChoice::Tool(name) if !self.is_function(name) => &ToolChoice::Auto,
+            choice => choice,
+        }
+    }
+
+    fn is_function(&self, name: &str) -> bool {
+        let search = if self.api == Api::OpenAiResponses { self.set.tool_search() } else { None };
+        search.is_none_or(|search| search.name != name)
+            && self.set.get(name).is_some_and(|tool| tool.exposed != Exposed::Deferred)
     }
 }
 
-/// Where the object of the last tool that is not deferred ends, before its brace: what follows it is left out of the text
-/// from behind, each tool as it is written there.
-fn last_shown(set: &Toolset, json: &str) -> Option<usize> {
+/// Where the object of the last tool that is not deferred ends, before its brace. Found from the end of the text, by the length
+/// of each deferred tool.
+fn end_of_cached(set: &Toolset, json: &str) -> Option<usize> {
     let mut end = json.len().checked_sub("}]".len())?;
     for view in set.tools.iter().rev() {
         if view.exposed != Exposed::Deferred {
@@ -139,52 +165,52 @@ fn loadable(api: Api, set: Arc<Toolset>) -> Arc<Toolset> {
     if loads || set.tools.iter().all(|tool| tool.exposed != Exposed::Deferred) {
         return set;
     }
-    let mut shown = Arc::unwrap_or_clone(set);
-    shown.tools.retain(|tool| tool.exposed != Exposed::Deferred);
-    Arc::new(shown)
+    let mut set = Arc::unwrap_or_clone(set);
+    set.tools.retain(|tool| tool.exposed != Exposed::Deferred);
+    Arc::new(set)
 }
 
 /// How many lists of tools are remembered: one for each agent at work, more or less.
 const MAX_LISTS: usize = 16;
 
-/// Remembers the views of the lists of tools that requests share.
+/// Caches the lists of tools that requests share.
 #[derive(Debug, Default)]
-pub struct ShownCache {
+pub struct EncodedToolsCache {
     /// The latest first.
-    lists: Mutex<Vec<Held>>,
+    lists: Mutex<Vec<CachedTools>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedTools {
     /// Known by its address, which is its own for as long as it is held here.
     list: Arc<[ShownTool]>,
     strict: bool,
-    shown: ShownTools,
+    tools: EncodedTools,
 }
 
-impl ShownCache {
-    /// The view that `api` gets of `tools`; `strict` as in [`translate`].
+impl EncodedToolsCache {
+    /// The translation of `tools` for `api`; `strict` as in [`translate`].
     #[must_use]
-    pub fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> ShownTools {
-        let held = |lists: &[Held]| {
+    pub fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> EncodedTools {
+        let held = |lists: &[CachedTools]| {
             lists
                 .iter()
-                .position(|held| Arc::ptr_eq(&held.list, tools) && held.shown.api() == api && held.strict == strict)
+                .position(|held| Arc::ptr_eq(&held.list, tools) && held.tools.api == api && held.strict == strict)
         };
         {
             let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(at) = held(&lists) {
                 lists[..=at].rotate_right(1);
-                return lists[0].shown.clone();
+                return lists[0].tools.clone();
             }
         }
-        let shown = ShownTools::of(api, Arc::new(translate(api.dialect(), tools, strict)));
+        let encoded = EncodedTools::of(api, translate(api.dialect(), tools, strict));
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         if held(&lists).is_none() {
             lists.truncate(MAX_LISTS - 1);
-            lists.insert(0, Held { list: Arc::clone(tools), strict, shown: shown.clone() });
+            lists.insert(0, CachedTools { list: Arc::clone(tools), strict, tools: encoded.clone() });
         }
-        shown
+        encoded
     }
 }
 
@@ -194,7 +220,7 @@ mod tests {
 
     #[test]
     fn tool_lists_are_translated_once_per_api() {
-        let cache = ShownCache::default();
+        let cache = EncodedToolsCache::default();
         let list = || Arc::from(vec![ShownTool { name: "a".into(), ..ShownTool::default() }]);
         let tools: Arc<[ShownTool]> = list();
         let first = cache.get(Api::Anthropic, &tools, false);

@@ -47,7 +47,7 @@ pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'s
 /// Tokens that `model` may think for over `api`: those of the budget that it is told, else those that the word stands
 /// for that it is told, or, where it is told nothing, that its provider takes for said. 0 where it is told not to
 /// think, and for models of which the name does not tell that they think.
-pub(crate) fn room(api: Api, model: &str, settings: &ModelSettings) -> u32 {
+pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings) -> u32 {
     let of_word = |word: &str| word.to_ascii_lowercase().parse().map_or(0, Effort::tokens);
     let untold = || by_itself(api, model).tokens();
     match api {
@@ -463,8 +463,12 @@ mod tests {
             (Ollama, "gpt-oss:20b", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 8192]),
             (Ollama, "qwen3", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 100]),
         ] {
-            let got: Vec<u32> =
-                Effort::ALL.map(at).iter().chain([&within(100)]).map(|how| room(api, model, how)).collect();
+            let got: Vec<u32> = Effort::ALL
+                .map(at)
+                .iter()
+                .chain([&within(100)])
+                .map(|how| thinking_allowance(api, model, how))
+                .collect();
             assert_eq!(got, expect, "{api} {model}");
         }
     }
@@ -474,8 +478,8 @@ mod tests {
         use Api::{Anthropic, Gemini, Ollama, OpenAiChat as Chat, OpenAiResponses as Responses};
         let check = |apis: &[Api], model: &str, expect: u32| {
             for &api in apis {
-                assert_eq!(room(api, model, &ModelSettings::default()), expect, "{api} {model}");
-                let silent = if expect == 0 { 0 } else { room(api, model, &at(Effort::None)) };
+                assert_eq!(thinking_allowance(api, model, &ModelSettings::default()), expect, "{api} {model}");
+                let silent = if expect == 0 { 0 } else { thinking_allowance(api, model, &at(Effort::None)) };
                 assert!(silent <= 1024, "{api} {model}: {silent} where it is told not to");
             }
         };
@@ -485,7 +489,7 @@ mod tests {
         for model in ["gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-5.1-codex", "gpt-5.5", "gpt-6-astra", "o3", "o4-mini"] {
             check(&[Chat, Responses], model, 8192);
         }
-        assert_eq!(room(Chat, "gpt-5-pro", &ModelSettings::default()), 24_576);
+        assert_eq!(thinking_allowance(Chat, "gpt-5-pro", &ModelSettings::default()), 24_576);
         check(&[Chat, Responses, Ollama], "gpt-oss:20b", 8192);
         for model in ["claude-3-5-haiku-latest", "claude-sonnet-4-5", "claude-opus-4-8"] {
             check(&[Anthropic], model, 0);
@@ -503,7 +507,7 @@ mod tests {
             check(&[Gemini], model, expect);
         }
         check(&[Gemini], "gemini-3-flash-preview", 24_576);
-        assert_eq!(room(Gemini, "gemini-flash-latest", &ModelSettings::default()), 24_576);
+        assert_eq!(thinking_allowance(Gemini, "gemini-flash-latest", &ModelSettings::default()), 24_576);
         for model in ["qwen3:8b", "qwen3.5:4b", "deepseek-r1", "qwq", "kimi-k2-thinking"] {
             check(&[Ollama], model, 8192);
         }
@@ -512,7 +516,7 @@ mod tests {
         }
         // Elsewhere only a name that says it: a server may take no more than its window.
         for (model, expect) in [("Qwen/Qwen3-8B", 0), ("deepseek-reasoner", 8192), ("grok-4-fast-non-reasoning", 0)] {
-            assert_eq!(room(Chat, model, &ModelSettings::default()), expect, "{model}");
+            assert_eq!(thinking_allowance(Chat, model, &ModelSettings::default()), expect, "{model}");
         }
     }
 }

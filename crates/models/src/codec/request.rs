@@ -1,65 +1,11 @@
 //! What the encoders of all APIs share: legal histories, reasoning, sampling, structured output.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{Exposed, ModelRequest, OutputFormat, PromptCache, Reuse, ShownTool, ToolChoice};
+use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, Reuse, ShownTool};
 
 use super::model_family::ModelFamily;
-use crate::api::Api;
-use crate::dialect::{self, Dialect, Toolset, translate};
-
-/// Tools as one API is shown them: translated and serialised, so that many requests share the work.
-#[derive(Debug, Clone)]
-pub struct ShownTools {
-    api: Api,
-    set: Arc<Toolset>,
-    json: Option<Arc<str>>,
-    /// Where in it the last tool ends that is before the model from the beginning: before its closing brace.
-    last: Option<usize>,
-}
-
-impl ShownTools {
-    pub(crate) fn from_parts(api: Api, set: Arc<Toolset>, json: Option<Arc<str>>, last: Option<usize>) -> Self {
-        Self { api, set, json, last }
-    }
-
-    /// The translated tools.
-    #[must_use]
-    pub fn set(&self) -> &Arc<Toolset> {
-        &self.set
-    }
-
-    pub(crate) fn api(&self) -> Api {
-        self.api
-    }
-
-    pub(crate) fn json(&self) -> Option<Arc<str>> {
-        self.json.clone()
-    }
-
-    /// Where a tool can be marked as the last of those that are kept, in [`Self::json`]. Deferred ones are no part of what
-    /// a provider keeps, and refuse the mark.
-    pub(crate) fn last(&self) -> Option<usize> {
-        self.last
-    }
-
-    /// The wish of `request`, as far as it can be met: a tool that is not shown cannot be demanded, nor
-    /// can one that the API does not take for a function.
-    pub(crate) fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
-        match &request.tool_choice {
-            ToolChoice::Tool(name) if !self.is_function(name) => &ToolChoice::Auto,
-            choice => choice,
-        }
-    }
-
-    fn is_function(&self, name: &str) -> bool {
-        let search = if self.api == Api::OpenAiResponses { self.set.tool_search() } else { None };
-        search.is_none_or(|search| search.name != name)
-            && self.set.get(name).is_some_and(|tool| tool.exposed != Exposed::Deferred)
-    }
-}
+use crate::dialect::{self, Dialect, translate};
 
 /// The schema of structured output as a dialect has it.
 pub(crate) struct OutputSchema {

@@ -24,7 +24,7 @@ const MAX_ITEMS: usize = 1 << 16;
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 
 /// Assembles the answer of one API.
-pub(crate) trait Assemble: Send {
+pub(crate) trait ApiDecoder: Send {
     /// Takes the JSON of one event, or of a whole answer. Nothing has changed when it is no JSON.
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError>;
 
@@ -35,7 +35,7 @@ pub(crate) trait Assemble: Send {
     fn is_complete(&self) -> bool;
 
     /// What has been received.
-    fn answer(&mut self) -> &mut Answer;
+    fn answer(&mut self) -> &mut ResponseBuilder;
 
     /// Calls that have not closed, for an answer that broke off: those whose arguments are a whole object
     /// lack nothing but the word that they do.
@@ -44,7 +44,7 @@ pub(crate) trait Assemble: Send {
 
 /// What has been received.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseBuilder {
     text: String,
     reasoning: String,
     calls: Vec<WrittenCall>,
@@ -70,7 +70,7 @@ struct Closed {
     whole: bool,
 }
 
-impl Answer {
+impl ResponseBuilder {
     /// Undoes in calls what the view of the tools changed.
     pub(crate) fn set_tools(&mut self, tools: Arc<Toolset>) {
         self.tools = Some(tools);
@@ -155,7 +155,7 @@ impl Answer {
     }
 
     /// A call whose block has closed. It goes out at once when its arguments are JSON, and otherwise
-    /// waits for [`Answer::release`]: they may have been cut by the token limit or a filter.
+    /// waits for [`ResponseBuilder::release`]: they may have been cut by the token limit or a filter.
     pub(crate) fn close_call(&mut self, call: WrittenCall, sink: Sink<'_>) {
         if !self.has_room() {
             return;

@@ -6,7 +6,7 @@ use super::object::{names, nullable};
 use super::restore::Undo;
 use super::types::Types;
 use super::words;
-use super::write::{Inexact, Node, Writer, Written, brief, listed};
+use super::write::{Inexact, Node, WriteResult, Writer, brief, listed};
 
 impl Writer<'_, '_> {
     /// Writes `map`, whose `$ref` is shown as `reference`.
@@ -15,7 +15,7 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         is_root: bool,
         reference: Option<(&str, String)>,
-    ) -> Written {
+    ) -> WriteResult {
         // Room for a type that is not said, and for what closes an object.
         let mut node = Node { view: Map::with_capacity(map.len() + 2), undo: Undo::default() };
         let mut sentences = Vec::new();

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use toolwright_core::model::{Exposed, ShownTool};
 
 pub use restore::Portable;
-use root::Failed;
+use root::ViewError;
 use rules::Budget;
 pub(crate) use words::{in_words, of_nobody, of_openai};
 use write::Inexact;
@@ -75,7 +75,7 @@ pub struct Quarantined {
 
 /// One tool as an API takes it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolView {
+pub struct TranslatedTool {
     /// Wire name.
     pub name: String,
     /// Description.
@@ -101,7 +101,7 @@ pub struct Toolset {
     /// Whose rules were applied.
     pub dialect: Dialect,
     /// The tools that can be shown.
-    pub tools: Vec<ToolView>,
+    pub tools: Vec<TranslatedTool>,
     /// What their views lose.
     pub losses: Vec<Loss>,
     /// The tools that cannot be shown.
@@ -111,12 +111,12 @@ pub struct Toolset {
 impl Toolset {
     /// The view of one tool, by wire name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&ToolView> {
+    pub fn get(&self, name: &str) -> Option<&TranslatedTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
     /// The tool that finds deferred ones, where there are any to find.
-    pub(crate) fn tool_search(&self) -> Option<&ToolView> {
+    pub(crate) fn tool_search(&self) -> Option<&TranslatedTool> {
         let deferred = self.tools.iter().rev().any(|tool| tool.exposed == Exposed::Deferred);
         self.tools.iter().find(|tool| deferred && tool.exposed == Exposed::Search)
     }
@@ -191,7 +191,7 @@ fn view(
     strict: bool,
     budget: &mut Budget,
     losses: &mut Vec<Loss>,
-) -> Result<ToolView, String> {
+) -> Result<TranslatedTool, String> {
     let before = losses.len();
     let strict_rules = rules::rules(dialect, true);
     let mut refused = None;
@@ -210,8 +210,8 @@ fn view(
                 }
                 Err(why) => refused = Some(Inexact { path: String::new(), why }),
             },
-            Err(Failed::Inexact(inexact)) => refused = Some(inexact),
-            Err(Failed::Impossible(reason)) => return Err(reason),
+            Err(ViewError::Inexact(inexact)) => refused = Some(inexact),
+            Err(ViewError::Impossible(reason)) => return Err(reason),
         }
         losses.truncate(before);
     }
@@ -222,7 +222,7 @@ fn view(
     let rules = rules::rules(dialect, false);
     let mut view = match root::write(rules, tool, losses) {
         Ok(view) => view,
-        Err(Failed::Inexact(Inexact { why: reason, .. }) | Failed::Impossible(reason)) => {
+        Err(ViewError::Inexact(Inexact { why: reason, .. }) | ViewError::Impossible(reason)) => {
             losses.truncate(before);
             return Err(reason);
         }
@@ -281,7 +281,7 @@ fn admit(dialect: Dialect, parameters: &Value, budget: &mut Budget) -> Result<()
     }
 }
 
-fn describe(most: usize, view: &mut ToolView, losses: &mut Vec<Loss>) {
+fn describe(most: usize, view: &mut TranslatedTool, losses: &mut Vec<Loss>) {
     if view.description.len() <= most {
         return;
     }

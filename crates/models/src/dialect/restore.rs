@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
 
-use super::root::{self, Failed};
+use super::root::{self, ViewError};
 use super::types::Types;
 use super::write::Inexact;
-use super::{Dialect, Loss, ToolView, rules};
+use super::{Dialect, Loss, TranslatedTool, rules};
 
 /// The property that holds the arguments where a schema's root is wrapped.
 pub(super) const WRAPPER: &str = "input";
@@ -245,7 +245,7 @@ fn branches(view: &Value) -> impl Iterator<Item = &Value> {
 /// A tool's schema in the form that every client of MCP in use takes. The tool's own schema still judges calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Portable {
-    view: Option<ToolView>,
+    view: Option<TranslatedTool>,
     schema: Value,
     losses: Vec<Loss>,
 }
@@ -259,7 +259,7 @@ impl Portable {
         let mut losses = Vec::new();
         match root::write(rules::rules(Dialect::Portable, false), &tool, &mut losses) {
             Ok(mut view) => Self { schema: view.parameters.take(), view: Some(view), losses },
-            Err(Failed::Inexact(Inexact { why, .. }) | Failed::Impossible(why)) => {
+            Err(ViewError::Inexact(Inexact { why, .. }) | ViewError::Impossible(why)) => {
                 let note = format!("shown as an object of anything: {why}");
                 let loss = Loss { tool: tool.name, path: String::new(), keyword: "schema".to_owned(), note };
                 Self { view: None, schema: json!({"type": "object", "properties": {}}), losses: vec![loss] }

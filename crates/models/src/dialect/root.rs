@@ -10,21 +10,21 @@ use super::rules::Rules;
 use super::types::Types;
 use super::words::{self, Form};
 use super::write::{Inexact, MAX_DEPTH, MAX_NODES, Node, Writer, brief, listed};
-use super::{Loss, ToolView, flatten};
+use super::{Loss, TranslatedTool, flatten};
 
 /// References that are followed at the root.
 const MAX_HOPS: usize = 8;
 
 /// Why there is no view.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum ViewError {
     /// Not a strict one.
     Inexact(Inexact),
     /// None at all.
     Impossible(String),
 }
 
-impl From<Inexact> for Failed {
+impl From<Inexact> for ViewError {
     fn from(unlike: Inexact) -> Self {
         Self::Inexact(unlike)
     }
@@ -42,7 +42,11 @@ pub(super) fn is_open(parameters: &Value) -> bool {
 }
 
 /// The view of `tool` under `rules`.
-pub(super) fn write(rules: &'static Rules, tool: &ShownTool, losses: &mut Vec<Loss>) -> Result<ToolView, Failed> {
+pub(super) fn write(
+    rules: &'static Rules,
+    tool: &ShownTool,
+    losses: &mut Vec<Loss>,
+) -> Result<TranslatedTool, ViewError> {
     let bare;
     let mut is_bare = false;
     let schema = match &tool.parameters {
@@ -62,12 +66,12 @@ pub(super) fn write(rules: &'static Rules, tool: &ShownTool, losses: &mut Vec<Lo
             }
             schema
         }
-        Value::Bool(false) => return Err(Failed::Impossible("its schema allows no arguments at all".to_owned())),
-        other => return Err(Failed::Impossible(format!("its parameters are {}, which is no schema", brief(other)))),
+        Value::Bool(false) => return Err(ViewError::Impossible("its schema allows no arguments at all".to_owned())),
+        other => return Err(ViewError::Impossible(format!("its parameters are {}, which is no schema", brief(other)))),
     };
     let before = losses.len();
     let (view, refers) = attempt(rules, tool, schema, is_bare, losses)?;
-    let cuts = if refers { cycles(schema).map_err(Failed::Impossible)? } else { Cuts::new() };
+    let cuts = if refers { cycles(schema).map_err(ViewError::Impossible)? } else { Cuts::new() };
     if cuts.is_empty() {
         return Ok(view);
     }
@@ -83,7 +87,7 @@ pub(super) fn attempt(
     schema: &Value,
     is_bare: bool,
     losses: &mut Vec<Loss>,
-) -> Result<(ToolView, bool), Failed> {
+) -> Result<(TranslatedTool, bool), ViewError> {
     let empty = Map::new();
     let map = schema.as_object().unwrap_or(&empty);
     let mut writer = Writer::new(rules, &tool.name, schema, losses);
@@ -92,7 +96,7 @@ pub(super) fn attempt(
     }
     let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
     if types != Types::NONE && !types.has(Types::OBJECT) && !map.contains_key("properties") {
-        return Err(Failed::Impossible(format!("its schema takes {}, and arguments are an object", listed(types))));
+        return Err(ViewError::Impossible(format!("its schema takes {}, and arguments are an object", listed(types))));
     }
     let flat;
     let mut map = map;
@@ -137,7 +141,7 @@ fn wrap(
     tool: &ShownTool,
     map: &Map<String, Value>,
     keyword: &'static str,
-) -> Result<(ToolView, bool), Failed> {
+) -> Result<(TranslatedTool, bool), ViewError> {
     writer.refs.root_at = None;
     writer.lose(
         keyword,
@@ -162,15 +166,20 @@ fn finish(
     mut view: Map<String, Value>,
     undo: Undo,
     wrapped: Option<&'static str>,
-) -> Result<(ToolView, bool), Failed> {
+) -> Result<(TranslatedTool, bool), ViewError> {
     let (plan, refers) = writer.finish(&mut view, undo)?;
     Ok((shown(tool, Value::Object(view), wrapped, plan), refers))
 }
 
-fn shown(tool: &ShownTool, parameters: Value, wrapped: Option<&'static str>, plan: Option<Box<Plan>>) -> ToolView {
+fn shown(
+    tool: &ShownTool,
+    parameters: Value,
+    wrapped: Option<&'static str>,
+    plan: Option<Box<Plan>>,
+) -> TranslatedTool {
     let (name, description) = (tool.name.clone(), tool.description.clone());
     let (exposed, namespace) = (tool.exposed, tool.namespace.clone());
-    ToolView { name, description, parameters, strict: false, wrapped, exposed, namespace, plan }
+    TranslatedTool { name, description, parameters, strict: false, wrapped, exposed, namespace, plan }
 }
 
 fn object() -> Value {

@@ -14,7 +14,7 @@ pub(super) enum References {
     Alone,
     /// Likewise, but a recursive one is written out a few times.
     AloneUnrolled,
-    /// Written out.
+    /// WriteResult out.
     Inline,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Names {
 
 /// What a strict view holds a model to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum Purpose {
     /// The arguments of a call, which are changed back to what the tool takes.
     Call,
     /// An answer, which nobody changes back, and which is checked against its own schema once it is there. So the view
@@ -41,7 +41,7 @@ pub(super) enum Held {
 /// What a strict view may say, where it differs from one API to the other.
 #[derive(Debug)]
 pub(super) struct Strict {
-    pub(super) of: Held,
+    pub(super) of: Purpose,
     /// Whether every property has to be required.
     pub(super) all_required: bool,
     /// Whether a schema may refer back to itself.
@@ -132,13 +132,13 @@ const OPENAI_STRICT: Rules = Rules {
 };
 
 const OPENAI_HELD: Strict = Strict {
-    of: Held::Call,
+    of: Purpose::Call,
     all_required: true,
     recursion: true,
     formats: &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"],
 };
 
-static OPENAI_ANSWER: Rules = Rules { strict: Some(&Strict { of: Held::Answer, ..OPENAI_HELD }), ..OPENAI_STRICT };
+static OPENAI_ANSWER: Rules = Rules { strict: Some(&Strict { of: Purpose::Answer, ..OPENAI_HELD }), ..OPENAI_STRICT };
 
 /// Tools take JSON Schema 2020-12; properties match `^[a-zA-Z0-9_.-]{1,64}$`.
 static ANTHROPIC: Rules = Rules {
@@ -165,14 +165,14 @@ const ANTHROPIC_STRICT: Rules = Rules {
 };
 
 const ANTHROPIC_HELD: Strict = Strict {
-    of: Held::Call,
+    of: Purpose::Call,
     all_required: false,
     recursion: false,
     formats: &["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"],
 };
 
 static ANTHROPIC_ANSWER: Rules =
-    Rules { strict: Some(&Strict { of: Held::Answer, ..ANTHROPIC_HELD }), ..ANTHROPIC_STRICT };
+    Rules { strict: Some(&Strict { of: Purpose::Answer, ..ANTHROPIC_HELD }), ..ANTHROPIC_STRICT };
 
 /// The keywords that the reference of `GenerationConfig.responseJsonSchema` names.
 static GEMINI_JSON_SCHEMA: Rules = Rules {
@@ -280,7 +280,7 @@ impl Rules {
 
     /// Whether the view is of an answer.
     pub(super) fn are_of_answers(&self) -> bool {
-        self.strict.is_some_and(|strict| strict.of == Held::Answer)
+        self.strict.is_some_and(|strict| strict.of == Purpose::Answer)
     }
 
     /// Whether an `enum` may have these values. Gemini: "for strings and numbers".

@@ -44,7 +44,7 @@ pub(super) struct Node {
 }
 
 /// `Err` from strict rules only.
-pub(super) type Written = Result<Node, Inexact>;
+pub(super) type WriteResult = Result<Node, Inexact>;
 
 pub(super) struct Writer<'a, 'l> {
     pub(super) rules: &'static Rules,
@@ -122,7 +122,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         written.map(|node| Value::Object(node.view))
     }
 
-    pub(super) fn schema(&mut self, schema: &Value) -> Written {
+    pub(super) fn schema(&mut self, schema: &Value) -> WriteResult {
         match schema {
             Value::Object(map) => self.map(map, false),
             Value::Bool(true) => self.anything("true", "a value of any kind is allowed"),
@@ -144,7 +144,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         }
     }
 
-    fn anything(&mut self, keyword: &str, why: &str) -> Written {
+    fn anything(&mut self, keyword: &str, why: &str) -> WriteResult {
         if self.rules.strict.is_some() {
             return Err(self.inexact(why));
         }
@@ -154,7 +154,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         Ok(Node::default())
     }
 
-    pub(super) fn map(&mut self, map: &Map<String, Value>, is_root: bool) -> Written {
+    pub(super) fn map(&mut self, map: &Map<String, Value>, is_root: bool) -> WriteResult {
         self.nodes += 1;
         let most = if self.inlined.is_empty() { MAX_NODES } else { MAX_NODES_INLINED };
         if self.depth >= MAX_DEPTH || self.nodes > most {
@@ -166,7 +166,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         written
     }
 
-    fn resolved(&mut self, map: &Map<String, Value>, is_root: bool) -> Written {
+    fn resolved(&mut self, map: &Map<String, Value>, is_root: bool) -> WriteResult {
         let mut reference = None;
         let mut all_of = None;
         for (key, value) in map {
@@ -206,7 +206,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         None
     }
 
-    fn reference(&mut self, map: &Map<String, Value>, keyword: &str, text: &str, is_root: bool) -> Written {
+    fn reference(&mut self, map: &Map<String, Value>, keyword: &str, text: &str, is_root: bool) -> WriteResult {
         if keyword.len() > "$ref".len() && keyword != "allOf" {
             self.lose(keyword, "shown as a `$ref` to what it names in this schema");
         }
@@ -277,7 +277,7 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// Writes `allOf` as the one schema that its parts come to.
-    fn all_of(&mut self, map: &Map<String, Value>, list: &[Value], is_root: bool) -> Written {
+    fn all_of(&mut self, map: &Map<String, Value>, list: &[Value], is_root: bool) -> WriteResult {
         let mut merged = without(map, &["allOf"]);
         let before = self.inlined.len();
         for part in list {

@@ -123,7 +123,7 @@ impl Endpoints {
     /// A hash of where a model is and how requests to it are made, as far as its answers depend on it: equal for models
     /// that would answer alike. Keys, headers and times are not in it.
     #[must_use]
-    pub fn asked_as(&self, model: &str) -> ContentHash {
+    pub fn fingerprint(&self, model: &str) -> ContentHash {
         let at = self.resolve(model).ok().map(|(at, _)| (at.api.as_str(), at.base_url.trim_end_matches('/')));
         let overrides = self.overrides(model);
         let ModelOverrides {

@@ -25,13 +25,13 @@ use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
 
 use crate::api::{Api, EncodedRequest};
-use crate::codec::{Decoder, ShownCache, encode_shown, ollama};
+use crate::codec::{Decoder, EncodedToolsCache, encode_with, ollama};
 use crate::failure;
 use crate::rate_limits::limits;
 use body::{media_type, read, read_all};
 use endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat, headers, remedy};
-use overrides::{answer_room, as_configured, has_deferred_tools, takes_deferred_tools};
-use refusals::{Forms, Refusals, Sent};
+use overrides::{configured_request, has_deferred_tools, takes_deferred_tools, thinking_allowance};
+use refusals::{Refusals, Sent, Workarounds};
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -70,7 +70,7 @@ impl Default for Timeouts {
 pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
-    shown: ShownCache,
+    tools: EncodedToolsCache,
     refusals: Refusals,
     /// Models whose server was told of as one that shortens conversations.
     shortening: BoundedSet,
@@ -100,7 +100,7 @@ impl HttpModelClient {
         Self {
             endpoints,
             timeouts,
-            shown: ShownCache::default(),
+            tools: EncodedToolsCache::default(),
             refusals: Refusals::default(),
             shortening: BoundedSet::default(),
             proxied: OnceLock::new(),
@@ -174,10 +174,11 @@ impl HttpModelClient {
         let (endpoint, name) = self.endpoints.resolve(model)?;
         let overrides = self.endpoints.overrides(model);
         let timeouts = overrides.timeouts.unwrap_or(self.timeouts);
-        let shown = self.shown.get(endpoint.api, &request.tools, overrides.strict_tools);
-        let forms = self.refusals.forms(model, request);
-        let asked = forms.around(endpoint.api, as_configured(request, endpoint, name, overrides, &forms));
-        let mut encoded = encode_shown(&asked, name, &shown);
+        let tools = self.tools.get(endpoint.api, &request.tools, overrides.strict_tools);
+        let workarounds = self.refusals.workarounds(model, request);
+        let asked =
+            workarounds.around(endpoint.api, configured_request(request, endpoint, name, overrides, &workarounds));
+        let mut encoded = encode_with(&asked, name, &tools);
         if endpoint.api == Api::Ollama {
             if let Some(window) = overrides.window {
                 ollama::keep_window(&mut encoded, window);
@@ -186,15 +187,15 @@ impl HttpModelClient {
                 ollama::keep_alive(&mut encoded, span);
             }
         }
-        forms.apply(&asked.settings, &mut encoded);
+        workarounds.apply(&asked.settings, &mut encoded);
         let sent = self.send(endpoint, &encoded, timeouts, events).await;
         let (response, first) = match sent {
             Ok(answered) => answered,
             Err(mut error) => {
-                let configured = as_configured(request, endpoint, name, overrides, &forms);
-                let answer_room = answer_room(request, &configured, endpoint.api, name, overrides);
-                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded, answer_room };
-                self.refusals.failed(model, request, &sent, forms, &mut error);
+                let configured = configured_request(request, endpoint, name, overrides, &workarounds);
+                let thinking_allowance = thinking_allowance(request, &configured, endpoint.api, name, overrides);
+                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded, thinking_allowance };
+                self.refusals.failed(model, request, &sent, workarounds, &mut error);
                 return Err(error);
             }
         };
@@ -202,10 +203,10 @@ impl HttpModelClient {
         // Some servers answer whole although a stream was asked for, or call what they send by another name.
         let is_stream = matches!(&*media, "text/event-stream" | "application/x-ndjson");
         let decoder = if is_stream { Decoder::new(endpoint.api) } else { Decoder::detecting(endpoint.api) };
-        let decoder = decoder.with_tools(Arc::clone(shown.set()));
+        let decoder = decoder.with_tools(Arc::clone(tools.set()));
         let answered = read(endpoint, decoder, response, first, timeouts, events).await;
         if let Ok(answer) = &answered {
-            self.refusals.answered(model, &forms);
+            self.refusals.answered(model, &workarounds);
             if endpoint.api == Api::Ollama {
                 self.tell_if_shortened(model, request, answer.usage, events);
             }
@@ -302,7 +303,9 @@ impl ModelClient for HttpModelClient {
         let overrides = self.endpoints.overrides(model);
         let Ok((endpoint, name)) = self.endpoints.resolve(model) else { return max_tokens };
         let request = ModelRequest { max_tokens, settings: settings.clone(), ..ModelRequest::default() };
-        as_configured(&request, endpoint, name, overrides, &Forms::default()).max_tokens.or(overrides.max_output)
+        configured_request(&request, endpoint, name, overrides, &Workarounds::default())
+            .max_tokens
+            .or(overrides.max_output)
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse, usable_window};
 
 use super::endpoint::{Endpoint, ModelOverrides};
-use super::refusals::{AnswerRoom, Form, Forms};
+use super::refusals::{ThinkingAllowance, Workaround, Workarounds};
 use crate::api::Api;
 use crate::codec::anthropic::DEFAULT_MAX_TOKENS;
 use crate::codec::model_family::{ModelFamily, takes_one_of_both};
@@ -13,27 +13,27 @@ use crate::codec::reasoning::{self, MIN_BUDGET};
 
 /// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
 /// where the request says nothing, is told what its server takes, has room for what it is told to think, and is asked for no
-/// longer answer than it gives. `forms` is what its server has been found to refuse.
-pub(crate) fn as_configured<'r>(
+/// longer answer than it gives. `workarounds` is what its server has been found to refuse.
+pub(crate) fn configured_request<'r>(
     request: &'r ModelRequest,
     endpoint: &Endpoint,
     model: &str,
     overrides: &ModelOverrides,
-    forms: &Forms,
+    workarounds: &Workarounds,
 ) -> Cow<'r, ModelRequest> {
-    let request = as_its_server_takes_it(with_settings(request, model, overrides), endpoint, model, forms);
-    with_limit(request, endpoint.api, model, overrides, forms)
+    let request = for_server(with_settings(request, model, overrides), endpoint, model, workarounds);
+    with_limit(request, endpoint.api, model, overrides, workarounds)
 }
 
 /// The limit that `configured` has of what is `asked`, where it holds room to think that the request could go without:
 /// that of a budget is told to the model too.
-pub(crate) fn answer_room(
+pub(crate) fn thinking_allowance(
     asked: &ModelRequest,
     configured: &ModelRequest,
     api: Api,
     model: &str,
     overrides: &ModelOverrides,
-) -> Option<AnswerRoom> {
+) -> Option<ThinkingAllowance> {
     let answer = match (asked.max_tokens, overrides.max_output) {
         (Some(answer), _) => answer,
         (None, None) if api == Api::Anthropic => DEFAULT_MAX_TOKENS,
@@ -41,7 +41,7 @@ pub(crate) fn answer_room(
     };
     let limit = configured.max_tokens.filter(|&limit| limit > answer)?;
     let has_budget = reasoning::budget(api, model, &configured.settings).is_some();
-    (!has_budget).then(|| AnswerRoom { limit, whole: configured.tokens().saturating_add(limit as usize) })
+    (!has_budget).then(|| ThinkingAllowance { limit, whole: configured.tokens().saturating_add(limit as usize) })
 }
 
 /// The request, and where it does not say how the model is to answer, what is configured. Of a temperature and a `top_p` of
@@ -64,23 +64,24 @@ fn with_settings<'r>(request: &'r ModelRequest, model: &str, overrides: &ModelOv
 /// reasoning_effort are not supported …": openai/openai-openapi#541), 5.6 even where it is told nothing. Azure's Foundry has
 /// refused that word as well (agentgateway/agentgateway#2894), and proxies before OpenAI do as it does; what a server has
 /// refused counts before what is known of it. Others that speak the API may refuse a `prompt_cache_key`.
-fn as_its_server_takes_it<'r>(
+fn for_server<'r>(
     request: Cow<'r, ModelRequest>,
     endpoint: &Endpoint,
     model: &str,
-    forms: &Forms,
+    workarounds: &Workarounds,
 ) -> Cow<'r, ModelRequest> {
     if !matches!(endpoint.api, Api::OpenAiChat | Api::OpenAiResponses) {
         return request;
     }
     let (maker, is_of_openai) = (ModelFamily::of(model), endpoint.is_of_openai());
     let is_of_tools = endpoint.api == Api::OpenAiChat && !request.tools.is_empty();
-    let is_told_not_to =
-        forms.has(Form::NoEffort) || is_of_openai && matches!(maker, ModelFamily::Gpt((5, 4..) | (6.., _), _));
-    let settings = if is_of_tools && (is_told_not_to || forms.has(Form::SilentEffort)) {
+    let is_told_not_to = workarounds.has(Workaround::NoEffort)
+        || is_of_openai && matches!(maker, ModelFamily::Gpt((5, 4..) | (6.., _), _));
+    let settings = if is_of_tools && (is_told_not_to || workarounds.has(Workaround::SilentEffort)) {
         let silent = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
         // Some kinds of it do not know the word.
-        let says_none = !forms.has(Form::SilentEffort) && reasoning::openai_effort(model, &silent) == Some("none");
+        let says_none =
+            !workarounds.has(Workaround::SilentEffort) && reasoning::openai_effort(model, &silent) == Some("none");
         let effort = silent.effort.filter(|_| says_none);
         Some(ModelSettings { effort, thinking_tokens: None, ..request.settings.clone() })
     } else {
@@ -98,7 +99,7 @@ fn as_its_server_takes_it<'r>(
     Cow::Owned(request)
 }
 
-/// The request, with room beside its answer for what the model thinks ([`reasoning::room`]): the limits of all APIs
+/// The request, with room beside its answer for what the model thinks ([`reasoning::thinking_allowance`]): the limits of all APIs
 /// are of both. It asks for no more than the model gives, and room is made as far as the window and the model's name
 /// allow; none where the server has refused a limit of that size. An API that demands a limit gets one. Where there is not enough for all, what was asked for the answer is
 /// kept for it, and at least a quarter; a budget has the rest, or the model is not told to think.
@@ -107,10 +108,10 @@ fn with_limit<'r>(
     api: Api,
     model: &str,
     overrides: &ModelOverrides,
-    forms: &Forms,
+    workarounds: &Workarounds,
 ) -> Cow<'r, ModelRequest> {
     let budget = reasoning::budget(api, model, &request.settings);
-    let room = reasoning::room(api, model, &request.settings);
+    let room = reasoning::thinking_allowance(api, model, &request.settings);
     let (answer, whole, unthinking) = match (request.max_tokens, overrides.max_output) {
         (None, _) if api != Api::Anthropic => return request,
         (None, Some(most)) => (most / 4, most, most),
@@ -119,7 +120,7 @@ fn with_limit<'r>(
             let answer = asked.unwrap_or(DEFAULT_MAX_TOKENS).min(most);
             let bound = if room == 0 { u32::MAX } else { bound(&request, model, overrides) };
             let whole = answer.saturating_add(room).min(bound.max(answer)).min(most);
-            let is_refused = budget.is_none() && whole > answer && forms.refuse_limit(whole, || request.tokens());
+            let is_refused = budget.is_none() && whole > answer && workarounds.refuse_limit(whole, || request.tokens());
             (answer, if is_refused { answer } else { whole }, answer)
         }
     };
@@ -150,7 +151,7 @@ fn bound(request: &ModelRequest, model: &str, overrides: &ModelOverrides) -> u32
     [left, ModelFamily::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
 }
 
-/// Whether an API has a form for deferred tools.
+/// Whether an API has a workaround for deferred tools.
 pub(crate) fn has_deferred_tools(api: Api) -> bool {
     match api {
         Api::Anthropic | Api::OpenAiResponses => true,
@@ -219,7 +220,7 @@ mod tests {
 
     fn sent(api: Api, url: &str, model: &str, request: &ModelRequest, overrides: &ModelOverrides) -> Value {
         let endpoint = Endpoint::new("p", api, url);
-        encode(api, &as_configured(request, &endpoint, model, overrides, &Forms::default()), model).body()
+        encode(api, &configured_request(request, &endpoint, model, overrides, &Workarounds::default()), model).body()
     }
 
     const OPENAI: &str = "https://api.openai.com/v1";

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{Effort, ModelRequest, ModelSettings, OutputFormat};
 
-use super::refusals::Form;
+use super::refusals::Workaround;
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::{in_words, of_nobody};
 
@@ -16,12 +16,12 @@ pub(crate) struct Sent<'a> {
     pub request: &'a ModelRequest,
     pub encoded: &'a EncodedRequest,
     /// Its limit, where that has room to think.
-    pub answer_room: Option<AnswerRoom>,
+    pub thinking_allowance: Option<ThinkingAllowance>,
 }
 
 /// A limit of an answer that has room to think, in tokens.
 #[derive(Clone, Copy)]
-pub(crate) struct AnswerRoom {
+pub(crate) struct ThinkingAllowance {
     pub limit: u32,
     /// With the question, as it is estimated.
     pub whole: usize,
@@ -33,8 +33,8 @@ struct Row {
     says: &'static [&'static [&'static str]],
     /// None of these is.
     but: &'static [&'static str],
-    /// The form that may help, if what was sent says what it leaves out.
-    form: fn(&Sent<'_>) -> Option<Form>,
+    /// The workaround that may help, if what was sent says what it leaves out.
+    workaround: fn(&Sent<'_>) -> Option<Workaround>,
 }
 
 /// Wordings of what is not taken at all.
@@ -132,43 +132,47 @@ const TABLE: &[Row] = &[
     Row {
         says: &[&["bound to a different conversation"]],
         but: &[],
-        form: |sent| (sent.api == Api::Anthropic).then_some(Form::DropForeignThoughts),
+        workaround: |sent| (sent.api == Api::Anthropic).then_some(Workaround::DropForeignThoughts),
     },
     // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. Please
     // use /v1/responses instead." Some take no other word than `none` there, some take none.
-    Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], form: other_effort },
+    Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], workaround: other_effort },
     Row {
         says: &[LIMIT, TOO_MUCH],
         but: &[],
-        form: |sent| sent.answer_room.map(|answer_room| Form::LimitUnder(answer_room.limit)),
+        workaround: |sent| {
+            sent.thinking_allowance.map(|thinking_allowance| Workaround::LimitUnder(thinking_allowance.limit))
+        },
     },
     // Mistral: 422 "extra_forbidden … max_completion_tokens".
     Row {
         says: &[&["max_completion_tokens"], REFUSED],
         but: TOO_MUCH,
-        form: |sent| sent.encoded.has("max_completion_tokens").then_some(Form::OlderLimit),
+        workaround: |sent| sent.encoded.has("max_completion_tokens").then_some(Workaround::OlderLimit),
     },
     // OpenAI: "Encrypted content is not supported with this model." Azure's names tell nothing of the model.
     Row {
         says: &[&["encrypted content", "encrypted_content", "'include'"], REFUSED],
         but: &[],
-        form: |sent| sent.encoded.has("include").then_some(Form::NoThoughtsBack),
+        workaround: |sent| sent.encoded.has("include").then_some(Workaround::NoThoughtsBack),
     },
     // llama-server: "Pattern must start with '^' and end with '$'" (ggml-org/llama.cpp#26930); DeepSeek: "… is not a "regex"".
     Row {
         says: &[&["regex", "regular expression", "pattern must", "invalid pattern", ".pattern", "'pattern'"]],
         but: &[],
-        form: |sent| has_patterns(sent).then_some(Form::NoPatterns),
+        workaround: |sent| has_patterns(sent).then_some(Workaround::NoPatterns),
     },
     // Groq: "json mode cannot be combined with tool/function calling"; Gemini: "Forced function calling (ANY mode) with a
     // response mime type: 'application/json' is unsupported" (vercel/ai#16540).
-    Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], form: beside_tools },
+    Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], workaround: beside_tools },
     // The effort stands beside the shape, in `output_config`.
-    Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], form: |sent| demanded(sent).map(this_shape) },
+    Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], workaround: |sent| demanded(sent).map(this_shape) },
     Row {
         says: &[SHAPE],
         but: &["effort"],
-        form: |sent| demanded(sent).map(|output| if output.schema.is_some() { Form::Schemas } else { Form::Json }),
+        workaround: |sent| {
+            demanded(sent).map(|output| if output.schema.is_some() { Workaround::Schemas } else { Workaround::Json })
+        },
     },
 ];
 
@@ -233,29 +237,29 @@ pub(super) fn name(at: usize) -> &'static str {
     PARAMETERS.get(at).and_then(|names| names.first()).copied().unwrap_or_default()
 }
 
-/// The form that may help a request that was `sent` and of which its server says `words`, in lower case.
-pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
+/// The workaround that may help a request that was `sent` and of which its server says `words`, in lower case.
+pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
     let said = |any: &[&str]| any.iter().any(|part| words.contains(part));
     let fits = |row: &&Row| row.says.iter().all(|any| said(any)) && !said(row.but);
-    TABLE.iter().filter(fits).find_map(|row| (row.form)(sent)).or_else(|| {
+    TABLE.iter().filter(fits).find_map(|row| (row.workaround)(sent)).or_else(|| {
         let names = |(_, names): &(usize, &&[&str])| {
             names.iter().any(|name| has_word(words, &name.to_lowercase()))
                 && names.iter().any(|name| sent.encoded.has_parameter(name))
         };
         let (at, _) = PARAMETERS.iter().enumerate().find(names)?;
         if said(OF_VALUE) {
-            ParameterState::refused(at, words, sent).map(|how| Form::WithoutAs(at, how))
+            ParameterState::refused(at, words, sent).map(|how| Workaround::WithoutAs(at, how))
         } else {
-            said(REFUSED).then_some(Form::Without(at))
+            said(REFUSED).then_some(Workaround::Without(at))
         }
     })
 }
 
-/// The form that may help a request that was `sent` and of which its server says, in lower case, that it and its answer
+/// The workaround that may help a request that was `sent` and of which its server says, in lower case, that it and its answer
 /// are too long together: one with no room to think beside the answer.
-pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Form> {
-    let answer_room = sent.answer_room.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
-    Some(Form::WindowUnder(answer_room.whole))
+pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
+    let thinking_allowance = sent.thinking_allowance.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
+    Some(Workaround::WindowUnder(thinking_allowance.whole))
 }
 
 /// Whether `words` has `word` by itself: it may be part of another name.
@@ -291,22 +295,24 @@ pub(super) fn patterns_in_words(schema: &Value) -> Cow<'_, Value> {
     in_words(schema, of_nobody)
 }
 
-fn beside_tools(sent: &Sent<'_>) -> Option<Form> {
+fn beside_tools(sent: &Sent<'_>) -> Option<Workaround> {
     let applies = !sent.request.tools.is_empty() && demanded(sent).is_some();
-    applies.then_some(Form::NoShapeBesideTools)
+    applies.then_some(Workaround::NoShapeBesideTools)
 }
 
-fn other_effort(sent: &Sent<'_>) -> Option<Form> {
+fn other_effort(sent: &Sent<'_>) -> Option<Workaround> {
     let effort = sent.encoded.value("reasoning_effort");
     let applies = sent.api == Api::OpenAiChat && !sent.request.tools.is_empty();
-    applies.then(|| if effort.is_some_and(|word| word == "none") { Form::SilentEffort } else { Form::NoEffort })
+    applies.then(|| {
+        if effort.is_some_and(|word| word == "none") { Workaround::SilentEffort } else { Workaround::NoEffort }
+    })
 }
 
 /// That this shape is not taken, whatever may be of others.
-pub(super) fn this_shape(output: &OutputFormat) -> Form {
+pub(super) fn this_shape(output: &OutputFormat) -> Workaround {
     match &output.schema {
-        Some(schema) => Form::Schema(hash(schema)),
-        None => Form::Json,
+        Some(schema) => Workaround::Schema(hash(schema)),
+        None => Workaround::Json,
     }
 }
 
@@ -325,12 +331,13 @@ pub(super) mod tests {
         PARAMETERS.iter().position(|names| names.contains(&name)).expect("a parameter")
     }
 
-    pub(in crate::http) fn without(name: &str) -> Form {
-        Form::Without(place(name))
+    pub(in crate::http) fn without(name: &str) -> Workaround {
+        Workaround::Without(place(name))
     }
 
     /// A limit with room.
-    pub(in crate::http) const ANSWER_ROOM: Option<AnswerRoom> = Some(AnswerRoom { limit: 9000, whole: 9500 });
+    pub(in crate::http) const THINKING_ALLOWANCE: Option<ThinkingAllowance> =
+        Some(ThinkingAllowance { limit: 9000, whole: 9500 });
 
     /// A request that says everything that may be refused.
     pub(in crate::http) fn request(schema: Option<Value>) -> ModelRequest {
@@ -365,32 +372,34 @@ pub(super) mod tests {
 
     #[test]
     fn server_message_selects_the_next_form() {
-        let check = |api: Api, model: &str, schema: Option<Value>, words: &str, expect: Option<Form>| {
+        let check = |api: Api, model: &str, schema: Option<Value>, words: &str, expect: Option<Workaround>| {
             let request = request(schema);
             let encoded = encode(api, &request, model);
-            let got =
-                next(&words.to_lowercase(), &Sent { api, request: &request, encoded: &encoded, answer_room: None });
+            let got = next(
+                &words.to_lowercase(),
+                &Sent { api, request: &request, encoded: &encoded, thinking_allowance: None },
+            );
             assert_eq!(got, expect, "{api} {model}: {words}");
         };
         let chat = |words: &str, expect| check(Api::OpenAiChat, "some-model", closed(), words, expect);
         let as_it_is = |name: &str, words: &str| {
             let request = request(closed());
             let encoded = encode(Api::OpenAiChat, &request, "some-model");
-            let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, answer_room: None };
-            Form::WithoutAs(place(name), ParameterState::refused(place(name), words, &sent).expect("it is there"))
+            let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, thinking_allowance: None };
+            Workaround::WithoutAs(place(name), ParameterState::refused(place(name), words, &sent).expect("it is there"))
         };
-        let this = closed().map(|schema| Form::Schema(ContentHash::of_value(&schema)));
-        chat("This response_format type is unavailable now (invalid_request_error)", Some(Form::Schemas));
-        chat("This model does not support response format `json_schema`.", Some(Form::Schemas));
+        let this = closed().map(|schema| Workaround::Schema(ContentHash::of_value(&schema)));
+        chat("This response_format type is unavailable now (invalid_request_error)", Some(Workaround::Schemas));
+        chat("This model does not support response format `json_schema`.", Some(Workaround::Schemas));
         chat("Invalid schema for response_format 'o': In context=(), 'required' is required", this);
         chat(
             "Invalid JSON schema: regex lookaround is not supported. Found at $.properties.to.pattern",
-            Some(Form::NoPatterns),
+            Some(Workaround::NoPatterns),
         );
-        chat("Pattern must start with '^' and end with '$'", Some(Form::NoPatterns));
-        chat("\"^[[]$\" is not a \"regex\"", Some(Form::NoPatterns));
+        chat("Pattern must start with '^' and end with '$'", Some(Workaround::NoPatterns));
+        chat("\"^[[]$\" is not a \"regex\"", Some(Workaround::NoPatterns));
         let extra = r#"[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"msg":"Extra inputs are not permitted"}]"#;
-        chat(extra, Some(Form::OlderLimit));
+        chat(extra, Some(Workaround::OlderLimit));
         chat("max_completion_tokens is too large: 90000. This model supports at most 16384 completion tokens", None);
         chat("Unsupported value: 'temperature' does not support 0.5 with this model.", Some(without("temperature")));
         chat(
@@ -412,20 +421,20 @@ pub(super) mod tests {
         chat("messages: at least one message is required", None);
         let function_tools =
             "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions.";
-        chat(function_tools, Some(Form::NoEffort));
+        chat(function_tools, Some(Workaround::NoEffort));
         let object = |api, words: &str, expect| check(api, "some-model", None, words, expect);
-        object(Api::OpenAiChat, "'response_format.type' must be 'json_schema' or 'text'", Some(Form::Json));
-        object(Api::OpenAiResponses, "Unsupported parameter: 'text.format'", Some(Form::Json));
+        object(Api::OpenAiChat, "'response_format.type' must be 'json_schema' or 'text'", Some(Workaround::Json));
+        object(Api::OpenAiResponses, "Unsupported parameter: 'text.format'", Some(Workaround::Json));
         // It was asked for in words.
         object(Api::Anthropic, "The compiled grammar is too large", None);
         object(Api::Ollama, "invalid JSON schema in format", None);
         let encrypted = "Encrypted content is not supported with this model.";
-        check(Api::OpenAiResponses, "prod-4o", closed(), encrypted, Some(Form::NoThoughtsBack));
+        check(Api::OpenAiResponses, "prod-4o", closed(), encrypted, Some(Workaround::NoThoughtsBack));
         check(Api::OpenAiResponses, "gpt-4o", closed(), encrypted, None);
         let stale = "The encrypted content gAAA could not be verified. (invalid_encrypted_content)";
         check(Api::OpenAiResponses, "gpt-5", closed(), stale, None);
         let bound = "The block is bound to a different conversation.";
-        check(Api::Anthropic, "claude-opus-5-5", closed(), bound, Some(Form::DropForeignThoughts));
+        check(Api::Anthropic, "claude-opus-5-5", closed(), bound, Some(Workaround::DropForeignThoughts));
         check(Api::Anthropic, "claude-opus-4-5", closed(), "output_config.effort: not supported", None);
         check(
             Api::Gemini,
@@ -440,7 +449,12 @@ pub(super) mod tests {
     fn refused_room_may_be_left_out() {
         let request = request(None);
         let encoded = encode(Api::OpenAiChat, &request, "some-model");
-        let sent = |answer_room| Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, answer_room };
+        let sent = |thinking_allowance| Sent {
+            api: Api::OpenAiChat,
+            request: &request,
+            encoded: &encoded,
+            thinking_allowance,
+        };
         for words in [
             "max_completion_tokens is too large: 9000. This model supports at most 8192 completion tokens",
             "max_tokens: 9000 > 8192, which is the maximum allowed number of output tokens for claude-x",
@@ -451,7 +465,7 @@ pub(super) mod tests {
             "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 8192, but got 9000 instead.",
         ] {
             let words = words.to_lowercase();
-            assert_eq!(next(&words, &sent(ANSWER_ROOM)), Some(Form::LimitUnder(9000)), "{words}");
+            assert_eq!(next(&words, &sent(THINKING_ALLOWANCE)), Some(Workaround::LimitUnder(9000)), "{words}");
             assert_eq!(next(&words, &sent(None)), None, "{words}");
         }
         for (words, is_of_answer) in [
@@ -467,8 +481,8 @@ pub(super) mod tests {
             ("input length and `max_tokens` exceed context limit: 500 + 9000 > 8192", true),
             ("prompt is too long: 200001 tokens > 200000 maximum", false),
         ] {
-            let expect = is_of_answer.then_some(Form::WindowUnder(9500));
-            assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(ANSWER_ROOM)), expect, "{words}");
+            let expect = is_of_answer.then_some(Workaround::WindowUnder(9500));
+            assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(THINKING_ALLOWANCE)), expect, "{words}");
             assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(None)), None, "{words}");
         }
     }
@@ -486,10 +500,10 @@ pub(super) mod tests {
         ] {
             let said = |request: &ModelRequest| {
                 let encoded = encode(api, request, "gemini-3-pro");
-                next(&words.to_lowercase(), &Sent { api, request, encoded: &encoded, answer_room: None })
+                next(&words.to_lowercase(), &Sent { api, request, encoded: &encoded, thinking_allowance: None })
             };
-            assert_eq!(said(&request(closed())), Some(Form::NoShapeBesideTools), "{words}");
-            assert_ne!(said(&bare), Some(Form::NoShapeBesideTools), "{words}");
+            assert_eq!(said(&request(closed())), Some(Workaround::NoShapeBesideTools), "{words}");
+            assert_ne!(said(&bare), Some(Workaround::NoShapeBesideTools), "{words}");
         }
     }
 }

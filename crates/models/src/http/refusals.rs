@@ -1,12 +1,12 @@
-//! What a server refused, and the form in which later requests go to it.
+//! What a server refused, and the workaround in which later requests go to it.
 //!
 //! A name tells much of what a model takes, but neither what its server does nor what a new model does. Where a server
-//! answers 400 and says what it does not take, the error says that another form of the request may help; whoever asked
-//! asks once more, and this time the request goes out in that form. Only once a form was answered is it the model's for
+//! answers 400 and says what it does not take, the error says that another workaround of the request may help; whoever asked
+//! asks once more, and this time the request goes out in that workaround. Only once a workaround was answered is it the model's for
 //! all its requests: what a server says may be about something else. Of several that were tried for one request that is
 //! the last alone, with those that brought it about: whether the others are needed shows when the next request is
-//! refused for the same, or is not. A form that is refused as well is forgotten. What is refused for its value is left
-//! out where it is the same again: that says nothing of other values, nor of the other forms that were tried.
+//! refused for the same, or is not. A workaround that is refused as well is forgotten. What is refused for its value is left
+//! out where it is the same again: that says nothing of other values, nor of the other workarounds that were tried.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,21 +17,21 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelSettings, OutputFormat};
 
 use super::refusal_table::{self, PARAMETERS, patterns_in_words, this_shape};
-pub(crate) use super::refusal_table::{AnswerRoom, ParameterState, Sent};
+pub(crate) use super::refusal_table::{ParameterState, Sent, ThinkingAllowance};
 use crate::api::{Api, EncodedRequest};
 use crate::codec::anthropic;
 use crate::codec::request::with_instruction;
 
 /// Models of which something is kept; past that all are forgotten and found out again.
 const MAX_KEPT: usize = 256;
-/// Forms that are kept of one model, and requests to it that are tried in another form at one time; past that likewise.
-const MAX_FORMS: usize = 64;
+/// Workarounds that are kept of one model, and requests to it that are tried in another workaround at one time; past that likewise.
+const MAX_WORKAROUNDS: usize = 64;
 /// Values among them: where they differ each time the oldest give way, and nothing else does.
 const MAX_VALUES: usize = 16;
 
 /// One thing that is left out of a request, or said another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Workaround {
     /// This schema of an answer, by its hash, is said in words.
     Schema(ContentHash),
     /// Every schema of an answer is said in words.
@@ -62,13 +62,13 @@ pub(crate) enum Form {
     WindowUnder(usize),
 }
 
-impl Form {
-    /// Whether this form can only have been asked for because the request went out in the one `before`.
+impl Workaround {
+    /// Whether this workaround can only have been asked for because the request went out in the one `before`.
     fn follows(self, before: Self) -> bool {
         matches!((before, self), (Self::Schema(_) | Self::Schemas, Self::Json) | (Self::NoEffort, Self::SilentEffort))
     }
 
-    /// Whether this form does what `other` does, and more.
+    /// Whether this workaround does what `other` does, and more.
     fn replaces(self, other: Self) -> bool {
         match (self, other) {
             (Self::LimitUnder(this), Self::LimitUnder(other)) => this <= other,
@@ -78,71 +78,71 @@ impl Form {
     }
 }
 
-/// The forms that one request goes out in.
+/// The workarounds that one request goes out in.
 #[derive(Debug, Default)]
-pub(crate) struct Forms {
-    all: Vec<Form>,
+pub(crate) struct Workarounds {
+    all: Vec<Workaround>,
     /// What the request is known by, if some of these are tried for it.
     trial: Option<u64>,
 }
 
-impl Forms {
-    pub(crate) fn has(&self, form: Form) -> bool {
-        self.all.contains(&form)
+impl Workarounds {
+    pub(crate) fn has(&self, workaround: Workaround) -> bool {
+        self.all.contains(&workaround)
     }
 }
 
 /// What is known of all models, and what is being tried.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<HashMap<String, ModelForms>>);
+pub(crate) struct Refusals(Mutex<HashMap<String, ModelWorkarounds>>);
 
 /// What is kept of one model.
 #[derive(Debug, Default)]
-struct ModelForms {
-    taken: Vec<Form>,
-    /// By request, so that only a request that was refused says what its other form was good for.
-    tried: HashMap<u64, Vec<Form>>,
+struct ModelWorkarounds {
+    taken: Vec<Workaround>,
+    /// By request, so that only a request that was refused says what its other workaround was good for.
+    tried: HashMap<u64, Vec<Workaround>>,
 }
 
-impl ModelForms {
-    /// `form` is the model's from now on.
-    fn take(&mut self, model: &str, form: Form) {
-        if self.taken.contains(&form) {
+impl ModelWorkarounds {
+    /// `workaround` is the model's from now on.
+    fn take(&mut self, model: &str, workaround: Workaround) {
+        if self.taken.contains(&workaround) {
             return;
         }
-        let is_news = self.is_news(form);
-        self.taken.retain(|known| !form.replaces(*known));
-        let is_value = |form: &Form| matches!(form, Form::WithoutAs(..));
+        let is_news = self.is_news(workaround);
+        self.taken.retain(|known| !workaround.replaces(*known));
+        let is_value = |workaround: &Workaround| matches!(workaround, Workaround::WithoutAs(..));
         let values = self.taken.iter().filter(|known| is_value(known)).count();
-        if self.taken.len() >= MAX_FORMS || (is_value(&form) && values >= MAX_VALUES) {
+        if self.taken.len() >= MAX_WORKAROUNDS || (is_value(&workaround) && values >= MAX_VALUES) {
             match self.taken.iter().position(is_value) {
                 Some(oldest) => drop(self.taken.remove(oldest)),
-                None if is_value(&form) => return,
+                None if is_value(&workaround) => return,
                 None => self.taken.clear(),
             }
         }
-        self.taken.push(form);
+        self.taken.push(workaround);
         if is_news {
-            log_form(model, form);
+            log_workaround(model, workaround);
         }
     }
 
-    /// Whether an operator is told of a new form: of the values of one parameter, once while any is known.
-    fn is_news(&self, form: Form) -> bool {
-        let Form::WithoutAs(at, _) = form else { return true };
-        !self.taken.iter().any(|known| matches!(known, Form::WithoutAs(other, _) if *other == at))
+    /// Whether an operator is told of a new workaround: of the values of one parameter, once while any is known.
+    fn is_news(&self, workaround: Workaround) -> bool {
+        let Workaround::WithoutAs(at, _) = workaround else { return true };
+        !self.taken.iter().any(|known| matches!(known, Workaround::WithoutAs(other, _) if *other == at))
     }
 }
 
 /// Tells what a model is not sent any more.
-fn log_form(model: &str, form: Form) {
-    match form {
-        Form::Without(at) => {
+fn log_workaround(model: &str, workaround: Workaround) {
+    match workaround {
+        Workaround::Without(at) => {
             let parameter = refusal_table::name(at);
             let costs = if parameter == "stream_options" { ", so what its answers use is not known" } else { "" };
             tracing::warn!(model, parameter, "the model's server refuses a parameter, which it is sent no more{costs}");
         }
-        Form::WithoutAs(at, _) => {
+        Workaround::WithoutAs(at, _) => {
             let parameter = refusal_table::name(at);
             tracing::warn!(
                 model,
@@ -155,80 +155,82 @@ fn log_form(model: &str, form: Form) {
 }
 
 impl Refusals {
-    /// The forms in which `request` goes to `model`.
-    pub(crate) fn forms(&self, model: &str, request: &ModelRequest) -> Forms {
+    /// The workarounds in which `request` goes to `model`.
+    pub(crate) fn workarounds(&self, model: &str, request: &ModelRequest) -> Workarounds {
         let (mut all, is_trying) = match self.kept().get(model) {
-            None => return Forms::default(),
+            None => return Workarounds::default(),
             Some(kept) => (kept.taken.clone(), !kept.tried.is_empty()),
         };
         if !is_trying {
-            return Forms { all, trial: None };
+            return Workarounds { all, trial: None };
         }
         let key = key(request);
         let tried = self.kept().get(model).and_then(|kept| kept.tried.get(&key).cloned());
         let trial = tried.is_some().then_some(key);
         all.extend(tried.into_iter().flatten());
-        Forms { all, trial }
+        Workarounds { all, trial }
     }
 
-    /// A request was answered: of the forms that were tried for it, the one that brought the answer is its model's.
-    pub(crate) fn answered(&self, model: &str, forms: &Forms) {
-        let Some(key) = forms.trial else { return };
+    /// A request was answered: of the workarounds that were tried for it, the one that brought the answer is its model's.
+    pub(crate) fn answered(&self, model: &str, workarounds: &Workarounds) {
+        let Some(key) = workarounds.trial else { return };
         let mut all = self.kept();
         let Some(kept) = all.get_mut(model) else { return };
         let Some(tried) = kept.tried.remove(&key) else { return };
-        let (of_value, tried): (Vec<Form>, Vec<Form>) =
-            tried.into_iter().partition(|form| matches!(form, Form::WithoutAs(..)));
+        let (of_value, tried): (Vec<Workaround>, Vec<Workaround>) =
+            tried.into_iter().partition(|workaround| matches!(workaround, Workaround::WithoutAs(..)));
         let last = tried.last().copied();
-        let tried = tried.into_iter().filter(|form| last.is_some_and(|last| *form == last || last.follows(*form)));
-        for form in tried.chain(of_value) {
-            kept.take(model, form);
+        let tried = tried
+            .into_iter()
+            .filter(|workaround| last.is_some_and(|last| *workaround == last || last.follows(*workaround)));
+        for workaround in tried.chain(of_value) {
+            kept.take(model, workaround);
         }
     }
 
-    /// `request` to `model` has failed, having been `sent` in `forms`. If there is a form that it was not in and that
+    /// `request` to `model` has failed, having been `sent` in `workarounds`. If there is a workaround that it was not in and that
     /// may be taken, the error says that another try may help; else what was tried for it is forgotten.
     pub(crate) fn failed(
         &self,
         model: &str,
         request: &ModelRequest,
         sent: &Sent<'_>,
-        forms: Forms,
+        workarounds: Workarounds,
         error: &mut ModelError,
     ) {
         let words = error.message.to_lowercase();
         let next = match error.kind {
             ModelErrorKind::Invalid => refusal_table::next(&words, sent),
             ModelErrorKind::ContextOverflow => refusal_table::next_of_overflow(&words, sent),
-            // What a busy server says is not about the form, and the request may be made again in this one.
+            // What a busy server says is not about the workaround, and the request may be made again in this one.
             _ => return,
         };
-        let Some(form) = next.filter(|form| !forms.has(*form)) else {
-            if let Some(key) = forms.trial
+        let Some(workaround) = next.filter(|workaround| !workarounds.has(*workaround)) else {
+            if let Some(key) = workarounds.trial
                 && let Some(kept) = self.kept().get_mut(model)
             {
                 kept.tried.remove(&key);
             }
             return;
         };
-        let key = forms.trial.unwrap_or_else(|| key(request));
+        let key = workarounds.trial.unwrap_or_else(|| key(request));
         let mut all = self.kept();
         if all.len() >= MAX_KEPT && !all.contains_key(model) {
             all.clear();
         }
         let tried = &mut all.entry(model.to_owned()).or_default().tried;
-        if tried.len() >= MAX_FORMS && !tried.contains_key(&key) {
+        if tried.len() >= MAX_WORKAROUNDS && !tried.contains_key(&key) {
             tried.clear();
         }
         let tried = tried.entry(key).or_default();
         // Another caller may have been told the same of the same request.
-        if !tried.contains(&form) {
-            tried.push(form);
+        if !tried.contains(&workaround) {
+            tried.push(workaround);
         }
         error.should_retry = Some(true);
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<String, ModelForms>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, ModelWorkarounds>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -241,17 +243,17 @@ fn key(request: &ModelRequest) -> u64 {
     hasher.finish()
 }
 
-impl Forms {
+impl Workarounds {
     /// The request, its answer's shape in words where `api` or its model is known to refuse to hold it to that. An object is
     /// asked for as JSON at least, where that is not refused too.
     pub(crate) fn around<'a>(&self, api: Api, request: Cow<'a, ModelRequest>) -> Cow<'a, ModelRequest> {
-        let beside_tools = !request.tools.is_empty() && self.has(Form::NoShapeBesideTools);
+        let beside_tools = !request.tools.is_empty() && self.has(Workaround::NoShapeBesideTools);
         let Some(output) = request.output.as_ref().filter(|output| beside_tools || self.refuse(output)) else {
             return request;
         };
         let system = with_instruction(&request.system, output);
         let is_object = output.schema.as_ref().is_some_and(|schema| schema["type"] == "object");
-        let has_json = api != Api::Anthropic && is_object && !beside_tools && !self.has(Form::Json);
+        let has_json = api != Api::Anthropic && is_object && !beside_tools && !self.has(Workaround::Json);
         let output = has_json.then(|| OutputFormat { name: output.name.clone(), schema: None });
         Cow::Owned(ModelRequest { system, output, ..request.into_owned() })
     }
@@ -259,17 +261,17 @@ impl Forms {
     fn refuse(&self, output: &OutputFormat) -> bool {
         match &output.schema {
             Some(_) if self.all.is_empty() => false,
-            Some(_) => self.has(Form::Schemas) || self.has(this_shape(output)),
-            None => self.has(Form::Json),
+            Some(_) => self.has(Workaround::Schemas) || self.has(this_shape(output)),
+            None => self.has(Workaround::Json),
         }
     }
 
     /// Whether a limit of an answer with room to think is one that was refused; `question` is what else takes of the
     /// window.
     pub(crate) fn refuse_limit(&self, limit: u32, question: impl Fn() -> usize) -> bool {
-        self.all.iter().any(|form| match *form {
-            Form::LimitUnder(most) => limit >= most,
-            Form::WindowUnder(most) => question().saturating_add(limit as usize) >= most,
+        self.all.iter().any(|workaround| match *workaround {
+            Workaround::LimitUnder(most) => limit >= most,
+            Workaround::WindowUnder(most) => question().saturating_add(limit as usize) >= most,
             _ => false,
         })
     }
@@ -279,8 +281,8 @@ impl Forms {
         self.apply_always(encoded);
         // What is left out changes what the others stand beside. Each round leaves one out of few.
         let of_value = |encoded: &EncodedRequest| {
-            self.all.iter().find_map(|form| match form {
-                Form::WithoutAs(at, how) if how.holds(*at, encoded, settings) => Some(*at),
+            self.all.iter().find_map(|workaround| match workaround {
+                Workaround::WithoutAs(at, how) if how.holds(*at, encoded, settings) => Some(*at),
                 _ => None,
             })
         };
@@ -290,22 +292,22 @@ impl Forms {
     }
 
     fn apply_always(&self, encoded: &mut EncodedRequest) {
-        for form in &self.all {
-            match form {
-                Form::OlderLimit => encoded.rename("max_completion_tokens", "max_tokens"),
-                Form::NoPatterns => encoded.map_schemas(patterns_in_words),
-                Form::NoThoughtsBack => encoded.leave_out("include"),
-                Form::DropForeignThoughts => anthropic::drop_foreign_thinking(encoded),
-                Form::Without(at) => leave_out(*at, encoded),
-                Form::WithoutAs(..)
-                | Form::Schema(_)
-                | Form::Schemas
-                | Form::Json
-                | Form::NoShapeBesideTools
-                | Form::NoEffort
-                | Form::SilentEffort
-                | Form::LimitUnder(_)
-                | Form::WindowUnder(_) => {}
+        for workaround in &self.all {
+            match workaround {
+                Workaround::OlderLimit => encoded.rename("max_completion_tokens", "max_tokens"),
+                Workaround::NoPatterns => encoded.map_schemas(patterns_in_words),
+                Workaround::NoThoughtsBack => encoded.leave_out("include"),
+                Workaround::DropForeignThoughts => anthropic::drop_foreign_thinking(encoded),
+                Workaround::Without(at) => leave_out(*at, encoded),
+                Workaround::WithoutAs(..)
+                | Workaround::Schema(_)
+                | Workaround::Schemas
+                | Workaround::Json
+                | Workaround::NoShapeBesideTools
+                | Workaround::NoEffort
+                | Workaround::SilentEffort
+                | Workaround::LimitUnder(_)
+                | Workaround::WindowUnder(_) => {}
             }
         }
     }
@@ -323,7 +325,7 @@ mod tests {
     use super::*;
     use crate::codec::encode;
     use crate::http::refusal_table::next;
-    use crate::http::refusal_table::tests::{ANSWER_ROOM, closed, request, without};
+    use crate::http::refusal_table::tests::{THINKING_ALLOWANCE, closed, request, without};
 
     fn refusal(words: &str) -> ModelError {
         ModelError::new(ModelErrorKind::Invalid, words)
@@ -335,52 +337,60 @@ mod tests {
         let (one, mut other) = (request(closed()), request(closed()));
         other.system = "Another.".into();
         let encoded = encode(Api::OpenAiChat, &one, "m");
-        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, answer_room: None };
+        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
         let fail = |request: &ModelRequest, words: &str| {
             let mut error = refusal(words);
-            refusals.failed("p/m", request, &sent, refusals.forms("p/m", request), &mut error);
+            refusals.failed("p/m", request, &sent, refusals.workarounds("p/m", request), &mut error);
             error.wants_another_form()
         };
-        let forms = |request: &ModelRequest| refusals.forms("p/m", request).all;
+        let workarounds = |request: &ModelRequest| refusals.workarounds("p/m", request).all;
         let (temperature, seed) = ("'temperature' is not supported", "'seed' is not supported");
         assert!(fail(&one, temperature));
         assert_eq!(
-            (forms(&one), forms(&other)),
+            (workarounds(&one), workarounds(&other)),
             (vec![without("temperature")], vec![]),
             "tried for this request alone"
         );
-        refusals.answered("p/m", &refusals.forms("p/m", &other));
-        assert_eq!(forms(&other), [], "the answer of another request says nothing");
+        refusals.answered("p/m", &refusals.workarounds("p/m", &other));
+        assert_eq!(workarounds(&other), [], "the answer of another request says nothing");
         assert!(fail(&one, seed), "there may be two things");
         assert!(!fail(&one, seed), "the same again helps nobody");
-        assert_eq!(forms(&one), [], "what did not help is forgotten");
+        assert_eq!(workarounds(&one), [], "what did not help is forgotten");
         assert!(fail(&one, temperature));
-        refusals.answered("p/m", &refusals.forms("p/m", &one));
-        assert_eq!((forms(&one), forms(&other)), (vec![without("temperature")], vec![without("temperature")]));
-        assert_eq!(refusals.forms("p/n", &one).all, []);
+        refusals.answered("p/m", &refusals.workarounds("p/m", &one));
+        assert_eq!(
+            (workarounds(&one), workarounds(&other)),
+            (vec![without("temperature")], vec![without("temperature")])
+        );
+        assert_eq!(refusals.workarounds("p/n", &one).all, []);
         assert!(refusals.kept().values().all(|kept| kept.tried.is_empty()));
-        assert_eq!(refusals.forms("p/m", &one).trial, None);
+        assert_eq!(refusals.workarounds("p/m", &one).trial, None);
     }
 
     #[test]
     fn form_that_brought_the_answer_is_kept() {
-        let check = |said: &[&str], expect: &[Form]| {
+        let check = |said: &[&str], expect: &[Workaround]| {
             let refusals = Refusals::default();
             let one = request(closed());
             for words in said {
-                let forms = refusals.forms("p/m", &one);
-                let asked = forms.around(Api::OpenAiChat, Cow::Borrowed(&one));
+                let workarounds = refusals.workarounds("p/m", &one);
+                let asked = workarounds.around(Api::OpenAiChat, Cow::Borrowed(&one));
                 let mut encoded = encode(Api::OpenAiChat, &asked, "m");
-                forms.apply(&asked.settings, &mut encoded);
-                let sent = Sent { api: Api::OpenAiChat, request: &asked, encoded: &encoded, answer_room: ANSWER_ROOM };
+                workarounds.apply(&asked.settings, &mut encoded);
+                let sent = Sent {
+                    api: Api::OpenAiChat,
+                    request: &asked,
+                    encoded: &encoded,
+                    thinking_allowance: THINKING_ALLOWANCE,
+                };
                 let mut error = refusal(words);
-                refusals.failed("p/m", &one, &sent, forms, &mut error);
+                refusals.failed("p/m", &one, &sent, workarounds, &mut error);
                 assert!(error.wants_another_form(), "{words}");
             }
-            refusals.answered("p/m", &refusals.forms("p/m", &one));
+            refusals.answered("p/m", &refusals.workarounds("p/m", &one));
             let other = ModelRequest { system: "Another.".into(), ..one };
-            let mut kept = refusals.forms("p/m", &other).all;
-            let of_value = kept.extract_if(.., |form| matches!(form, Form::WithoutAs(..))).count();
+            let mut kept = refusals.workarounds("p/m", &other).all;
+            let of_value = kept.extract_if(.., |workaround| matches!(workaround, Workaround::WithoutAs(..))).count();
             assert_eq!(kept, expect, "{said:?}");
             assert_eq!(of_value, said.iter().filter(|words| words.contains("0..1")).count(), "{said:?}");
         };
@@ -390,19 +400,19 @@ mod tests {
         check(&["temperature: range: 0..1"], &[]);
         check(&["temperature: range: 0..1", seed], &[without("seed")]);
         check(&[seed, "temperature: range: 0..1"], &[without("seed")]);
-        check(&["max_tokens: 9000 > 8192"], &[Form::LimitUnder(9000)]);
+        check(&["max_tokens: 9000 > 8192"], &[Workaround::LimitUnder(9000)]);
         let shape = "Unsupported parameter: 'response_format'";
-        check(&[shape, shape], &[Form::Schemas, Form::Json]);
-        check(&[seed, shape, shape], &[Form::Schemas, Form::Json]);
+        check(&[shape, shape], &[Workaround::Schemas, Workaround::Json]);
+        check(&[seed, shape, shape], &[Workaround::Schemas, Workaround::Json]);
     }
 
     #[test]
     fn smaller_limit_replaces_larger_one() {
-        let mut kept = ModelForms::default();
-        for form in [Form::LimitUnder(9000), Form::WindowUnder(7), Form::LimitUnder(5000)] {
-            kept.take("p/m", form);
+        let mut kept = ModelWorkarounds::default();
+        for workaround in [Workaround::LimitUnder(9000), Workaround::WindowUnder(7), Workaround::LimitUnder(5000)] {
+            kept.take("p/m", workaround);
         }
-        assert_eq!(kept.taken, [Form::WindowUnder(7), Form::LimitUnder(5000)]);
+        assert_eq!(kept.taken, [Workaround::WindowUnder(7), Workaround::LimitUnder(5000)]);
     }
 
     #[test]
@@ -410,9 +420,9 @@ mod tests {
         let refusals = Refusals::default();
         let fail = |model: &str, request: &ModelRequest, words: &str| {
             let encoded = encode(Api::OpenAiChat, request, "m");
-            let sent = Sent { api: Api::OpenAiChat, request, encoded: &encoded, answer_room: None };
+            let sent = Sent { api: Api::OpenAiChat, request, encoded: &encoded, thinking_allowance: None };
             let mut error = refusal(words);
-            refusals.failed(model, request, &sent, Forms::default(), &mut error);
+            refusals.failed(model, request, &sent, Workarounds::default(), &mut error);
             assert!(error.wants_another_form(), "{words}");
         };
         for number in 0..2 * MAX_KEPT {
@@ -420,14 +430,14 @@ mod tests {
             let other = ModelRequest { system: number.to_string(), ..request(None) };
             fail("p/m", &other, "'seed' is not supported");
             let kept = refusals.kept();
-            assert!(kept.len() <= MAX_KEPT && kept.values().all(|kept| kept.tried.len() <= MAX_FORMS));
+            assert!(kept.len() <= MAX_KEPT && kept.values().all(|kept| kept.tried.len() <= MAX_WORKAROUNDS));
         }
-        for number in 0..2 * MAX_FORMS {
+        for number in 0..2 * MAX_WORKAROUNDS {
             let shaped = request(Some(json!({"type": "object", "title": number.to_string()})));
             fail("p/m", &shaped, "The compiled grammar is too large");
-            refusals.answered("p/m", &refusals.forms("p/m", &shaped));
+            refusals.answered("p/m", &refusals.workarounds("p/m", &shaped));
             let taken = refusals.kept()["p/m"].taken.len();
-            assert!((1..=MAX_FORMS).contains(&taken), "{taken}");
+            assert!((1..=MAX_WORKAROUNDS).contains(&taken), "{taken}");
         }
     }
 
@@ -438,21 +448,21 @@ mod tests {
         refuses: &dyn Fn(&[&str]) -> Option<String>,
     ) -> usize {
         for requests in 1..20 {
-            let forms = refusals.forms("p/m", one);
+            let workarounds = refusals.workarounds("p/m", one);
             let mut encoded = encode(Api::OpenAiChat, one, "m");
-            forms.apply(&one.settings, &mut encoded);
+            workarounds.apply(&one.settings, &mut encoded);
             let names: Vec<&str> = PARAMETERS
                 .iter()
                 .flat_map(|names| names.iter().copied())
                 .filter(|name| encoded.has_parameter(name))
                 .collect();
             let Some(words) = refuses(&names) else {
-                refusals.answered("p/m", &forms);
+                refusals.answered("p/m", &workarounds);
                 return requests;
             };
-            let sent = Sent { api: Api::OpenAiChat, request: one, encoded: &encoded, answer_room: None };
+            let sent = Sent { api: Api::OpenAiChat, request: one, encoded: &encoded, thinking_allowance: None };
             let mut error = refusal(&words);
-            refusals.failed("p/m", one, &sent, forms, &mut error);
+            refusals.failed("p/m", one, &sent, workarounds, &mut error);
             assert!(error.wants_another_form(), "{words}");
         }
         panic!("it is never answered");
@@ -483,34 +493,34 @@ mod tests {
         let mut alone = one.clone();
         alone.settings.top_p = None;
         let mut encoded = encode(Api::OpenAiChat, &alone, "m");
-        refusals.forms("p/m", &alone).apply(&alone.settings, &mut encoded);
+        refusals.workarounds("p/m", &alone).apply(&alone.settings, &mut encoded);
         assert!(encoded.has_parameter("temperature"));
     }
 
     #[test]
     fn varying_values_cost_other_forms_nothing() {
-        let mut kept = ModelForms::default();
-        kept.take("p/m", Form::Schemas);
+        let mut kept = ModelWorkarounds::default();
+        kept.take("p/m", Workaround::Schemas);
         let of_value = |number: u32| {
             let mut one = request(None);
             one.settings.seed = Some(number);
             let encoded = encode(Api::OpenAiChat, &one, "m");
-            let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, answer_room: None };
-            next("seed must be between 0 and 1", &sent).expect("a form")
+            let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
+            next("seed must be between 0 and 1", &sent).expect("a workaround")
         };
-        let last = 3 * u32::try_from(MAX_FORMS).expect("a number");
+        let last = 3 * u32::try_from(MAX_WORKAROUNDS).expect("a number");
         let mut told = 0;
         for number in 0..=last {
             told += usize::from(kept.is_news(of_value(number)));
             kept.take("p/m", of_value(number));
         }
         assert_eq!((kept.taken.len(), told), (1 + MAX_VALUES, 1));
-        assert!(kept.taken.contains(&Form::Schemas) && kept.taken.contains(&of_value(last)));
+        assert!(kept.taken.contains(&Workaround::Schemas) && kept.taken.contains(&of_value(last)));
         assert!(!kept.taken.contains(&of_value(0)), "the oldest gives way");
         // Where all is full of others, a value is not kept.
-        kept.taken = vec![Form::Schemas; MAX_FORMS];
+        kept.taken = vec![Workaround::Schemas; MAX_WORKAROUNDS];
         kept.take("p/m", of_value(0));
-        assert_eq!(kept.taken, vec![Form::Schemas; MAX_FORMS]);
+        assert_eq!(kept.taken, vec![Workaround::Schemas; MAX_WORKAROUNDS]);
     }
 
     #[test]
@@ -518,14 +528,14 @@ mod tests {
         let refusals = Refusals::default();
         let one = request(None);
         let encoded = encode(Api::OpenAiChat, &one, "m");
-        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, answer_room: None };
-        refusals.failed("p/m", &one, &sent, Forms::default(), &mut refusal("'seed' is not supported"));
+        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
+        refusals.failed("p/m", &one, &sent, Workarounds::default(), &mut refusal("'seed' is not supported"));
         assert_eq!(refusals.kept().keys().collect::<Vec<_>>(), ["p/m"]);
-        assert!(refusals.forms("p/m", &one).trial.is_some());
-        assert!(refusals.forms("p/n", &one).trial.is_none());
+        assert!(refusals.workarounds("p/m", &one).trial.is_some());
+        assert!(refusals.workarounds("p/n", &one).trial.is_none());
         // A conversation that does not fit is taken up again as another request.
         let mut overflow = ModelError::new(ModelErrorKind::ContextOverflow, "prompt is too long");
-        refusals.failed("p/m", &one, &sent, refusals.forms("p/m", &one), &mut overflow);
+        refusals.failed("p/m", &one, &sent, refusals.workarounds("p/m", &one), &mut overflow);
         assert_eq!((overflow.kind, overflow.should_retry), (ModelErrorKind::ContextOverflow, None));
         assert!(refusals.kept()["p/m"].tried.is_empty());
     }

@@ -11,13 +11,13 @@ const QUOTED_MARK: &str = "\"[secret]\"";
 const QUOTED: usize = 60;
 
 /// Messages, names of the tools and form of the output of a request that is asked, not redacted.
-pub(super) fn of_request(request: &ModelRequest) -> Value {
+pub(super) fn key_of_request(request: &ModelRequest) -> Value {
     let names: Vec<_> = request.tools.iter().map(|tool| &tool.name).collect();
     json!({"messages": request.messages, "tools": names, "output": request.output})
 }
 
 /// The same of a request as it was recorded.
-pub(super) fn of_recorded(request: &Value) -> Value {
+pub(super) fn key_of_recorded(request: &Value) -> Value {
     let names: Vec<_> = tools(request).map(|tool| tool["name"].clone()).collect();
     json!({"messages": request["messages"], "tools": names, "output": request["output"]})
 }
@@ -85,7 +85,7 @@ pub(super) struct Similarity {
     /// Messages that they have in common from the beginning.
     messages: usize,
     /// Of system prompt, form of the output and tools: how many are the same.
-    terms: u8,
+    same_settings: u8,
     /// Characters that the texts of the next message begin with in both.
     characters: usize,
 }
@@ -95,9 +95,9 @@ pub(super) fn similarity(recorded: &Value, asked: &Value, same_system: bool) -> 
     let both = || messages(recorded).iter().zip(messages(asked));
     let common = both().take_while(|(recorded, asked)| fits(recorded, asked)).count();
     let is_same = |name: &str| fits(&recorded[name], &asked[name]);
-    let terms = [same_system, is_same("output"), is_same("tools")].into_iter().map(u8::from).sum();
+    let same_settings = [same_system, is_same("output"), is_same("tools")].into_iter().map(u8::from).sum();
     let characters = both().nth(common).map_or(0, |(recorded, asked)| alike(recorded, asked));
-    Similarity { messages: common, terms, characters }
+    Similarity { messages: common, same_settings, characters }
 }
 
 /// Characters that the texts of two values begin with in both, in all.

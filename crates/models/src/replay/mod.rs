@@ -20,7 +20,7 @@ use recording::{Exchange, Recording};
 const MAX_RECORDINGS: usize = 16;
 /// Behind the file's name: requests that are not recorded get the recorded answers in their order.
 const LOOSE: &str = "?loose";
-/// The shortest piece of text that is told as one event, in bytes, and the most pieces of one text.
+/// The shortest piece of text that is announce as one event, in bytes, and the most pieces of one text.
 const PIECE: usize = 24;
 const MAX_PIECES: usize = 400;
 
@@ -56,7 +56,7 @@ impl Replays {
         Self { redactor, files: Mutex::default() }
     }
 
-    /// The recorded answer to `request`. `told` hears of a recording before its first answer.
+    /// The recorded answer to `request`. `announce` hears of a recording before its first answer.
     ///
     /// # Errors
     /// `Unsupported` where there is no such recording, `BadResponse` where it has no answer to the request, and what
@@ -70,8 +70,8 @@ impl Replays {
         announce: &(dyn Fn(&Replayed) + Sync),
     ) -> Result<ModelResponse, ModelError> {
         let player = self.ready(model).await?;
-        let named = Named::of(model)?;
-        let asked = self.redactor.redact_value(&matching::of_request(request));
+        let named = ReplayId::of(model)?;
+        let asked = self.redactor.redact_value(&matching::key_of_request(request));
         let system = matching::system(&self.redactor.redact(&request.system));
         let (number, first) = player.take(&asked, system, named)?;
         if first {
@@ -99,7 +99,7 @@ impl Replays {
 
     /// The recording that an id names, which is read now unless it was before, off this thread.
     pub(crate) async fn ready(self: &Arc<Self>, model: &str) -> Result<Arc<Player>, ModelError> {
-        let named = Named::of(model)?;
+        let named = ReplayId::of(model)?;
         let open = self.files().open.get(named.file).cloned();
         let player = match open {
             Some(player) => player,
@@ -116,14 +116,14 @@ impl Replays {
     }
 
     pub(crate) fn has_tool_search(&self, model: &str) -> bool {
-        Named::of(model)
+        ReplayId::of(model)
             .is_ok_and(|named| self.files().open.get(named.file).is_some_and(|player| player.recording.has_deferred))
     }
 
     /// What is known of a recording. Reads nothing: of one that nobody has made ready it says nothing.
     pub(crate) fn card(&self, model: &str) -> ModelCard {
         let unknown = |why| ModelCard { usability: Usability::Unknown(why), ..ModelCard::default() };
-        let named = match Named::of(model) {
+        let named = match ReplayId::of(model) {
             Ok(named) => named,
             Err(error) => return unknown(error.message),
         };
@@ -202,13 +202,13 @@ enum Unrecorded {
 /// What the id of a recording says: `replay:FILE`, with `?loose` behind it, and behind that `?model=` and the one model
 /// whose answers are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Named<'a> {
+struct ReplayId<'a> {
     file: &'a str,
     model: Option<&'a str>,
     unrecorded: Unrecorded,
 }
 
-impl<'a> Named<'a> {
+impl<'a> ReplayId<'a> {
     fn of(id: &'a str) -> Result<Self, ModelError> {
         let rest = id.strip_prefix(REPLAY).unwrap_or(id);
         let (rest, model) = rest.split_once(RECORDED_OF).map_or((rest, None), |(rest, model)| (rest, Some(model)));
@@ -247,7 +247,7 @@ impl Player {
     }
 
     /// The place of the one model whose answers are wanted; `None` where it is all the same whose.
-    fn of(&self, named: Named<'_>) -> Result<Option<usize>, ModelError> {
+    fn of(&self, named: ReplayId<'_>) -> Result<Option<usize>, ModelError> {
         let Some(wanted) = named.model else { return Ok(None) };
         let models = &self.recording.models;
         let place = models.iter().position(|model| **model == *wanted);
@@ -261,7 +261,7 @@ impl Player {
     /// The number of the exchange that answers a request, and whether it is the first of all that is played. A request
     /// that was recorded several times gets its answers in their order, those with its system prompt first, and then
     /// the last of them again: one that failed with one model and was answered by the next fails first.
-    fn take(&self, asked: &Value, system: ContentHash, named: Named<'_>) -> Result<(usize, bool), ModelError> {
+    fn take(&self, asked: &Value, system: ContentHash, named: ReplayId<'_>) -> Result<(usize, bool), ModelError> {
         let exchanges = &self.recording.exchanges;
         let of = self.of(named)?;
         let is_of = |number: &usize| of.is_none_or(|of| exchanges[*number].model == of);
@@ -317,7 +317,7 @@ impl Player {
     }
 
     /// The request is recorded, but not of the model that is wanted.
-    fn of_another(&self, number: usize, named: Named<'_>) -> ModelError {
+    fn of_another(&self, number: usize, named: ReplayId<'_>) -> ModelError {
         let exchange = &self.recording.exchanges[number];
         let (wanted, asked) = (named.model.unwrap_or_default(), &self.recording.models[exchange.model]);
         missing(format!(

@@ -134,7 +134,7 @@ impl Recording {
             self.models.len() - 1
         });
         self.has_deferred |= matching::has_deferred(&request);
-        let key = matching::of_recorded(&request);
+        let key = matching::key_of_recorded(&request);
         let text: Box<str> = key.to_string().into();
         self.exchanges.push(Exchange {
             line,

@@ -8,7 +8,7 @@ use toolwright_core::model::{
     CallResult, Message, ModelRequest, OpaqueData, OutputFormat, ShownTool, ToolChoice, WrittenCall,
 };
 use toolwright_models::dialect::translate;
-use toolwright_models::{Api, encode, encode_with, tools_json};
+use toolwright_models::{Api, EncodedTools, encode, encode_with, tools_json};
 
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
@@ -429,12 +429,12 @@ fn request_tools_are_those_of_the_view() {
     for api in Api::ALL {
         let mut set = translate(api.dialect(), &request.tools, true);
         set.tools.remove(0);
-        let body = encode_with(api, &request, "m", &set).body();
+        let body = encode_with(&request, "m", &EncodedTools::of(api, set.clone())).body();
         assert_eq!(body["tools"], tools_json(api, &set), "{api}");
         assert!(!body["tools"].to_string().contains("fs__read"), "{api}");
         // A tool that is not shown cannot be demanded.
         let request = ModelRequest { tool_choice: ToolChoice::Tool("fs__read".into()), ..request.clone() };
-        assert_eq!(encode_with(api, &request, "m", &set).body(), body, "{api}");
+        assert_eq!(encode_with(&request, "m", &EncodedTools::of(api, set.clone())).body(), body, "{api}");
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright_core::model::{
     Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, StopReason, Usage, WrittenCall,
 };
-use toolwright_models::{Api, Decoder, decode_whole, encode_with};
+use toolwright_models::{Api, Decoder, EncodedTools, decode_whole, encode_with};
 
 /// Decodes and checks that the pieces sum up to the answer.
 fn decode(api: Api, bytes: &[u8], chunk: usize) -> Result<ModelResponse, ModelError> {
@@ -354,7 +354,7 @@ fn wrapped_schema_is_undone_and_redone() {
     assert_eq!(calls, [call("t", "a", r#"{"k":1}"#)]);
     let past = Message::Assistant { text: String::new(), calls, opaque: vec![] };
     let request = ModelRequest { messages: vec![Message::user("go"), past], ..ModelRequest::default() };
-    let body = encode_with(Api::Anthropic, &request, "m", &set).body();
+    let body = encode_with(&request, "m", &EncodedTools::of(Api::Anthropic, set)).body();
     assert_eq!(body["messages"][1]["content"][0]["input"], json!({wrapper: {"k": 1}}));
 }
 

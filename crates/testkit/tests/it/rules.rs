@@ -11,7 +11,7 @@ use toolwright_core::model::{ModelRequest, ShownTool};
 use toolwright_core::name_table::{NameTable, NamedTool};
 use toolwright_core::tool_id::{MAX_WIRE_NAME, ToolId};
 use toolwright_models::dialect::{Dialect, translate};
-use toolwright_models::{Api, encode_with};
+use toolwright_models::{Api, EncodedTools, encode_with};
 use toolwright_testkit::rules::{ApiRules, Breach, check_tools};
 use toolwright_testkit::test_data;
 
@@ -159,7 +159,9 @@ fn send(api: Api, dialect: Dialect, strict: bool, subjects: &[Subject]) -> Outco
             }
         }
         let request = ModelRequest { tools, ..ModelRequest::default() };
-        let body: Value = serde_json::from_slice(&encode_with(api, &request, "model", &set).bytes()).unwrap();
+        let body: Value =
+            serde_json::from_slice(&encode_with(&request, "model", &EncodedTools::of(api, set.clone())).bytes())
+                .unwrap();
         let sent = body.get("tools").cloned().unwrap_or_else(|| json!([]));
         for breach in check_tools(rules_of(api), &sent) {
             outcome.add(breach, subjects);

@@ -7,7 +7,7 @@ use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, Writ
 
 use super::API;
 use crate::codec::event::{Text, arguments, count, lenient, parse, parse_part, value};
-use crate::codec::response::{Answer, Assemble, Sink, may_open};
+use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, may_open};
 use crate::failure;
 
 /// An event, a whole message, or an error: every key that any of them has.
@@ -96,14 +96,14 @@ enum Kind {
 
 /// An answer under assembly.
 #[derive(Default)]
-pub(crate) struct Assembly {
-    answer: Answer,
+pub(crate) struct AnthropicDecoder {
+    answer: ResponseBuilder,
     open: Vec<Block>,
     started: bool,
     complete: bool,
 }
 
-impl Assemble for Assembly {
+impl ApiDecoder for AnthropicDecoder {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let event: Event<'_> = parse(API, data)?;
         let index = event.index.unwrap_or_default();
@@ -149,7 +149,7 @@ impl Assemble for Assembly {
         self.complete
     }
 
-    fn answer(&mut self) -> &mut Answer {
+    fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
     }
 
@@ -162,7 +162,7 @@ impl Assemble for Assembly {
     }
 }
 
-impl Assembly {
+impl AnthropicDecoder {
     /// A whole message. The server closes the input of a call that the limit cut, and nothing tells it from
     /// one that is complete: a call at the very end of such a message is dropped.
     fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {

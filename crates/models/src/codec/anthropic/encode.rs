@@ -6,13 +6,14 @@ use toolwright_core::model::{Exposed, ModelRequest, ModelSettings, PromptCache, 
 
 use super::{API, VERSION};
 use crate::api::EncodedRequest;
+use crate::codec::EncodedTools;
 use crate::codec::history::{
     Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
 };
 use crate::codec::model_family::{ModelFamily, SamplingNames, write_sampling};
 use crate::codec::reasoning::{self, Choice, refuses_forced_calls};
-use crate::codec::request::{ShownTools, output_schema, set, tools_place, with_instruction};
-use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::codec::request::{output_schema, set, tools_place, with_instruction};
+use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// The API demands a limit.
 pub(crate) const DEFAULT_MAX_TOKENS: u32 = 8192;
@@ -31,12 +32,12 @@ const THINKING: SamplingNames =
 
 /// The limit of an answer whose request says none: what the model is told to think comes on top.
 fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
-    let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings));
+    let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::thinking_allowance(API, model, settings));
     both.min(ModelFamily::of(model).max_output().unwrap_or(u32::MAX))
 }
 
-pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
-    let mut messages = messages(request, shown.set());
+pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
+    let mut messages = messages(request, encoded_tools.set());
     let mut body = Map::new();
     let mut system = request.system.trim().to_owned();
     let mut output_config = Map::new();
@@ -52,8 +53,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
         }
     }
     body.insert("model".into(), json!(model));
-    let choice = wanted_choice(shown.choice(request), model);
-    let is_forced = shown.json().is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
+    let choice = wanted_choice(encoded_tools.choice(request), model);
+    let is_forced = encoded_tools.json.is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
     let choosing = if is_forced { Choice::Forced } else { Choice::Free };
     let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
     let mut thinking = reasoning::anthropic(model, &request.settings, Some(most), choosing);
@@ -61,11 +62,15 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
         thinking.thinking = None;
     }
     set(&mut output_config, "effort", thinking.effort);
-    let marks = Marks::of(request);
+    let breakpoints = CacheBreakpoints::of(request);
     body.insert("max_tokens".into(), json!(most));
     let system = Some(system).filter(|system| !system.is_empty());
-    set(&mut body, "system", system.map(|text| marks.map_or_else(|| json!(text), |marks| marks.system(&text))));
-    let tools = shown.json();
+    set(
+        &mut body,
+        "system",
+        system.map(|text| breakpoints.map_or_else(|| json!(text), |breakpoints| breakpoints.system(&text))),
+    );
+    let tools = encoded_tools.json.clone();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
         set(&mut body, "tool_choice", tool_choice(choice, request.parallel_calls));
@@ -78,8 +83,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
         }
     }
     set(&mut body, "output_config", Some(output_config).filter(|config| !config.is_empty()));
-    if let Some(marks) = marks {
-        marks.messages(&mut messages);
+    if let Some(breakpoints) = breakpoints {
+        breakpoints.messages(&mut messages);
     }
     body.insert("messages".into(), Value::Array(messages));
     let thinks = thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled");
@@ -87,8 +92,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     write_sampling(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
     set(&mut body, "thinking", thinking.thinking);
     body.insert("stream".into(), json!(true));
-    let mark = marks.and_then(|marks| marks.tools(shown));
-    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools).with_mark(mark);
+    let mark = breakpoints.and_then(|breakpoints| breakpoints.tools(encoded_tools));
+    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools).with_insertion(mark);
     encoded.headers = &[VERSION];
     encoded
 }
@@ -149,8 +154,8 @@ pub(crate) struct Tool<'a> {
     defer_loading: Option<bool>,
 }
 
-pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
-    let ToolView { name, description, parameters, .. } = view;
+pub(crate) fn tool(view: &TranslatedTool) -> Tool<'_> {
+    let TranslatedTool { name, description, parameters, .. } = view;
     let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
     Tool { name, description, input_schema: parameters, strict: view.strict.then_some(true), defer_loading }
 }
@@ -199,7 +204,7 @@ fn tool_result(result: &LegalResult<'_>, tools: &Toolset, images: &mut Vec<Value
     let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
     let loaded = result.loads(tools);
     if !loaded.is_empty() {
-        let reference = |tool: &&ToolView| json!({"type": "tool_reference", "tool_name": tool.name});
+        let reference = |tool: &&TranslatedTool| json!({"type": "tool_reference", "tool_name": tool.name});
         block["content"] = loaded.iter().map(reference).collect();
         return block;
     }
@@ -264,12 +269,12 @@ const MESSAGES: usize = 2;
 
 /// What a request asks to keep.
 #[derive(Clone, Copy)]
-struct Marks {
+struct CacheBreakpoints {
     hour: bool,
     messages: usize,
 }
 
-impl Marks {
+impl CacheBreakpoints {
     /// Those of `request`, if it has any.
     fn of(request: &ModelRequest) -> Option<Self> {
         let messages = match request.reuse {
@@ -289,13 +294,13 @@ impl Marks {
     }
 
     /// The mark of the last tool, as text, and where it goes.
-    fn tools(self, shown: &ShownTools) -> Option<(usize, &'static str)> {
+    fn tools(self, encoded_tools: &EncodedTools) -> Option<(usize, &'static str)> {
         let mark = if self.hour {
             r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#
         } else {
             r#","cache_control":{"type":"ephemeral"}"#
         };
-        shown.last().map(|at| (at, mark))
+        encoded_tools.end_of_cached.map(|at| (at, mark))
     }
 
     /// The system prompt as a block with a mark.
@@ -303,7 +308,7 @@ impl Marks {
         json!([{"type": "text", "text": text, "cache_control": self.mark()}])
     }
 
-    /// Marks the last block of the user's last messages.
+    /// CacheBreakpoints the last block of the user's last messages.
     fn messages(self, messages: &mut [Value]) {
         let of_user = messages.iter_mut().rev().filter(|message| message["role"] == "user").take(self.messages);
         for message in of_user {

@@ -10,7 +10,7 @@ mod encode;
 use serde_json::{Value, json};
 
 use crate::api::{Api, EncodedRequest};
-pub(crate) use decode::Assembly;
+pub(crate) use decode::AnthropicDecoder;
 use encode::is_thought;
 pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool};
 

@@ -8,7 +8,7 @@ use toolwright_core::model::{ModelError, StopReason, Usage, WrittenCall};
 use super::API;
 use super::interactions::Interaction;
 use crate::codec::event::{Text, lenient, parse, value};
-use crate::codec::response::{Answer, Assemble, Sink};
+use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink};
 use crate::failure;
 
 #[derive(Deserialize)]
@@ -18,7 +18,7 @@ struct Chunk<'a> {
     candidates: Option<Vec<Candidate<'a>>>,
     #[serde(borrow)]
     prompt_feedback: Option<Feedback<'a>>,
-    usage_metadata: Option<Figures>,
+    usage_metadata: Option<UsageMetadata>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     /// Of the Interactions API.
@@ -38,7 +38,7 @@ struct Feedback<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Figures {
+struct UsageMetadata {
     #[serde(default, deserialize_with = "lenient")]
     prompt_token_count: Option<u64>,
     #[serde(default, deserialize_with = "lenient")]
@@ -105,14 +105,14 @@ struct Growing {
 
 /// An answer under assembly.
 #[derive(Default)]
-pub(crate) struct Assembly {
-    answer: Answer,
+pub(crate) struct GeminiDecoder {
+    answer: ResponseBuilder,
     growing: Option<Growing>,
     interaction: Interaction,
     complete: bool,
 }
 
-impl Assemble for Assembly {
+impl ApiDecoder for GeminiDecoder {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let chunk: Chunk<'_> = parse(API, data)?;
         if chunk.event_type.filled().is_some() || chunk.object.as_str() == "interaction" {
@@ -158,7 +158,7 @@ impl Assemble for Assembly {
         self.complete
     }
 
-    fn answer(&mut self) -> &mut Answer {
+    fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
     }
 
@@ -168,7 +168,7 @@ impl Assemble for Assembly {
     }
 }
 
-impl Assembly {
+impl GeminiDecoder {
     /// Whether the part was understood; one that was not belongs to the server and is kept as it is.
     fn part(&mut self, part: Part<'_>, sink: Sink<'_>) -> bool {
         let signature = part.thought_signature.filled();
@@ -242,7 +242,7 @@ impl Assembly {
         self.answer.release(sink);
     }
 
-    fn usage(&mut self, figures: &Figures) {
+    fn usage(&mut self, figures: &UsageMetadata) {
         let sum = |a: Option<u64>, b: Option<u64>| a.unwrap_or(0).saturating_add(b.unwrap_or(0));
         self.answer.usage = Usage {
             input_tokens: sum(figures.prompt_token_count, figures.tool_use_prompt_token_count),

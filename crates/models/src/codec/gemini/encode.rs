@@ -7,13 +7,14 @@ use toolwright_core::model::{ModelRequest, ToolChoice};
 
 use super::API;
 use crate::api::EncodedRequest;
+use crate::codec::EncodedTools;
 use crate::codec::history::{
     Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
 };
 use crate::codec::model_family::{ModelFamily, SamplingNames, write_sampling};
 use crate::codec::reasoning;
-use crate::codec::request::{ShownTools, output_schema, set, tools_place, with_instruction};
-use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::codec::request::{output_schema, set, tools_place, with_instruction};
+use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// What a model's name may hold in a path as it is.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
@@ -29,9 +30,9 @@ const NAMES: SamplingNames = SamplingNames {
     stop: Some("stopSequences"),
 };
 
-pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
     let mut body = Map::new();
-    let tools = shown.json();
+    let tools = encoded_tools.json.clone();
     let mut system = request.system.clone();
     // Where the API refuses a demanded shape beside tools, the model is asked in words.
     let output = request.output.as_ref().filter(|output| {
@@ -44,10 +45,10 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     if !system.is_empty() {
         body.insert("systemInstruction".into(), json!({"parts": [{"text": system}]}));
     }
-    body.insert("contents".into(), Value::Array(contents(request, model, shown.set())));
+    body.insert("contents".into(), Value::Array(contents(request, model, encoded_tools.set())));
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
-        let calling = match shown.choice(request) {
+        let calling = match encoded_tools.choice(request) {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some(json!({"mode": "ANY"})),
             ToolChoice::None => Some(json!({"mode": "NONE"})),
@@ -111,7 +112,7 @@ struct Declaration<'a> {
 /// One tool with all functions, or none.
 pub(crate) fn tools(set: &Toolset) -> Option<Tool<'_>> {
     let declare = |view| {
-        let ToolView { name, description, parameters, .. }: &ToolView = view;
+        let TranslatedTool { name, description, parameters, .. }: &TranslatedTool = view;
         let schema = Some(parameters).filter(|schema| !schema.is_null());
         let (parameters, parameters_json_schema) =
             if set.dialect == Dialect::GeminiDeclaration { (schema, None) } else { (None, schema) };

@@ -8,7 +8,7 @@ use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, Writ
 
 use super::API;
 use crate::codec::event::{Text, arguments, count, lenient, parse, parse_part, value};
-use crate::codec::response::{Answer, Sink, may_open};
+use crate::codec::response::{ResponseBuilder, Sink, may_open};
 use crate::failure;
 
 /// An event, or a whole interaction: every key that any of them has.
@@ -70,7 +70,12 @@ pub(super) struct Interaction {
 
 impl Interaction {
     /// Takes an event, or a whole interaction, and says whether the answer is over.
-    pub(super) fn event(&mut self, data: &[u8], answer: &mut Answer, sink: Sink<'_>) -> Result<bool, ModelError> {
+    pub(super) fn event(
+        &mut self,
+        data: &[u8],
+        answer: &mut ResponseBuilder,
+        sink: Sink<'_>,
+    ) -> Result<bool, ModelError> {
         let event: Event<'_> = parse(API, data)?;
         let index = event.index.unwrap_or_default();
         match event.event_type.as_str() {
@@ -108,7 +113,13 @@ impl Interaction {
         Ok(false)
     }
 
-    fn start(&mut self, index: u64, raw: &RawValue, answer: &mut Answer, sink: Sink<'_>) -> Result<(), ModelError> {
+    fn start(
+        &mut self,
+        index: u64,
+        raw: &RawValue,
+        answer: &mut ResponseBuilder,
+        sink: Sink<'_>,
+    ) -> Result<(), ModelError> {
         may_open(self.open.len())?;
         let step: Step<'_> = parse_part(API, raw)?;
         let mut call = None;
@@ -123,7 +134,13 @@ impl Interaction {
         Ok(())
     }
 
-    fn delta(&mut self, index: u64, raw: &RawValue, answer: &mut Answer, sink: Sink<'_>) -> Result<(), ModelError> {
+    fn delta(
+        &mut self,
+        index: u64,
+        raw: &RawValue,
+        answer: &mut ResponseBuilder,
+        sink: Sink<'_>,
+    ) -> Result<(), ModelError> {
         let delta: Step<'_> = parse_part(API, raw)?;
         match delta.kind.as_str() {
             "text" => answer.text(delta.text.as_str(), sink),
@@ -149,7 +166,7 @@ impl Interaction {
         Ok(())
     }
 
-    fn over(&mut self, end: &Event<'_>, answer: &mut Answer, sink: Sink<'_>) -> Result<bool, ModelError> {
+    fn over(&mut self, end: &Event<'_>, answer: &mut ResponseBuilder, sink: Sink<'_>) -> Result<bool, ModelError> {
         if let Some(error) = end.error {
             return Err(failure::from_event(API, &value(error)));
         }
@@ -190,7 +207,7 @@ impl Step<'_> {
     }
 }
 
-fn close(open: Open, answer: &mut Answer, sink: Sink<'_>) {
+fn close(open: Open, answer: &mut ResponseBuilder, sink: Sink<'_>) {
     match open.call {
         Some(call) if !open.arguments.is_empty() => {
             answer.close_call(WrittenCall { arguments: open.arguments, ..call }, sink);

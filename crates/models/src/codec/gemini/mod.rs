@@ -6,7 +6,7 @@ mod encode;
 mod interactions;
 
 use crate::api::Api;
-pub(crate) use decode::Assembly;
+pub(crate) use decode::GeminiDecoder;
 pub(crate) use encode::{encode, tools};
 
 const API: Api = Api::Gemini;

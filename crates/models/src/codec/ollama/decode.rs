@@ -7,7 +7,7 @@ use toolwright_core::model::{ModelError, StopReason, Usage, WrittenCall};
 
 use super::API;
 use crate::codec::event::{Text, arguments, lenient, parse, value};
-use crate::codec::response::{Answer, Assemble, Sink};
+use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink};
 use crate::failure;
 
 #[derive(Deserialize)]
@@ -58,12 +58,12 @@ struct Function<'a> {
 
 /// An answer under assembly.
 #[derive(Default)]
-pub(crate) struct Assembly {
-    answer: Answer,
+pub(crate) struct OllamaDecoder {
+    answer: ResponseBuilder,
     complete: bool,
 }
 
-impl Assemble for Assembly {
+impl ApiDecoder for OllamaDecoder {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let line: Line<'_> = parse(API, data)?;
         if let Some(error) = line.error {
@@ -103,7 +103,7 @@ impl Assemble for Assembly {
         self.complete
     }
 
-    fn answer(&mut self) -> &mut Answer {
+    fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
     }
 

@@ -9,10 +9,11 @@ use toolwright_core::model::{Message, ModelRequest, OutputFormat, ToolChoice};
 
 use super::API;
 use crate::api::EncodedRequest;
+use crate::codec::EncodedTools;
 use crate::codec::history::{Image, Part, Turn, legal_turns, parts};
 use crate::codec::model_family::{SamplingNames, write_sampling};
 use crate::codec::reasoning;
-use crate::codec::request::{ShownTools, output_schema, set, tools_place, with_instruction};
+use crate::codec::request::{output_schema, set, tools_place, with_instruction};
 use crate::dialect::{Dialect, Toolset};
 
 const NAMES: SamplingNames = SamplingNames {
@@ -23,18 +24,18 @@ const NAMES: SamplingNames = SamplingNames {
     stop: Some("stop"),
 };
 
-pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     // The API has no tool choice: that none may be called is said by showing none. A call cannot be forced.
-    let tools = shown.json().filter(|_| request.tool_choice != ToolChoice::None);
+    let tools = encoded_tools.json.clone().filter(|_| request.tool_choice != ToolChoice::None);
     // A model that is held to a shape cannot write a call (github.com/ollama/ollama, issues 11185 and 13750): beside tools
     // it is asked in words.
     let system: Cow<'_, str> = match request.output.as_ref().filter(|_| tools.is_some()) {
         Some(output) => with_instruction(&request.system, output).into(),
         None => request.system.as_str().into(),
     };
-    body.insert("messages".into(), messages(&system, request, shown.set()));
+    body.insert("messages".into(), messages(&system, request, encoded_tools.set()));
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
     }

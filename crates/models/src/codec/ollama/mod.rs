@@ -5,7 +5,7 @@ mod decode;
 mod encode;
 
 use crate::api::Api;
-pub(crate) use decode::Assembly;
+pub(crate) use decode::OllamaDecoder;
 pub(crate) use encode::{MIN_ESTIMATE, encode, estimate, keep_alive, keep_window};
 
 const API: Api = Api::Ollama;

@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, OtherCall, StopReason, WrittenCall};
 
 use super::{API, Echo, of_call};
-use crate::codec::event::{Figures, Text, arguments, lenient, parse, value};
-use crate::codec::response::{Answer, Assemble, Sink, is_whole, may_open};
+use crate::codec::event::{Text, UsagePointers, arguments, lenient, parse, value};
+use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, is_whole, may_open};
 use crate::failure;
 
-const FIGURES: Figures = Figures {
+const FIGURES: UsagePointers = UsagePointers {
     prompt: "/prompt_tokens",
     cached: "/prompt_tokens_details/cached_tokens",
     cache_written: "/prompt_tokens_details/cache_write_tokens",
@@ -155,14 +155,14 @@ struct Slot {
 /// An answer under assembly. Nothing in a stream says that one call is over: it is when another begins and
 /// its arguments are whole, else when the choice finishes.
 #[derive(Default)]
-pub(crate) struct Assembly {
-    answer: Answer,
+pub(crate) struct ChatDecoder {
+    answer: ResponseBuilder,
     slots: Vec<Slot>,
     echo: Echo,
     complete: bool,
 }
 
-impl Assemble for Assembly {
+impl ApiDecoder for ChatDecoder {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let chunk: Chunk<'_> = parse(API, data)?;
         if let Some(error) = chunk.error {
@@ -198,7 +198,7 @@ impl Assemble for Assembly {
         self.complete
     }
 
-    fn answer(&mut self) -> &mut Answer {
+    fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
     }
 
@@ -213,7 +213,7 @@ impl Assemble for Assembly {
     }
 }
 
-impl Assembly {
+impl ChatDecoder {
     fn delta(&mut self, delta: Delta<'_>, sink: Sink<'_>) -> Result<(), ModelError> {
         let reasoning = [("reasoning_content", &delta.reasoning_content), ("reasoning", &delta.reasoning)];
         let reasoning = reasoning.map(|(key, piece)| (key, piece.as_ref().map(Text::as_str)));

@@ -8,11 +8,12 @@ use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 
 use super::{API, for_call, for_message, write};
 use crate::api::EncodedRequest;
+use crate::codec::EncodedTools;
 use crate::codec::history::{Image, LegalCall, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
 use crate::codec::model_family::{SamplingNames, write_sampling};
 use crate::codec::reasoning;
-use crate::codec::request::{ShownTools, cache_key, output_schema, set, tools_place, with_instruction};
-use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::codec::request::{cache_key, output_schema, set, tools_place, with_instruction};
+use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// The API has no `top_k`.
 const NAMES: SamplingNames = SamplingNames {
@@ -23,14 +24,14 @@ const NAMES: SamplingNames = SamplingNames {
     stop: Some("stop"),
 };
 
-pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    body.insert("messages".into(), messages(request, shown.set()));
-    let tools = shown.json();
+    body.insert("messages".into(), messages(request, encoded_tools.set()));
+    let tools = encoded_tools.json.clone();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
-        let choice = match shown.choice(request) {
+        let choice = match encoded_tools.choice(request) {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some(json!("required")),
             ToolChoice::None => Some(json!("none")),
@@ -72,8 +73,8 @@ struct Function<'a> {
     strict: Option<bool>,
 }
 
-pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
-    let ToolView { name, description, parameters, .. } = view;
+pub(crate) fn tool(view: &TranslatedTool) -> Tool<'_> {
+    let TranslatedTool { name, description, parameters, .. } = view;
     Tool {
         r#type: "function",
         function: Function { name, description, parameters, strict: view.strict.then_some(true) },

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::codec::event::value;
-pub(crate) use decode::Assembly;
+pub(crate) use decode::ChatDecoder;
 pub(crate) use encode::{encode, tool};
 
 const API: Api = Api::OpenAiChat;

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use toolwright_core::model::{ModelError, ModelErrorKind, OtherCall, StopReason, WrittenCall};
 
 use super::API;
-use crate::codec::event::{Figures, Text, arguments, lenient, parse, parse_part, value};
-use crate::codec::response::{Answer, Assemble, Sink, may_open};
+use crate::codec::event::{Text, UsagePointers, arguments, lenient, parse, parse_part, value};
+use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, may_open};
 use crate::failure;
 
-const FIGURES: Figures = Figures {
+const FIGURES: UsagePointers = UsagePointers {
     prompt: "/input_tokens",
     cached: "/input_tokens_details/cached_tokens",
     cache_written: "/input_tokens_details/cache_write_tokens",
@@ -71,15 +71,15 @@ struct Open {
 
 /// An answer under assembly.
 #[derive(Default)]
-pub(crate) struct Assembly {
-    answer: Answer,
+pub(crate) struct ResponsesDecoder {
+    answer: ResponseBuilder,
     open: Vec<Open>,
     /// Whether items have come one by one; then the response at the end only repeats them.
     itemised: bool,
     complete: bool,
 }
 
-impl Assemble for Assembly {
+impl ApiDecoder for ResponsesDecoder {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let event: Event<'_> = parse(API, data)?;
         let (index, delta) = (event.output_index.unwrap_or_default(), event.delta.as_str());
@@ -130,7 +130,7 @@ impl Assemble for Assembly {
         self.complete
     }
 
-    fn answer(&mut self) -> &mut Answer {
+    fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
     }
 
@@ -140,7 +140,7 @@ impl Assemble for Assembly {
     }
 }
 
-impl Assembly {
+impl ResponsesDecoder {
     fn open(&mut self, index: u64) -> Result<&mut Open, ModelError> {
         let at = match self.open.iter().rposition(|open| open.index == index) {
             Some(at) => at,

@@ -10,23 +10,22 @@ use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat, ToolC
 
 use super::API;
 use crate::api::EncodedRequest;
+use crate::codec::EncodedTools;
 use crate::codec::history::{Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
 use crate::codec::model_family::{ModelFamily, ModelKind, SamplingNames, write_sampling};
 use crate::codec::reasoning;
-use crate::codec::request::{
-    ShownTools, cache_key, output_instruction, output_schema, set, speaks_of_json, tools_place,
-};
-use crate::dialect::{Dialect, ToolView, Toolset};
+use crate::codec::request::{cache_key, output_instruction, output_schema, set, speaks_of_json, tools_place};
+use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// The API has no `top_k`, no seed, and nothing that ends an answer.
 const NAMES: SamplingNames =
     SamplingNames { temperature: Some("temperature"), top_p: Some("top_p"), top_k: None, seed: None, stop: None };
 
-pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
-    let mut input = input(request, shown.set());
+    let mut input = input(request, encoded_tools.set());
     if let Some(output) = request.output.as_ref().filter(|output| output.schema.is_none())
         && !input_speaks_of_json(request)
     {
@@ -34,10 +33,10 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
         input.insert(0, message);
     }
     body.insert("input".into(), Value::Array(input));
-    let tools = shown.json();
+    let tools = encoded_tools.json.clone();
     if tools.is_some() {
         body.insert("tools".into(), tools_place());
-        let choice = match shown.choice(request) {
+        let choice = match encoded_tools.choice(request) {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some(json!("required")),
             ToolChoice::None => Some(json!("none")),
@@ -116,13 +115,13 @@ pub(crate) fn tools(set: &Toolset) -> impl Iterator<Item = Entry<'_>> {
         if search != Some(&view.name) {
             return Entry::Function(tool(view));
         }
-        let ToolView { description, parameters, .. } = view;
+        let TranslatedTool { description, parameters, .. } = view;
         Entry::Search(ToolSearch { r#type: "tool_search", execution: "client", description, parameters })
     })
 }
 
-fn tool(view: &ToolView) -> Tool<'_> {
-    let ToolView { name, description, parameters, strict, .. } = view;
+fn tool(view: &TranslatedTool) -> Tool<'_> {
+    let TranslatedTool { name, description, parameters, strict, .. } = view;
     let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
     Tool { r#type: "function", name, description, parameters, strict: *strict, defer_loading }
 }
@@ -290,7 +289,7 @@ impl<'a> Search<'a> {
 }
 
 /// The namespace into which a tool is loaded. One of the tool's own name would be that of a tool without any.
-fn namespace(view: &ToolView) -> Cow<'_, str> {
+fn namespace(view: &TranslatedTool) -> Cow<'_, str> {
     let legal = legal_name(&view.namespace);
     match view.namespace.as_str() {
         "" => Cow::Borrowed(NO_NAMESPACE),

@@ -9,7 +9,7 @@ mod decode;
 mod encode;
 
 use crate::api::Api;
-pub(crate) use decode::Assembly;
+pub(crate) use decode::ResponsesDecoder;
 pub(crate) use encode::{encode, tools};
 
 const API: Api = Api::OpenAiResponses;

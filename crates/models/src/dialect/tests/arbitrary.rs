@@ -6,7 +6,7 @@ use toolwright_core::schema::CompiledSchema;
 
 use super::{one, tool};
 use crate::dialect::rules::rules;
-use crate::dialect::{Dialect, ToolView, root};
+use crate::dialect::{Dialect, TranslatedTool, root};
 
 #[test]
 fn large_schemas_are_bounded() {
@@ -128,7 +128,7 @@ fn arguments() -> impl Strategy<Value = Value> {
 }
 
 /// What any view must be, beside what its API says.
-fn assert_sound(view: &ToolView, schema: &Value) {
+fn assert_sound(view: &TranslatedTool, schema: &Value) {
     if let Err(error) = CompiledSchema::compile(&view.parameters) {
         panic!("{error}: {} of {schema}", view.parameters);
     }
