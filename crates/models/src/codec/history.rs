@@ -122,7 +122,7 @@ impl LegalResult<'_> {
 
     /// Text and images apart, for APIs whose results hold only text and no flag for failure: a note stands where
     /// an image was, and a failure says so.
-    pub(crate) fn plain_text_and_images(&self) -> (String, Vec<Image<'_>>) {
+    pub(crate) fn plain_text_and_images(&self) -> (String, Vec<Part<'_>>) {
         let (mut text, images) = self.text_and_images();
         if self.is_error() {
             mark_failure(&mut text);
@@ -130,8 +130,9 @@ impl LegalResult<'_> {
         (text, images)
     }
 
-    /// Text and images apart, for APIs whose results hold only text: a note stands where an image was.
-    pub(crate) fn text_and_images(&self) -> (String, Vec<Image<'_>>) {
+    /// Text and images apart, for APIs whose results hold only text: a note stands where an image was, and a caption before
+    /// the images, which go into a user message.
+    pub(crate) fn text_and_images(&self) -> (String, Vec<Part<'_>>) {
         let mut images = Vec::new();
         let mut lines = Vec::new();
         for part in self.parts() {
@@ -143,17 +144,17 @@ impl LegalResult<'_> {
                 }
             }
         }
-        (lines.join("\n"), images)
+        let mut parts = Vec::new();
+        if !images.is_empty() {
+            parts.push(Part::Text(format!("[images in the result of {}, call {}]", self.name, self.id)));
+            parts.extend(images.into_iter().map(Part::Image));
+        }
+        (lines.join("\n"), parts)
     }
 
     /// Introduces what this result says, where it stands in a user message.
     pub(crate) fn caption(&self) -> Part<'static> {
         Part::Text(format!("[result of {}, call {}]", self.name, self.id))
-    }
-
-    /// Introduces the images of this result in the user message that carries them.
-    pub(crate) fn images_caption(&self) -> String {
-        format!("[images in the result of {}, call {}]", self.name, self.id)
     }
 }
 

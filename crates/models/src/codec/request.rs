@@ -29,7 +29,7 @@ pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
     };
     let view = if dialect == Dialect::GeminiJsonSchema { view() } else { None };
     let plain = || {
-        let takes = if dialect == Dialect::OpenAi { dialect::of_openai } else { dialect::of_nobody };
+        let takes = if dialect == Dialect::OpenAi { dialect::is_regular } else { |_: &str| false };
         dialect::in_words(schema, takes).into_owned()
     };
     OutputSchema { schema: view.unwrap_or_else(plain), strict: false }

@@ -25,7 +25,7 @@ use toolwright_core::model::{Exposed, ShownTool};
 pub use restore::Portable;
 use root::ViewError;
 use rules::Budget;
-pub(crate) use words::{in_words, of_nobody, of_openai};
+pub(crate) use words::{in_words, is_regular};
 use write::Inexact;
 
 /// Rules about tool schemas that one or more APIs share.

@@ -361,7 +361,7 @@ const MAX_COMPILED: usize = 1 << 20;
 /// or not: "regex lookaround is not supported" (vercel/ai#21037), and what Python's `re` cannot compile
 /// (BerriAI/litellm#40485), which has no `\p{…}` and writes names of groups another way. DeepSeek compiles them with an
 /// engine without look-around too.
-pub(super) fn is_regular(pattern: &str) -> bool {
+pub(crate) fn is_regular(pattern: &str) -> bool {
     is_simple_pattern(pattern)
         || is_common(pattern) && regex::RegexBuilder::new(pattern).size_limit(MAX_COMPILED).build().is_ok()
 }
@@ -385,16 +385,6 @@ fn is_common(pattern: &str) -> bool {
 /// `schema` without the patterns that `takes` refuses: they stand in the descriptions of what they bound.
 pub(crate) fn in_words(schema: &Value, takes: fn(&str) -> bool) -> Cow<'_, Value> {
     if has_other(schema, takes, 0) { Cow::Owned(written(schema, takes, 0)) } else { Cow::Borrowed(schema) }
-}
-
-/// Whether OpenAI takes a pattern.
-pub(crate) fn of_openai(pattern: &str) -> bool {
-    is_regular(pattern)
-}
-
-/// Takes none.
-pub(crate) fn of_nobody(_pattern: &str) -> bool {
-    false
 }
 
 /// The schemas inside a value of a keyword.
@@ -499,14 +489,6 @@ mod tests {
         }
     }
 
-    proptest::proptest! {
-        #[test]
-        fn a_pattern_that_looks_simple_compiles(pattern in "[\\[\\]^$a-d0-3{},.*+?|()\\\\-]{0,12}") {
-            let compiles = CompiledSchema::compile(&json!({"pattern": pattern})).is_ok();
-            proptest::prop_assert!(compiles || !is_simple_pattern(&pattern));
-        }
-    }
-
     #[test]
     fn malformed_values_are_mended_or_refused() {
         let check = |keyword: &str, value: Value, expect: Option<Value>| {
@@ -553,8 +535,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_looks_simple_compiles(pattern in "[\\[\\]^$a-d0-3{},.*+?|()\\\\/~&-]{0,12}") {
-            proptest::prop_assert!(!is_simple_pattern(&pattern) || regex::Regex::new(&pattern).is_ok());
+        fn simple_patterns_compile(pattern in "[\\[\\]^$a-d0-3{},.*+?|()\\\\/~&-]{0,12}") {
+            let compiles = CompiledSchema::compile(&json!({"pattern": pattern})).is_ok() && regex::Regex::new(&pattern).is_ok();
+            proptest::prop_assert!(compiles || !is_simple_pattern(&pattern));
         }
     }
 
@@ -583,9 +566,9 @@ mod tests {
             "$defs": {"pattern": {"not": {"description": "Must match ^(?=a)b."}}},
             "description": "JSON Schema `patternProperties`: {\"^(?=a)b\":{\"type\":\"string\"}}.",
         });
-        assert_eq!(*in_words(&schema, of_openai), expect);
-        let none = in_words(&schema, of_nobody);
+        assert_eq!(*in_words(&schema, is_regular), expect);
+        let none = in_words(&schema, |_| false);
         assert_eq!(none.pointer("/properties/plain/description"), Some(&json!("Must match ^a+$.")));
-        assert!(matches!(in_words(&json!({"pattern": "a", "$defs": {}}), of_openai), Cow::Borrowed(_)));
+        assert!(matches!(in_words(&json!({"pattern": "a", "$defs": {}}), is_regular), Cow::Borrowed(_)));
     }
 }

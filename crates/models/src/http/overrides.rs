@@ -8,7 +8,7 @@ use super::endpoint::{Endpoint, ModelOverrides};
 use super::refusals::{ThinkingAllowance, Workaround, Workarounds};
 use crate::api::Api;
 use crate::codec::anthropic::DEFAULT_MAX_TOKENS;
-use crate::codec::model_family::{ModelFamily, takes_one_of_both};
+use crate::codec::model_family::{ClaudeFamily, ModelFamily, ModelKind, takes_one_of_both};
 use crate::codec::reasoning::{self, MIN_BUDGET};
 
 /// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
@@ -151,7 +151,7 @@ fn bound(request: &ModelRequest, model: &str, overrides: &ModelOverrides) -> u32
     [left, ModelFamily::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
 }
 
-/// Whether an API has a workaround for deferred tools.
+/// Whether an API has a form for deferred tools.
 pub(crate) fn has_deferred_tools(api: Api) -> bool {
     match api {
         Api::Anthropic | Api::OpenAiResponses => true,
@@ -166,39 +166,27 @@ pub(crate) fn takes_deferred_tools(endpoint: &Endpoint, model: &str) -> bool {
         return false;
     };
     match endpoint.api {
-        Api::Anthropic => host == "api.anthropic.com" && is_able_claude(model),
+        Api::Anthropic => host == "api.anthropic.com" && is_able(model),
         Api::OpenAiResponses => {
             let regional = host.strip_suffix("api.openai.com").is_some_and(|region| region.ends_with('.'));
-            (host == "api.openai.com" || regional) && is_able_gpt(model)
+            (host == "api.openai.com" || regional) && is_able(model)
         }
         Api::OpenAiChat | Api::Gemini | Api::Ollama => false,
     }
 }
 
-/// platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool, "Limits": Fable 5, Mythos 5 and its
-/// preview, Sonnet and Opus from 4.0 on, Haiku from 4.5 on.
-fn is_able_claude(model: &str) -> bool {
-    let Some(name) = model.strip_prefix("claude-") else { return false };
-    let (family, version) = name.split_once('-').unwrap_or((name, ""));
-    // A long number is the date of a snapshot.
-    let mut numbers = version.split('-').map_while(|part| part.parse::<u32>().ok().filter(|_| part.len() < 3));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    match family {
-        "sonnet" | "opus" => version >= (4, 0),
-        "haiku" => version >= (4, 5),
-        "fable" | "mythos" => true,
+/// Whether the maker says that `model` takes deferred tools: Fable and Mythos, Sonnet and Opus from 4.0 on, Haiku from 4.5
+/// on (platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool, "Limits"), and GPT from 5.4 on
+/// (developers.openai.com/api/docs/guides/tools-tool-search). The nano models refuse it («Tool 'tool_search' is not
+/// supported with gpt-5.4-nano»), and chat models have no tools of this kind.
+fn is_able(model: &str) -> bool {
+    match ModelFamily::of(model) {
+        ModelFamily::Claude(ClaudeFamily::Fable, _) => true,
+        ModelFamily::Claude(ClaudeFamily::Sonnet | ClaudeFamily::Opus, Some(version)) => version >= (4, 0),
+        ModelFamily::Claude(ClaudeFamily::Haiku, Some(version)) => version >= (4, 5),
+        ModelFamily::Gpt(version, kind) => version >= (5, 4) && kind != ModelKind::Chat && !model.contains("-nano"),
         _ => false,
     }
-}
-
-/// developers.openai.com/api/docs/guides/tools-tool-search: GPT-5.4 and later. The nano models refuse it («Tool
-/// 'tool_search' is not supported with gpt-5.4-nano»), and chat models have no tools of this kind.
-fn is_able_gpt(model: &str) -> bool {
-    let Some(name) = model.strip_prefix("gpt-") else { return false };
-    let (version, kind) = name.split_once('-').unwrap_or((name, ""));
-    let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
-    let (Ok(major), Ok(minor)) = (major.parse::<u32>(), minor.parse::<u32>()) else { return false };
-    (major, minor) >= (5, 4) && !kind.split('-').any(|word| matches!(word, "nano" | "chat"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use toolwright_core::model::{Effort, ModelRequest, ModelSettings, OutputFormat};
 
 use super::refusals::Workaround;
 use crate::api::{Api, EncodedRequest};
-use crate::dialect::{in_words, of_nobody};
+use crate::dialect::in_words;
 
 /// A request as it was sent.
 pub(crate) struct Sent<'a> {
@@ -292,7 +292,7 @@ fn has_patterns(sent: &Sent<'_>) -> bool {
 
 /// A schema without any pattern.
 pub(super) fn patterns_in_words(schema: &Value) -> Cow<'_, Value> {
-    in_words(schema, of_nobody)
+    in_words(schema, |_| false)
 }
 
 fn beside_tools(sent: &Sent<'_>) -> Option<Workaround> {

@@ -213,8 +213,7 @@ fn tool_result(result: &LegalResult<'_>, tools: &Toolset, images: &mut Vec<Value
         let (text, found) = result.text_and_images();
         if !found.is_empty() {
             parts = vec![Part::Text(text)];
-            let shown = found.into_iter().map(Part::Image);
-            images.extend(blocks([Part::Text(result.images_caption())].into_iter().chain(shown).collect()));
+            images.extend(blocks(found));
         }
     }
     let content = blocks(parts);

@@ -200,10 +200,7 @@ fn whole_response(result: &LegalResult<'_>, id: Option<&str>) -> Value {
 /// A result as a text; its images come `after` all results.
 fn response(result: &LegalResult<'_>, id: Option<&str>, after: &mut Vec<Value>) -> Value {
     let (text, found) = result.text_and_images();
-    if !found.is_empty() {
-        after.push(json!({"text": result.images_caption()}));
-        after.extend(wire_parts(found.into_iter().map(Part::Image).collect()));
-    }
+    after.extend(wire_parts(found));
     function_response(result, text, id)
 }
 

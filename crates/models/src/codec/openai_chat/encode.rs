@@ -100,10 +100,7 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
                 for result in &results {
                     let (text, found) = result.plain_text_and_images();
                     out.push(json!({"role": "tool", "tool_call_id": result.id, "content": text}));
-                    if !found.is_empty() {
-                        images.push(Part::Text(result.images_caption()));
-                        images.extend(found.into_iter().map(Part::Image));
-                    }
+                    images.extend(found);
                 }
                 if !images.is_empty() {
                     out.push(json!({"role": "user", "content": user_content(images)}));
