@@ -17,8 +17,7 @@ impl Writer<'_, '_> {
         reference: Option<(&str, String)>,
     ) -> WriteResult {
         // Room for a type that is not said, and for what closes an object.
-        let mut node = Node { view: Map::with_capacity(map.len() + 2), undo: Undo::default() };
-        let mut sentences = Vec::new();
+        let mut node = Node { view: Map::with_capacity(map.len() + 2), ..Node::default() };
         let (types, _) = map.get("type").map_or((Types::NONE, true), Types::read);
         let mut replaced = "";
         if let Some((keyword, at)) = reference {
@@ -31,20 +30,18 @@ impl Writer<'_, '_> {
                 keyword if keyword == replaced => {}
                 "type" => self.types(value, &mut node),
                 "description" => self.description(value, &mut node),
-                "properties" => self.object(map, value, is_root, &mut node, &mut sentences)?,
-                "required" => self.required(map, value, &mut node, &mut sentences)?,
-                "items" => self.items(map, value, &mut node, &mut sentences)?,
-                "prefixItems" => self.prefix_items(map, value, &mut node, &mut sentences)?,
-                "enum" => self.enumeration(value, &mut node, &mut sentences)?,
-                "const" => self.constant(map, value, &mut node, &mut sentences)?,
-                "anyOf" | "oneOf" | "allOf" => self.union(key, map, value, &mut node, &mut sentences)?,
-                "additionalProperties" => self.further(map, value, &mut node, &mut sentences)?,
+                "properties" => self.object(map, value, is_root, &mut node)?,
+                "required" => self.required(map, value, &mut node)?,
+                "items" => self.items(map, value, &mut node)?,
+                "prefixItems" => self.prefix_items(map, value, &mut node)?,
+                "enum" => self.enumeration(value, &mut node)?,
+                "const" => self.constant(map, value, &mut node)?,
+                "anyOf" | "oneOf" | "allOf" => self.union(key, map, value, &mut node)?,
+                "additionalProperties" => self.further(map, value, &mut node)?,
                 "minimum" if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => {}
                 "maximum" if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => {}
-                "exclusiveMinimum" | "exclusiveMaximum" => {
-                    self.exclusive(key, map, value, &mut node, &mut sentences)?
-                }
-                "dependencies" => self.dependencies(value, &mut node, &mut sentences)?,
+                "exclusiveMinimum" | "exclusiveMaximum" => self.exclusive(key, map, value, &mut node)?,
+                "dependencies" => self.dependencies(value, &mut node)?,
                 "nullable" if value == &Value::Bool(true) && !types.has(Types::NULL) => {
                     self.lose("nullable", "no keyword of JSON Schema, by which null is not valid: left out");
                 }
@@ -52,11 +49,11 @@ impl Writer<'_, '_> {
                 "nullable" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor"
                 | "$recursiveAnchor" | "$vocabulary" | "$ref" | "$dynamicRef" | "$recursiveRef" | "additionalItems" => {
                 }
-                _ => self.plain(key, value, &mut node, &mut sentences)?,
+                _ => self.plain(key, value, &mut node)?,
             }
         }
         self.complete(map, is_root, &mut node)?;
-        append_description(&mut node.view, &sentences);
+        node.describe();
         Ok(node)
     }
 
@@ -84,24 +81,18 @@ impl Writer<'_, '_> {
         node.view.insert("description".to_owned(), Value::String(text));
     }
 
-    fn items(
-        &mut self,
-        map: &Map<String, Value>,
-        value: &Value,
-        node: &mut Node,
-        sentences: &mut Vec<String>,
-    ) -> Result<(), Inexact> {
+    fn items(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         match value {
             // The items behind those that have a place, which are shown together.
             _ if self.rules.for_clients && is_list(map.get("prefixItems")) => Ok(()),
             Value::Array(list) if self.rules.for_clients && !list.is_empty() => {
-                self.tuple("items", list, map.get("additionalItems"), map, node, sentences)
+                self.tuple("items", list, map.get("additionalItems"), map, node)
             }
             // Until draft 2019-09 a list was what `prefixItems` is now.
             Value::Array(_) => {
-                self.prefix_items(map, value, node, sentences)?;
+                self.prefix_items(map, value, node)?;
                 if let Some(rest) = map.get("additionalItems") {
-                    self.items(&Map::new(), rest, node, sentences)?;
+                    self.items(&Map::new(), rest, node)?;
                 }
                 Ok(())
             }
@@ -129,7 +120,6 @@ impl Writer<'_, '_> {
         rest: Option<&Value>,
         map: &Map<String, Value>,
         node: &mut Node,
-        sentences: &mut Vec<String>,
     ) -> Result<(), Inexact> {
         let rest = match rest {
             Some(Value::Bool(false)) => {
@@ -156,7 +146,7 @@ impl Writer<'_, '_> {
             node.undo.items = Some(Box::new(undo));
         }
         if forms.len() > 1 {
-            sentences.extend(words::in_order(list));
+            node.sentences.extend(words::in_order(list));
         }
         let items = if forms.len() == 1 { forms.pop().unwrap_or_default() } else { json!({"anyOf": forms}) };
         node.view.insert("items".to_owned(), items);
@@ -164,22 +154,16 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn prefix_items(
-        &mut self,
-        map: &Map<String, Value>,
-        value: &Value,
-        node: &mut Node,
-        sentences: &mut Vec<String>,
-    ) -> Result<(), Inexact> {
+    fn prefix_items(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
             self.lose("prefixItems", format!("{} is no list of schemas: left out", brief(value)));
             return Ok(());
         };
         if self.rules.for_clients {
-            return self.tuple("prefixItems", list, map.get("items"), map, node, sentences);
+            return self.tuple("prefixItems", list, map.get("items"), map, node);
         }
         if !self.rules.keeps("prefixItems") {
-            return self.leave_out("prefixItems", value, sentences);
+            return self.leave_out("prefixItems", value, node);
         }
         let was = std::mem::replace(&mut self.blind, true);
         let mut shown = Vec::with_capacity(list.len());
@@ -192,7 +176,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn enumeration(&mut self, value: &Value, node: &mut Node, sentences: &mut Vec<String>) -> Result<(), Inexact> {
+    fn enumeration(&mut self, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let Some(values) = value.as_array().filter(|values| !values.is_empty()) else {
             return self.differ("enum", &format!("{} allows nothing: left out", brief(value)));
         };
@@ -200,19 +184,13 @@ impl Writer<'_, '_> {
             return Err(self.inexact("an enumeration of objects or arrays"));
         }
         if !self.rules.takes_values(values) {
-            return self.leave_out("enum", value, sentences);
+            return self.leave_out("enum", value, node);
         }
         node.view.insert("enum".to_owned(), value.clone());
         Ok(())
     }
 
-    fn constant(
-        &mut self,
-        map: &Map<String, Value>,
-        value: &Value,
-        node: &mut Node,
-        sentences: &mut Vec<String>,
-    ) -> Result<(), Inexact> {
+    fn constant(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         if self.rules.strict.is_some() && (value.is_object() || value.is_array()) {
             return Err(self.inexact("a constant that is an object or an array"));
         }
@@ -221,7 +199,7 @@ impl Writer<'_, '_> {
             return Ok(());
         }
         if map.contains_key("enum") || !(value.is_string() || value.is_number()) {
-            return self.leave_out("const", value, sentences);
+            return self.leave_out("const", value, node);
         }
         self.lose("const", "written as an `enum` of one");
         node.view.insert("enum".to_owned(), json!([value]));
@@ -234,14 +212,13 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        sentences: &mut Vec<String>,
     ) -> Result<(), Inexact> {
         let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
             return self.differ(keyword, &format!("{} is no list of schemas: left out", brief(value)));
         };
         let kept = keyword == "anyOf" || self.rules.keeps(keyword);
         if !kept && map.contains_key("anyOf") {
-            return self.leave_out(keyword, value, sentences);
+            return self.leave_out(keyword, value, node);
         }
         if !kept {
             if !self.are_disjoint(list) {
@@ -274,18 +251,12 @@ impl Writer<'_, '_> {
     }
 
     /// `additionalProperties` where it need not be false.
-    fn further(
-        &mut self,
-        map: &Map<String, Value>,
-        value: &Value,
-        node: &mut Node,
-        sentences: &mut Vec<String>,
-    ) -> Result<(), Inexact> {
+    fn further(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         if self.rules.strict.is_some() {
             return if map.contains_key("properties") { Ok(()) } else { self.close(map, true) };
         }
         if !self.rules.keeps("additionalProperties") {
-            return self.leave_out("additionalProperties", value, sentences);
+            return self.leave_out("additionalProperties", value, node);
         }
         let shown = match value {
             Value::Bool(_) => value.clone(),
@@ -307,7 +278,6 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        sentences: &mut Vec<String>,
     ) -> Result<(), Inexact> {
         let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
         let number = match value {
@@ -320,13 +290,13 @@ impl Writer<'_, '_> {
             Some(number) if self.rules.keeps(keyword) => {
                 node.view.insert(keyword.to_owned(), number.clone());
             }
-            Some(number) => self.leave_out(keyword, &number.clone(), sentences)?,
+            Some(number) => self.leave_out(keyword, &number.clone(), node)?,
         }
         Ok(())
     }
 
     /// Until draft 7 one keyword for what is two now.
-    fn dependencies(&mut self, value: &Value, node: &mut Node, sentences: &mut Vec<String>) -> Result<(), Inexact> {
+    fn dependencies(&mut self, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let Some(map) = value.as_object() else {
             self.lose("dependencies", format!("{} names none: left out", brief(value)));
             return Ok(());
@@ -338,7 +308,7 @@ impl Writer<'_, '_> {
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();
             if !some.is_empty() {
-                self.plain(keyword, &Value::Object(some), node, sentences)?;
+                self.plain(keyword, &Value::Object(some), node)?;
             }
         }
         Ok(())

@@ -13,7 +13,6 @@ impl Writer<'_, '_> {
         value: &Value,
         is_root: bool,
         node: &mut Node,
-        sentences: &mut Vec<String>,
     ) -> Result<(), Inexact> {
         let declared = self.declared(value);
         let (mut required, mut optional) = (Vec::new(), false);
@@ -60,7 +59,7 @@ impl Writer<'_, '_> {
             if self.rules.keeps("dependentRequired") {
                 required.extend(undeclared);
             } else {
-                self.leave_out("required", &Value::Array(undeclared), sentences)?;
+                self.leave_out("required", &Value::Array(undeclared), node)?;
             }
         }
         if optional {
@@ -162,13 +161,7 @@ impl Writer<'_, '_> {
     }
 
     /// `required` of a schema that declares no properties.
-    pub(super) fn required(
-        &mut self,
-        map: &Map<String, Value>,
-        value: &Value,
-        node: &mut Node,
-        sentences: &mut Vec<String>,
-    ) -> Result<(), Inexact> {
+    pub(super) fn required(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         // At a property, a boolean is the business of the object around it.
         if value.is_boolean() {
             return Ok(());
@@ -189,7 +182,7 @@ impl Writer<'_, '_> {
             node.view.insert("required".to_owned(), Value::Array(required));
             return Ok(());
         }
-        self.leave_out("required", &Value::Array(required), sentences)
+        self.leave_out("required", &Value::Array(required), node)
     }
 }
 

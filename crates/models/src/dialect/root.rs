@@ -121,7 +121,7 @@ pub(super) fn attempt(
         map = &narrowed;
     }
     let node = writer.map(map, true)?;
-    let Node { mut view, undo } = node;
+    let Node { mut view, undo, .. } = node;
     if rules.strict.is_some() && !view.contains_key("properties") {
         return Err(writer.inexact("an object of any properties, which strict tools cannot have").into());
     }

@@ -9,39 +9,14 @@ pub(super) struct Types(u8);
 /// In the order in which they are written out; `integer` is kept apart from `number`.
 const NAMES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 /// Words that authors write for a type, lower case.
-const FOREIGN: [(&str, Types); 32] = [
-    ("str", Types::STRING),
-    ("text", Types::STRING),
-    ("char", Types::STRING),
-    ("varchar", Types::STRING),
-    ("float", Types::NUMBER),
-    ("float32", Types::NUMBER),
-    ("float64", Types::NUMBER),
-    ("double", Types::NUMBER),
-    ("decimal", Types::NUMBER),
-    ("num", Types::NUMBER),
-    ("int", Types::INTEGER),
-    ("int32", Types::INTEGER),
-    ("int64", Types::INTEGER),
-    ("long", Types::INTEGER),
-    ("short", Types::INTEGER),
-    ("byte", Types::INTEGER),
-    ("bigint", Types::INTEGER),
-    ("uint", Types::INTEGER),
-    ("bool", Types::BOOLEAN),
-    ("list", Types::ARRAY),
-    ("tuple", Types::ARRAY),
-    ("set", Types::ARRAY),
-    ("sequence", Types::ARRAY),
-    ("arraylist", Types::ARRAY),
-    ("dict", Types::OBJECT),
-    ("dictionary", Types::OBJECT),
-    ("map", Types::OBJECT),
-    ("hashmap", Types::OBJECT),
-    ("record", Types::OBJECT),
-    ("struct", Types::OBJECT),
-    ("none", Types::NULL),
-    ("nil", Types::NULL),
+const FOREIGN: [(Types, &[&str]); 7] = [
+    (Types::STRING, &["str", "text", "char", "varchar"]),
+    (Types::NUMBER, &["float", "float32", "float64", "double", "decimal", "num"]),
+    (Types::INTEGER, &["int", "int32", "int64", "long", "short", "byte", "bigint", "uint"]),
+    (Types::BOOLEAN, &["bool"]),
+    (Types::ARRAY, &["list", "tuple", "set", "sequence", "arraylist"]),
+    (Types::OBJECT, &["dict", "dictionary", "map", "hashmap", "record", "struct"]),
+    (Types::NULL, &["none", "nil"]),
 ];
 
 impl Types {
@@ -81,7 +56,7 @@ impl Types {
         }
         let lower = name.trim().to_ascii_lowercase();
         let known = NAMES.iter().position(|known| *known == lower).map(|at| Self(1 << at));
-        let foreign = || FOREIGN.iter().find(|(word, _)| *word == lower).map(|(_, types)| *types);
+        let foreign = || FOREIGN.iter().find(|(_, words)| words.contains(&&*lower)).map(|(types, _)| *types);
         (known.or_else(foreign).unwrap_or(Self::NONE), false)
     }
 

@@ -41,6 +41,15 @@ pub(super) struct Inexact {
 pub(super) struct Node {
     pub(super) view: Map<String, Value>,
     pub(super) undo: Undo,
+    /// What the description says beside its author's words.
+    pub(super) sentences: Vec<String>,
+}
+
+impl Node {
+    /// Adds the sentences to the description.
+    pub(super) fn describe(&mut self) {
+        append_description(&mut self.view, &std::mem::take(&mut self.sentences));
+    }
 }
 
 /// `Err` from strict rules only.
@@ -263,15 +272,14 @@ impl<'a, 'l> Writer<'a, 'l> {
         let mut node = written?;
         if !merges && !alone {
             let own = node.view.shift_remove("description");
-            let mut sentences: Vec<String> = Vec::new();
             for (key, value) in beside() {
                 match key.as_str() {
                     "description" => self.description(value, &mut node),
-                    _ => self.plain(key, value, &mut node, &mut sentences)?,
+                    _ => self.plain(key, value, &mut node)?,
                 }
             }
-            sentences.extend(own.as_ref().and_then(Value::as_str).map(str::to_owned));
-            append_description(&mut node.view, &sentences);
+            node.sentences.extend(own.as_ref().and_then(Value::as_str).map(str::to_owned));
+            node.describe();
         }
         Ok(node)
     }
@@ -321,19 +329,14 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// What an API does not take: into words, or away.
-    pub(super) fn leave_out(
-        &mut self,
-        keyword: &str,
-        value: &Value,
-        sentences: &mut Vec<String>,
-    ) -> Result<(), Inexact> {
+    pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let may_go = words::is_annotation(keyword, value) || self.rules.are_of_answers() && words::is_bound(keyword);
         if self.rules.strict.is_some() && !may_go {
             return Err(self.inexact(format!("strict tools have no `{keyword}`{}", self.with(keyword, value))));
         }
         match words::sentence(keyword, value) {
             Some(sentence) => {
-                sentences.push(sentence);
+                node.sentences.push(sentence);
                 self.lose(keyword, format!("{} has none: said in the description", self.rules.api));
             }
             None => self.lose(keyword, format!("{} has none: left out", self.rules.api)),
@@ -346,13 +349,7 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// A keyword that needs no knowledge of the others.
-    pub(super) fn plain(
-        &mut self,
-        keyword: &str,
-        value: &Value,
-        node: &mut Node,
-        sentences: &mut Vec<String>,
-    ) -> Result<(), Inexact> {
+    pub(super) fn plain(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let form = words::form(keyword);
         if form == Form::Unknown {
             if self.rules.for_clients {
@@ -391,7 +388,7 @@ impl<'a, 'l> Writer<'a, 'l> {
             node.view.insert(keyword.to_owned(), shown);
             return Ok(());
         }
-        self.leave_out(keyword, &shown, sentences)
+        self.leave_out(keyword, &shown, node)
     }
 
     /// Adds to the view of the root what its `$ref`s point at. How calls are changed back, and whether there
