@@ -23,10 +23,10 @@ const IN_ORDER: &str = "registration";
 const MAX_QUERY: usize = 32 << 10;
 /// Turns of a conversation that are looked at.
 const MAX_TURNS: usize = 4;
-/// The least score of a tool that has no word of the query and is found by related words alone. Of the queries of MetaTool,
-/// BFCL and Seal-Tools those that lead so to a right tool score 0.37 and more; of queries that have nothing to do with a
-/// catalogue, most less than this.
-const LEAST_RELATED: f32 = 0.25;
+/// The least score of a tool that has words of the query in prose alone, or none and is found by related words. Of the queries of
+/// MetaTool, BFCL and Seal-Tools those that lead so to a right tool score more; of queries that have nothing to do with a
+/// catalogue, most less.
+const LEAST_WEAK: f32 = 0.25;
 
 /// What is searched for, as text: a task, or the last turns of a conversation.
 ///
@@ -80,7 +80,7 @@ pub struct PickOptions {
     /// Tools at most.
     pub max_candidates: usize,
     /// The least score, from 0 to 1. Tools that the query names are above it. Unless it is 0, a tool that is found by
-    /// related words alone, with nothing to say that they mean the same, needs 0.25.
+    /// related words or by words of its descriptions alone, with nothing to say that they mean the same, needs 0.25.
     pub min_score: f64,
     /// The namespace that they must be of; `None` for any.
     pub namespace: Option<String>,
@@ -344,9 +344,9 @@ impl<'a> Picking<'a> {
     pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
         let words = Words::of(&self.turns());
         let fits = |ranked: &Ranked| {
-            let is_weak = ranking.by_words && self.options.min_score > 0.0 && ranked.score < LEAST_RELATED;
-            let has_word = || !words.found_in(&self.snapshot.list()[ranked.index].document()).is_empty();
-            !is_weak || self.is_named(ranked.index) || has_word()
+            let is_weak = ranking.by_words && self.options.min_score > 0.0 && ranked.score < LEAST_WEAK;
+            let is_meant = || words.found_in(&self.snapshot.list()[ranked.index].document()).is_outside_prose();
+            !is_weak || self.is_named(ranked.index) || is_meant()
         };
         let chosen = self.within_budget(self.order(&ranking.order).filter(fits));
         let picks = chosen

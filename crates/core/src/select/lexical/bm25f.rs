@@ -56,6 +56,11 @@ impl Field {
         }
     }
 
+    /// Whether it is prose, in which a word may stand for anything.
+    pub(in crate::select) fn is_prose(self) -> bool {
+        matches!(self, Self::Description | Self::ArgumentDescriptions | Self::ServerDescription)
+    }
+
     /// Whether its neighbouring words are found as one too; in prose only those with no stop word between.
     pub(super) fn joins(self) -> bool {
         matches!(self, Self::Name | Self::Title | Self::Description)

@@ -68,6 +68,7 @@ use std::iter;
 use std::sync::Arc;
 
 pub(in crate::select) use self::best::Best;
+pub(in crate::select) use self::bm25f::Field;
 use self::bm25f::rarity;
 use self::dictionary::{Dictionary, Term, WordId};
 use self::expand::Synonyms;

@@ -69,6 +69,23 @@ fn the_share_of_the_querys_words_orders_and_ties_go_by_registration() {
 }
 
 #[test]
+fn a_word_in_prose_alone_needs_a_better_score() {
+    let snapshot = snapshot();
+    let ids = |query: &str, score: f32, min_score: f64| {
+        let (query, options) = (PickInput::from(query), PickOptions { min_score, ..PickOptions::default() });
+        let order = (0..snapshot.list().len()).map(|index| Ranked { index, score }).collect();
+        let ranking = Ranking { order, by_words: true, ..Ranking::default() };
+        let picked = Picking::begin(&query, &snapshot, &options).finish(ranking, Provenance::default());
+        picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect::<Vec<_>>()
+    };
+    // Of two tools, one has the word in its name too.
+    assert_eq!(ids("scans bananas", 0.2, 0.05), ["scan"]);
+    assert_eq!(ids("workspace bananas", 0.2, 0.05), [""; 0]);
+    assert_eq!(ids("workspace bananas", 0.2, 0.0).len(), 3);
+    assert_eq!(ids("workspace bananas", 0.3, 0.05).len(), 3);
+}
+
+#[test]
 fn a_named_tool_comes_first_whatever_its_score() {
     check(
         "after fs__write_file, search the web for it",
