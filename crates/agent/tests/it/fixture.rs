@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Dispatch, Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, RunState};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
@@ -335,22 +335,7 @@ pub(crate) fn asking(approver: Arc<dyn Approver>) -> RunOptions {
 }
 
 pub(crate) fn spec(limits: Limits) -> RunSpec {
-    RunSpec {
-        model: "test/m".into(),
-        system: "sys".into(),
-        max_tokens: None,
-        temperature: None,
-        settings: Default::default(),
-        limits,
-        dispatch: Dispatch::TurnEnd,
-        tools: Vec::new(),
-        window: None,
-        exposure: None,
-        pinned: Vec::new(),
-        pick_size: 12,
-        agent_tools: toolwright_agent::AgentTools::default(),
-        context: toolwright_agent::ContextOptions::default(),
-    }
+    RunSpec { limits, pick_size: 12, ..RunSpec::new("test/m", "sys") }
 }
 
 pub(crate) fn begin(limits: Limits) -> RunState {
