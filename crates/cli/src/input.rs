@@ -5,8 +5,10 @@ use std::path::Path;
 
 use serde::Deserializer as _;
 use serde::de::Visitor;
+use toolwright_eval::select::{AdjustedRecords, CatalogueFile, MAX_CATALOGUE_BYTES};
 
 use crate::exit::Failure;
+use crate::terminal::screen::{harmless, say_warning};
 
 /// Bytes that are read of one input: as many as of the longest answer of a model.
 const MAX_INPUT: u64 = 64 << 20;
@@ -27,6 +29,21 @@ pub(crate) fn read_up_to(file: &Path, max: u64) -> Result<String, Failure> {
         text.drain(..MARK.len_utf8());
     }
     Ok(text)
+}
+
+/// The tools of a file. What is odd about it is said.
+pub(crate) fn read_catalogue(file: &Path) -> Result<CatalogueFile, Failure> {
+    let (tools, again) = CatalogueFile::parse(&read_up_to(file, MAX_CATALOGUE_BYTES)?)
+        .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    warn_of(file, &again, "tools are left out, as an earlier one has their id");
+    Ok(tools)
+}
+
+/// Says what is odd about records of a file: how many, `what` of them, and the first.
+pub(crate) fn warn_of(file: &Path, records: &AdjustedRecords, what: &str) {
+    if let Some(odd) = records.in_words(what) {
+        say_warning(&harmless(&format!("{}: {odd}", file.display())));
+    }
 }
 
 /// The bytes of `file`, or of standard input for `-`.

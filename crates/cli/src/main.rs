@@ -24,7 +24,7 @@ use develop::{bench, catalogue, eval};
 use exit::{Done, Exit, Failure};
 use operate::{approvals, jobs, mcp, pins, policy, trace};
 use start::edit::{self, Import};
-use start::{demo, doctor};
+use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
 use use_tools::{call, pick, run, serve, tools};
 use values::ImportSource;
@@ -147,7 +147,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Mcp(command) => mcp::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
             Command::Import(import @ Import { source: ImportSource::OpenApi, .. }) => {
-                edit::import_document(&cli.global, import).await
+                import_openapi::command(&cli.global, import).await
             }
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
                 codec::validate_by_tool(&cli.global, tool, validate).await

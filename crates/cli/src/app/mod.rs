@@ -6,6 +6,7 @@ pub(crate) mod trust;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use toolwright::Toolwright;
@@ -130,6 +131,12 @@ pub(crate) async fn open_with(
         app.observed_by(observation).await;
     }
     Ok(app)
+}
+
+/// Milliseconds since the epoch.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Refuses to go on below a Toolwright. `what` completes "a process that Toolwright started cannot …".

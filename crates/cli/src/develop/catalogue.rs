@@ -2,21 +2,20 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use toolwright::core::json::fault;
 use toolwright::net::{HttpClient, HttpOptions};
 use toolwright::providers::catalogue::{
     CatalogueSpec, Grants, PublicKey, SigningKey, Terms, Verified, check_tools, fetch, sign, verify,
 };
 
-use crate::app::{Global, not_nested, open};
+use crate::app::{Global, not_nested, now_ms, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::values::duration;
-use toolwright::core::json::fault;
-
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
+use crate::values::duration;
 
 /// Bytes of a file that are read.
 const MAX_BYTES: usize = 64 << 20;
@@ -203,5 +202,5 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    now_ms() / 1000
 }

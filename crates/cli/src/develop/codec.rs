@@ -18,9 +18,9 @@ use toolwright::core::tool_id::{MAX_WIRE_NAME, wire_names};
 use toolwright::models::dialect::{Toolset, translate};
 use toolwright::models::{Api, Decoder, tools_json};
 use toolwright::textcalls::{self, Choice, Options, Reasoning, TextDecoder};
+use toolwright_eval::select::{Members, SCHEMA, TOOLS, records};
 
 use crate::app::{Global, open};
-use crate::develop::records::{Members, TOOLS, records};
 use crate::exit::{Done, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;
@@ -381,9 +381,6 @@ fn answer(text: &str, fitted: Result<Fitted, String>) -> Done {
     print_json(&document)?;
     Ok(if valid { Exit::Ok } else { Exit::Failed })
 }
-
-/// What holds the schema, in the words of MCP, Anthropic and the OpenAI APIs.
-pub(crate) const SCHEMA: [&str; 3] = ["parameters", "inputSchema", "input_schema"];
 
 /// The tools of a file, in its order.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! `approvals`: lists pending questions and standing approvals, and answers them.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
@@ -12,11 +12,11 @@ use toolwright::core::{ApprovalDecision, duration};
 use toolwright::mcp::form::Form;
 use toolwright::mcp::page::Page;
 
-use crate::app::{Global, not_nested, open};
+use crate::app::{Global, not_nested, now_ms, open};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::person::{MAX_SHOWN, described, leads};
 use crate::terminal::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
-use crate::terminal::table::{Cell, Table, name};
+use crate::terminal::table::{Cell, Table, name, print_list};
 
 /// Rows that are listed.
 const LISTED: usize = 1000;
@@ -77,11 +77,11 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
     let (inbox, approvals) = (app.inbox(), app.approvals());
     let done = match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
-            approvals.standing(LISTED).await.map_err(unreadable).and_then(|standing| {
+            approvals.standing(LISTED).await.map_err(Failure::failed).and_then(|standing| {
                 let mut table = Table::new(["id", "tool", "in"]);
                 standing.iter().for_each(|standing| add_standing(&mut table, standing));
                 let rows = standing.iter().map(|standing| json!(standing)).collect();
-                list(global, rows, &table, "nothing was approved for always")
+                print_list(global.json, rows, &table, "nothing was approved for always")
             })
         }
         ApprovalsCommand::Ls { all, .. } => {
@@ -89,13 +89,13 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
                 say(styled(WARN, waiting));
             }
             let state = (!all).then_some(QuestionState::Pending);
-            asked(&*inbox, state).await.map_err(unreadable).and_then(|rows| {
+            asked(&*inbox, state).await.map_err(Failure::failed).and_then(|rows| {
                 let mut table = Table::new(["id", "tool or server", "state"]);
                 let rows = rows.into_iter().map(|Row { json, cells, below, .. }| {
                     table.row_with(cells, below);
                     json
                 });
-                list(global, rows.collect(), &table, "nothing waits for an answer")
+                print_list(global.json, rows.collect(), &table, "nothing waits for an answer")
             })
         }
         ApprovalsCommand::Approve { id, always } => {
@@ -103,7 +103,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
             match inbox.form(id).await {
                 Ok(Some(_)) => Err(Failure::usage(format!("{id} is no call; `approvals answer {id}` answers it"))),
                 Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Approved),
-                Err(error) => Err(unreadable(error)),
+                Err(error) => Err(Failure::failed(error)),
             }
         }
         ApprovalsCommand::Answer { id, values } => match inbox.form(id).await {
@@ -115,7 +115,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
                 Err(why) => Err(Failure::usage(format!("{id}: {why}"))),
             },
             Ok(None) => Err(Failure::not_found(format!("no form or page has the id {id}; `approvals ls` shows them"))),
-            Err(error) => Err(unreadable(error)),
+            Err(error) => Err(Failure::failed(error)),
         },
         ApprovalsCommand::Deny { id, reason } => {
             let decision = ApprovalDecision::Deny { reason: reason.clone() };
@@ -125,21 +125,17 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
                     answered(global, id, done, QuestionState::Denied)
                 }
                 Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Denied),
-                Err(error) => Err(unreadable(error)),
+                Err(error) => Err(Failure::failed(error)),
             }
         }
         ApprovalsCommand::Revoke { id } => match approvals.revoke(id).await {
             Ok(true) => told(global, id, "revoked"),
             Ok(false) => Err(Failure::not_found(format!("nothing that was approved for always has the id {id}"))),
-            Err(error) => Err(unreadable(error)),
+            Err(error) => Err(Failure::failed(error)),
         },
     };
     app.shut_down().await;
     done
-}
-
-fn unreadable(error: StoreError) -> Failure {
-    Failure::failed(error)
 }
 
 /// One question of either kind, as it is shown.
@@ -209,7 +205,7 @@ fn answered<Q, A>(
     answer: Result<Answered<Kept<Q, A>>, StoreError>,
     state: QuestionState,
 ) -> Done {
-    match answer.map_err(unreadable)? {
+    match answer.map_err(Failure::failed)? {
         Answered::Counts => told(global, id, state.as_str()),
         Answered::TooLate(question) => {
             Err(Failure::failed(format!("{id} is {} already: this answer came too late", stands(&question))))
@@ -229,17 +225,6 @@ fn told(global: &Global, id: &str, state: &str) -> Done {
         print_json(&json!({"id": id, "state": state}))?;
     } else {
         say(format_args!("{id} is {state}"));
-    }
-    Ok(Exit::Ok)
-}
-
-fn list(global: &Global, rows: Vec<Value>, table: &Table, none: &str) -> Done {
-    if global.json {
-        print_json(&Value::Array(rows))?;
-    } else if rows.is_empty() {
-        say(none);
-    } else {
-        table.print()?;
     }
     Ok(Exit::Ok)
 }
@@ -310,11 +295,6 @@ fn add_standing(table: &mut Table, standing: &Standing) {
     };
     let cells = [(&standing.id).into(), name(standing.tool.without_version()), Cell::of(DIM, &standing.scope)];
     table.row_with(cells, covers);
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// From one moment to the other, in whole seconds.

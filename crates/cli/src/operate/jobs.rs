@@ -13,7 +13,7 @@ use toolwright::core::store::StoreError;
 use crate::app::{Global, not_nested, open};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_written, say, styled};
-use crate::terminal::table::{Cell, Table};
+use crate::terminal::table::{Cell, Table, print_list};
 use crate::values::duration;
 
 /// How long a job that is stopped may take to end.
@@ -84,13 +84,7 @@ async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> Don
         JobsCommand::Ls { limit, open } => {
             let listed = if *open { Listed::Open } else { Listed::All };
             let list = jobs.list(JobScope::All, listed, *limit).await.map_err(failure)?;
-            if global.json {
-                print_json(&list.iter().map(JobRecord::to_json).collect())?;
-            } else if list.is_empty() {
-                say("no jobs");
-            } else {
-                table(&list).print()?;
-            }
+            return print_list(global.json, list.iter().map(JobRecord::to_json).collect(), &table(&list), "no jobs");
         }
         JobsCommand::Show { id, wait } => {
             let job = jobs.wait(JobScope::All, id, wait.unwrap_or_default()).await.map_err(failure)?;

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::Subcommand;
@@ -12,15 +12,15 @@ use toolwright::config::{Config, Server};
 use toolwright::core::duration;
 use toolwright::core::pattern::nearest;
 use toolwright::mcp::client::McpTransport;
-use toolwright::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts, Revocation};
+use toolwright::oauth::{Consent, LoginState, OAuth, OAuthParts, Revocation};
 use toolwright::runtime::SecretRedactor;
 use url::Url;
 
-use crate::app::{Global, usable};
+use crate::app::{Global, now_ms, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::Console;
 use crate::terminal::screen::{BOLD, DIM, harmless, is_interactive, print_json, redact_with, say, styled};
-use crate::terminal::table::{Cell, Table, name};
+use crate::terminal::table::{Cell, Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
@@ -61,7 +61,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
             let browser = if *no_browser { Browser::Never } else { Browser::Tried };
             let terminal = TerminalConsent { browser, console: Console::default() };
             let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(terminal)), ..parts });
-            let state = oauth.login(scopes).await.map_err(failed)?;
+            let state = oauth.login(scopes).await.map_err(Failure::failed)?;
             if global.json {
                 print_json(&row(server, &state))?;
             } else {
@@ -70,7 +70,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
             Ok(Exit::Ok)
         }
         McpCommand::Logout { server } => {
-            let done = OAuth::new(parts(&settings, &redactor, server)?).logout().await.map_err(failed)?;
+            let done = OAuth::new(parts(&settings, &redactor, server)?).logout().await.map_err(Failure::failed)?;
             let kept_there = still_good(&done.revocation);
             if global.json {
                 let revoked = done.revocation == Revocation::Revoked;
@@ -125,10 +125,6 @@ fn unneeded(server: &Server) -> String {
     }
 }
 
-fn failed(error: OAuthError) -> Failure {
-    Failure::failed(error)
-}
-
 async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>) -> Done {
     let (mut rows, mut table) = (Vec::new(), Table::new(["server", "address", "login"]));
     for server in &settings.servers {
@@ -149,14 +145,7 @@ async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>
         table.row([name(&server.entry), (&address).into(), Cell::of(DIM, &text)]);
         rows.push(value);
     }
-    if global.json {
-        print_json(&Value::Array(rows))?;
-    } else if rows.is_empty() {
-        say("the configuration has no MCP servers; `toolwright add` adds one");
-    } else {
-        table.print()?;
-    }
-    Ok(Exit::Ok)
+    print_list(global.json, rows, &table, "the configuration has no MCP servers; `toolwright add` adds one")
 }
 
 /// An address without what may be secret in it.
@@ -202,8 +191,7 @@ fn described(state: &LoginState) -> String {
 
 /// How long until a moment in seconds since 1970; `None` when it has passed.
 fn remaining(end: u64) -> Option<Duration> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    end.checked_sub(now).filter(|rest| *rest > 0).map(Duration::from_secs)
+    end.checked_sub(now_ms() / 1000).filter(|rest| *rest > 0).map(Duration::from_secs)
 }
 
 /// What is done about a browser.

@@ -1,7 +1,7 @@
 //! `pins`: shows which third-party definitions are trusted, and what has changed in the others.
 
 use std::io::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -14,12 +14,12 @@ use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff, rena
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 use toolwright::core::tool_id::wire_candidate;
 
-use crate::app::{Global, not_nested, open_config, usable};
+use crate::app::{Global, not_nested, now_ms, open_config, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{
     BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_warning, stdout, styled,
 };
-use crate::terminal::table::{Cell, Table, name};
+use crate::terminal::table::{Cell, Table, name, print_list};
 
 /// In whose name it is decided here.
 const OWNER: &str = "owner";
@@ -90,7 +90,7 @@ pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
     let app = open_config(global, config).await?;
     let done = match in_force.read(&app).await {
         Ok(()) => run(global, command, &app, &in_force).await,
-        Err(error) => Err(unreadable(error)),
+        Err(error) => Err(Failure::failed(error)),
     };
     app.shut_down().await;
     done
@@ -193,7 +193,7 @@ async fn decide_all(global: &Global, store: &dyn PinStore, pins: &[Pin], decisio
 }
 
 async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Result<bool, Failure> {
-    store.decide_pin(&pin.source, &pin.tool, decision, OWNER).await.map_err(unreadable)
+    store.decide_pin(&pin.source, &pin.tool, decision, OWNER).await.map_err(Failure::failed)
 }
 
 /// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
@@ -204,7 +204,7 @@ async fn named(
     name: Option<&str>,
     all_projects: bool,
 ) -> Result<Vec<Pin>, Failure> {
-    let every = || async move { app.pins().pins(None).await.map_err(unreadable) };
+    let every = || async move { app.pins().pins(None).await.map_err(Failure::failed) };
     let pins = match all_projects {
         true => every().await?,
         false => in_force.pins.clone(),
@@ -259,7 +259,7 @@ fn is_called(pin: &Pin, name: &str) -> bool {
 }
 
 async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Failure> {
-    let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await.map_err(unreadable)?;
+    let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await.map_err(Failure::failed)?;
     Ok(contracts.into_iter().next().unwrap_or_default())
 }
 
@@ -289,14 +289,6 @@ fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>, of: &str) -> Resul
 }
 
 fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
-    if global.json {
-        print_json(&pins.iter().map(to_json).collect())?;
-        return Ok(Exit::Ok);
-    }
-    if pins.is_empty() {
-        say("nothing is pinned");
-        return Ok(Exit::Ok);
-    }
     let mut table = Table::new(["definition", "state", "pin"]);
     for pin in pins {
         let style = if pin.state() == "pinned" { DIM } else { WARN };
@@ -312,8 +304,7 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
         let called = format!("{}{}", one_line(&pin.name(), 100), now.unwrap_or_default());
         table.row([name(called), Cell::of(style, pin.state()), Cell::of(DIM, format_args!("{about}{by}{of}"))]);
     }
-    table.print()?;
-    Ok(Exit::Ok)
+    print_list(global.json, pins.iter().map(to_json).collect(), &table, "nothing is pinned")
 }
 
 /// An element of `pins ls --json`; times in milliseconds since the epoch.
@@ -430,16 +421,10 @@ pub(crate) async fn waiting(app: &Toolwright) -> Option<String> {
     }
 }
 
-fn unreadable(error: StoreError) -> Failure {
-    Failure::failed(error)
-}
-
 fn short(hash: ContentHash) -> String {
     hash.to_hex().chars().take(SHOWN_DIGITS).collect()
 }
 
 fn age(at_ms: u64) -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    duration::format(Duration::from_secs(now.saturating_sub(at_ms) / 1000))
+    duration::format(Duration::from_secs(now_ms().saturating_sub(at_ms) / 1000))
 }

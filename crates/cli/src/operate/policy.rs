@@ -16,9 +16,9 @@ use toolwright::core::{
     CallId, Caller, Effects, Policy, Principal, Profile, RawArguments, Session, Snapshot, ToolCall, ToolDefinition,
     ToolId, check,
 };
+use toolwright_eval::select::Members;
 
 use crate::app::{Global, open_config, usable};
-use crate::develop::records::Members;
 use crate::exit::{Done, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;

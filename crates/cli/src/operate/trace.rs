@@ -1,7 +1,7 @@
 //! `trace`: shows the operations of runs and sessions as a tree.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use toolwright::core::trace::{Trace, TraceOp};
 use crate::app::{Global, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
-use crate::terminal::table::{Cell, Table};
+use crate::terminal::table::{Cell, Table, print_list};
 
 /// Operations that are read of one run or session.
 const MAX_OPERATIONS: usize = 10_000;
@@ -56,15 +56,8 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
     let store = toolwright::runtime::SqliteStore::open(&config.state_dir).map_err(Failure::usage)?;
     let Some(name) = &args.run else {
         let traces = store.traces(args.limit).await.map_err(Failure::failed)?;
-        let traces: Vec<_> = traces.iter().map(listed).collect();
-        if global.json {
-            print_json(&Value::Array(traces.into_iter().map(|(json, _)| json).collect()))?;
-        } else if traces.is_empty() {
-            print_text("nothing was called yet")?;
-        } else {
-            list(traces.into_iter().map(|(_, row)| row).collect()).print()?;
-        }
-        return Ok(Exit::Ok);
+        let (rows, columns): (Vec<Value>, Vec<_>) = traces.iter().map(listed).unzip();
+        return print_list(global.json, rows, &list(columns), "nothing was called yet");
     };
     let mut drawn = String::new();
     loop {
@@ -299,8 +292,7 @@ fn time(ms: f64) -> String {
 
 /// Date and time of day, UTC.
 fn clock(ms: u64) -> String {
-    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
-    crate::terminal::logging::timestamp(at)
+    crate::terminal::logging::timestamp(ms)
 }
 
 #[cfg(test)]

@@ -9,8 +9,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::oneshot;
 use toolwright::Toolwright;
 use toolwright::agent::RunReport;
@@ -27,6 +25,7 @@ use crate::app::{Global, open_with};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::{First, watch};
 use crate::terminal::person::Terminal;
+use crate::terminal::progress::EventStream;
 use crate::terminal::screen::{
     BAD, BOLD, DIM, GOOD, Screen, WARN, is_interactive, one_line, print_json, print_text, say, styled,
 };
@@ -61,7 +60,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     let id = "demo";
     let agent = app.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
     let (stop, stopped) = oneshot::channel();
-    let story = tokio::spawn(printer.follow(app.events().subscribe(), stopped));
+    let story = tokio::spawn(printer.follow(EventStream::new(app.events().subscribe(), stopped)));
     let report = agent.shared_approver(approver).cancel(cancel).run().await;
     let _ = stop.send(());
     let printer = story.await;
@@ -135,25 +134,13 @@ impl StoryPrinter {
         }
     }
 
-    async fn follow(mut self, mut events: Receiver<Arc<Event>>, mut stopped: oneshot::Receiver<()>) -> Self {
-        loop {
-            let event = tokio::select! {
-                event = events.recv() => event,
-                _ = &mut stopped => break,
-            };
-            match event {
-                Ok(event) => self.told(&event).await,
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => break,
+    async fn follow(mut self, mut events: EventStream) -> Self {
+        while let Some(event) = events.next().await {
+            if let Ok(event) = event {
+                self.told(&event).await;
             }
         }
-        loop {
-            match events.try_recv() {
-                Ok(event) => self.told(&event).await,
-                Err(TryRecvError::Lagged(_)) => {}
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return self,
-            }
-        }
+        self
     }
 
     async fn told(&mut self, event: &Event) {

@@ -3,3 +3,4 @@
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod edit;
+pub(crate) mod import_openapi;

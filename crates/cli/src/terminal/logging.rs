@@ -1,13 +1,13 @@
 //! Logs: on standard error, never on standard output, with secrets redacted.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
-use toolwright::core::Event as Happened;
+use toolwright::core::{Event as Happened, duration};
 use toolwright::runtime::{EventHub, Observation};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -224,7 +224,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
         let mut found = Fields::default();
         event.record(&mut found);
         let (level, target) = (event.metadata().level(), event.metadata().target());
-        let time = timestamp(SystemTime::now());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
         if self.0 == LogFormat::Json {
             let mut line = Map::new();
             line.insert("time".into(), format!("{}Z", time.replace(' ', "T")).into());
@@ -309,20 +310,10 @@ impl Visit for Fields {
 }
 
 /// `2026-01-31 23:59:59`, UTC.
-pub(crate) fn timestamp(at: SystemTime) -> String {
-    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // The civil date of a day, counted in eras of 400 years from March 1st of the year 0.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = year + era * 400 + u64::from(month <= 2);
-    let mut out = String::new();
-    let _ = write!(out, "{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60);
-    out
+pub(crate) fn timestamp(ms: u64) -> String {
+    let mut text = duration::iso(ms).replace('T', " ");
+    text.truncate("2026-01-31 23:59:59".len());
+    text
 }
 
 /// Standard error behind the redactor. The subscriber writes one event at a time.
@@ -341,21 +332,11 @@ impl Write for Log {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
-    fn times_are_written_as_dates() {
-        for (seconds, expect) in [
-            (0, "1970-01-01 00:00:00"),
-            (951_782_399, "2000-02-28 23:59:59"),
-            (951_782_400, "2000-02-29 00:00:00"),
-            (1_767_225_599, "2025-12-31 23:59:59"),
-            (4_107_542_400, "2100-03-01 00:00:00"),
-        ] {
-            assert_eq!(timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), expect);
-        }
+    fn times_are_short_and_seconds_exact() {
+        assert_eq!(timestamp(1_767_225_599_999), "2025-12-31 23:59:59");
         assert_eq!((latency(1234), latency(98_765)), ("1.2ms".to_owned(), "98ms".to_owned()));
     }
 }

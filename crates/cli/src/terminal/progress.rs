@@ -11,8 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use toolwright::core::Event;
 use toolwright::core::error::labelled;
-use toolwright::core::event::CompactionLayer;
-use toolwright::core::event::Partial;
+use toolwright::core::event::{CompactionLayer, Partial};
 use toolwright::core::model::Usage;
 use toolwright::core::repair::RepairEnd;
 use toolwright::core::session::CallId;
@@ -79,8 +78,8 @@ impl ProgressDisplay {
         Self::with_detail(Detail::Delays, events, Text::Held, screen)
     }
 
-    fn with_detail(detail: Detail, mut events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
-        let (stop, mut stopped) = oneshot::channel();
+    fn with_detail(detail: Detail, events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
+        let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut writer = Writer {
                 detail,
@@ -93,23 +92,12 @@ impl ProgressDisplay {
                 cost: Cost::default(),
                 shown: TextShown::Whole,
             };
-            loop {
-                let event = tokio::select! {
-                    event = events.recv() => event,
-                    _ = &mut stopped => break,
-                };
+            let mut events = EventStream::new(events, stopped);
+            while let Some(event) = events.next().await {
                 let _screen = screen.hold().await;
                 match event {
                     Ok(event) => writer.show(Arc::unwrap_or_clone(event)),
-                    Err(RecvError::Lagged(missed)) => writer.missed(missed),
-                    Err(RecvError::Closed) => break,
-                }
-            }
-            loop {
-                match events.try_recv() {
-                    Ok(event) => writer.show(Arc::unwrap_or_clone(event)),
-                    Err(TryRecvError::Lagged(missed)) => writer.missed(missed),
-                    Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                    Err(missed) => writer.missed(missed),
                 }
             }
             writer.status.clear();
@@ -123,6 +111,37 @@ impl ProgressDisplay {
     pub(crate) async fn end(self) -> (TextShown, Cost) {
         let _ = self.stop.send(());
         self.task.await.unwrap_or((TextShown::Gaps, Cost::default()))
+    }
+}
+
+/// Events as they come until they are stopped, then those that were sent by then.
+pub(crate) struct EventStream {
+    events: Receiver<Arc<Event>>,
+    stopped: Option<oneshot::Receiver<()>>,
+}
+
+impl EventStream {
+    pub(crate) fn new(events: Receiver<Arc<Event>>, stopped: oneshot::Receiver<()>) -> Self {
+        Self { events, stopped: Some(stopped) }
+    }
+
+    /// The next, or how many were lost before it; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Result<Arc<Event>, u64>> {
+        if let Some(stopped) = &mut self.stopped {
+            tokio::select! {
+                event = self.events.recv() => return match event {
+                    Ok(event) => Some(Ok(event)),
+                    Err(RecvError::Lagged(missed)) => Some(Err(missed)),
+                    Err(RecvError::Closed) => None,
+                },
+                _ = stopped => self.stopped = None,
+            }
+        }
+        match self.events.try_recv() {
+            Ok(event) => Some(Ok(event)),
+            Err(TryRecvError::Lagged(missed)) => Some(Err(missed)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => None,
+        }
     }
 }
 
@@ -263,7 +282,8 @@ impl Writer {
             Event::ModelRetried { model, message, again_in_ms, .. } => {
                 let again = format!("{model}: again in {again_in_ms} ms");
                 // The end of a run says why a model failed for good. The same again says nothing new.
-                let why = if message == self.retried { String::new() } else { format!(": {}", one_line(&message, WIDTH)) };
+                let why =
+                    if message == self.retried { String::new() } else { format!(": {}", one_line(&message, WIDTH)) };
                 match self.detail {
                     Detail::All => self.status.show(&format!("{again}{why}")),
                     Detail::Delays => self.line(styled(WARN, format_args!("{again}{why}"))),
@@ -299,25 +319,8 @@ impl Writer {
                 };
                 self.line(styled(DIM, format_args!("  the arguments of {name} {came} {}", record.model)));
             }
-            Event::ApprovalRequested { .. }
-            | Event::ApprovalDecided { .. }
-            | Event::RunStarted { .. }
-            | Event::RunFinished { .. }
-            | Event::ToolWaited { .. }
-            | Event::CacheHit { .. }
-            | Event::LlmAttemptStarted { .. }
-            | Event::LlmAttemptFinished { .. }
-            | Event::LlmAttemptFailed { .. }
-            | Event::BudgetExceeded { .. }
-            | Event::JobStarted { .. }
-            | Event::JobPromoted { .. }
-            | Event::JobChanged { .. }
-            | Event::JobFinished { .. }
-            | Event::ModelStarted { .. }
-            | Event::ModelWaited { .. }
-            // The end of the run says why a model failed.
-            | Event::ModelFinished { .. }
-            | Event::ProviderChanged { .. } => {}
+            // The end of the run says why a model failed; the rest is no news.
+            _ => {}
         }
     }
 

@@ -1,10 +1,11 @@
 //! Prints lists as tables: fitted columns on a terminal, full values in a pipe.
 
 use anstyle::Style;
+use serde_json::Value;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::terminal::screen::wrapped;
-use crate::terminal::screen::{BOLD, DIM, columns, one_line, print_drawn, styled};
+use crate::exit::{Done, Exit};
+use crate::terminal::screen::{BOLD, DIM, columns, one_line, print_drawn, print_json, say, styled, wrapped};
 
 /// Characters of a cell.
 const MAX_CELL: usize = 10_000;
@@ -118,6 +119,18 @@ impl Table {
         });
         named.collect::<Vec<_>>().join(&" ".repeat(GAP))
     }
+}
+
+/// A list as a command prints it: JSON for a program, else the table, or what is said where there is nothing.
+pub(crate) fn print_list(json: bool, rows: Vec<Value>, table: &Table, none: &str) -> Done {
+    if json {
+        print_json(&Value::Array(rows))?;
+    } else if rows.is_empty() {
+        say(none);
+    } else {
+        table.print()?;
+    }
+    Ok(Exit::Ok)
 }
 
 /// Takes from the last column first, then from whichever is the widest, until all fit. Returns whether they do.

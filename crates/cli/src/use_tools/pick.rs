@@ -11,12 +11,12 @@ use toolwright::config::EmbeddingSource;
 use toolwright::config::typed::ScorerSetting;
 use toolwright::core::Snapshot;
 use toolwright::core::select::{Pick, PickOptions, Picked};
+use toolwright_eval::select::CatalogueFile;
 
 use crate::app::lists::{Wanted, wait_for};
 use crate::app::{Global, cwd, open_config, usable};
-use crate::develop::catalogue_file::CatalogueFile;
 use crate::exit::{Done, Exit};
-use crate::input;
+use crate::input::{self, read_catalogue};
 use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_warning, styled};
 use crate::terminal::table::{Table, name};
 use crate::values::{duration, one_of, share};
@@ -84,7 +84,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
     let app = open_config(global, settings).await?;
     let (file, snapshot) = match &args.catalogue {
         Some(path) => {
-            let file = CatalogueFile::read(path)?;
+            let file = read_catalogue(path)?;
             let snapshot = Arc::new(file.snapshot());
             (Some(file), snapshot)
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolwright::Toolwright;
 use toolwright::config::LoadOptions;
-use toolwright_eval::shipped_cases;
+use toolwright_eval::bench::shipped_cases;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};

@@ -1,0 +1,512 @@
+//! What a run costs: what its calls may come to, what they came to by their events, and the room that is taken for them within
+//! the run's bounds.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use toolwright_core::catalogue::{PromptQuestion, PromptSize};
+use toolwright_core::model::{ModelErrorKind, Prices, Usage};
+use toolwright_core::operation::Op;
+use toolwright_core::{Entry, Event, Services, TraceId};
+
+use super::check::Kind;
+use super::measure::Prepared;
+use super::plan::Cell;
+
+/// Tokens of an answer whose limit is not known.
+const ANSWER_TOKENS: u32 = 4096;
+/// Tokens that say what is wrong with an answer, at most.
+const AGAIN_TOKENS: usize = 400;
+
+/// What is known of a model's price.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Price {
+    /// It is this.
+    Known(Prices),
+    /// Nothing: a server on this machine that wants no key.
+    Free,
+    /// It may be anything.
+    Unknown,
+}
+
+/// What asking a model may come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ModelPrice {
+    /// Its price.
+    pub price: Price,
+    /// How often one request is tried at most.
+    pub attempts: u32,
+}
+
+/// The prices of all models that are asked, judge included.
+pub struct Pricing<'a> {
+    prepared: &'a Prepared,
+    services: &'a Services,
+    models: HashMap<String, ModelPrice>,
+}
+
+/// What a call may come to.
+pub(super) struct Estimate {
+    /// US dollars.
+    pub(super) cost: f64,
+    /// US dollars of one request to its model.
+    pub(super) each: f64,
+    /// US dollars of one request to its judge.
+    pub(super) each_of_judge: f64,
+    /// Attempts at requests.
+    pub(super) requests: u64,
+    /// Those that it makes at least: one, and one of each judge.
+    pub(super) least: u64,
+}
+
+impl<'a> Pricing<'a> {
+    /// Of the calls of a plan, by these prices.
+    #[must_use]
+    pub fn new(prepared: &'a Prepared, services: &'a Services, models: HashMap<String, ModelPrice>) -> Self {
+        Self { prepared, services, models }
+    }
+
+    /// The models whose price is not known, in order.
+    #[must_use]
+    pub fn unknown(&self) -> Vec<&str> {
+        let unknown = self.models.iter().filter(|(_, model)| model.price == Price::Unknown);
+        let mut names: Vec<&str> = unknown.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn is_free(&self, model: &str) -> bool {
+        self.models.get(model).is_some_and(|model| model.price == Price::Free)
+    }
+
+    /// Whether a price is known of any of them.
+    pub fn has_price(&self) -> bool {
+        self.models.values().any(|model| matches!(model.price, Price::Known(_)))
+    }
+
+    /// US dollars of what a model did, where they are known.
+    pub(super) fn cost(&self, model: &str, spent: &Spent) -> Option<f64> {
+        if self.is_free(model) { Some(0.0) } else { spent.known_cost() }
+    }
+
+    /// US dollars of what a model did, as far as they are known.
+    pub(super) fn known(&self, model: &str, spent: &Spent) -> f64 {
+        if self.is_free(model) { 0.0 } else { spent.cost }
+    }
+
+    /// What a call may come to: its prompt, the longest answer, as often as it may be asked, and the same of its judge.
+    pub(super) fn estimate(&self, cell: &Cell) -> Estimate {
+        let plan = &self.prepared.plan;
+        let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
+        let (case, entry) = (&planned.cases[cell.case], &self.prepared.entries[cell.tool]);
+        let tokens = &*self.services.tokens;
+        let asked = PromptQuestion { arguments: &case.input, model, mode: planned.mode.as_deref(), tokens };
+        let size = entry.provider.prompt_size(entry.id(), asked);
+        let mut estimate = self.asked(model, &size);
+        let answer = self.longest_answer(model, &size);
+        let (Some(judge), Some(tool)) = (&plan.judge, &self.prepared.judge) else { return estimate };
+        for check in &case.checks {
+            let Kind::Rubric { task, criteria, .. } = &check.kind else { continue };
+            let arguments = json!({"task": task, "answer": "…", "criteria": criteria});
+            let judged = self.judged(tool, judge, &arguments, answer);
+            estimate.cost += judged.cost;
+            estimate.each_of_judge = estimate.each_of_judge.max(judged.each);
+            estimate.requests = estimate.requests.saturating_add(judged.requests);
+            estimate.least += judged.least;
+        }
+        estimate
+    }
+
+    /// What a judge may come to, for itself, that is shown an answer of so many tokens.
+    fn judged(&self, tool: &Entry, judge: &str, arguments: &Value, answer: u32) -> Estimate {
+        let tokens = &*self.services.tokens;
+        let asked = PromptQuestion { arguments, model: judge, mode: None, tokens };
+        let size = tool.provider.prompt_size(tool.id(), asked);
+        self.asked(judge, &PromptSize { input: size.input.saturating_add(answer as usize), ..size })
+    }
+
+    fn asked(&self, model: &str, size: &PromptSize) -> Estimate {
+        let answer = self.longest_answer(model, size);
+        let asks = 1.0 + f64::from(size.asks_again);
+        // Each time more, it is shown what it said before.
+        let more = (answer as usize + AGAIN_TOKENS).saturating_mul(size.asks_again as usize);
+        let asked_model = self.models.get(model);
+        let each = match asked_model.map(|model| model.price) {
+            Some(Price::Known(prices)) => {
+                // Cheaper reads from a cache are not counted on; dearer writes to it are.
+                let input = prices.input.max(prices.cache_written.unwrap_or(0.0));
+                let prompt = size.input.saturating_add(more) as f64;
+                (prompt * input + f64::from(answer) * prices.output) / 1e6
+            }
+            _ => 0.0,
+        };
+        // What is refused for its form costs nothing, and is a request.
+        let most = asked_model.map_or(1, |model| model.attempts);
+        let asked = 1 + u64::from(size.asks_again);
+        let requests = asked.saturating_mul(u64::from(most));
+        Estimate { cost: asks * each, each, each_of_judge: 0.0, requests, least: 1 }
+    }
+
+    fn longest_answer(&self, model: &str, size: &PromptSize) -> u32 {
+        self.services.model.longest_answer(model, size.max_answer, &size.settings, ANSWER_TOKENS)
+    }
+}
+
+/// What the operations of one trace came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Spent {
+    /// US dollars, as far as they are known.
+    pub(super) cost: f64,
+    /// Whether something was used whose price is not known, or answered without a word of what it used.
+    pub(super) is_unknown: bool,
+    /// Attempts of which nobody said what they used, and which may be charged: answers without a word of it, and failures
+    /// on their way back.
+    pub(super) unseen: u64,
+    /// Tokens.
+    pub(super) usage: Usage,
+    /// Attempts at requests.
+    pub(super) requests: u64,
+    /// Microseconds in queues and between attempts.
+    pub(super) waited_us: u64,
+}
+
+impl Spent {
+    /// US dollars, where all of them are known.
+    pub(super) fn known_cost(&self) -> Option<f64> {
+        (!self.is_unknown).then_some(self.cost)
+    }
+
+    /// Adds what another trace came to.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.cost += other.cost;
+        self.is_unknown |= other.is_unknown;
+        self.unseen = self.unseen.saturating_add(other.unseen);
+        self.usage.add(other.usage);
+        self.requests += other.requests;
+        self.waited_us += other.waited_us;
+    }
+
+    fn request(&mut self, failed: Option<ModelErrorKind>, usage: Usage, cost: Option<f64>) {
+        self.requests += 1;
+        self.usage.add(usage);
+        match (cost, failed) {
+            (Some(cost), _) => self.cost += cost,
+            // Of a model without a price.
+            (None, _) if usage != Usage::default() => self.is_unknown = true,
+            (None, None) => {
+                self.is_unknown = true;
+                self.unseen += 1;
+            }
+            (None, Some(kind)) => self.unseen += u64::from(kind.may_be_charged()),
+        }
+    }
+}
+
+/// Watches the events of Toolwright.
+pub(super) struct Meter {
+    events: Receiver<Arc<Event>>,
+    by_trace: HashMap<TraceId, Spent>,
+    lags: u64,
+}
+
+impl Meter {
+    pub(super) fn new(events: Receiver<Arc<Event>>) -> Self {
+        Self { events, by_trace: HashMap::new(), lags: 0 }
+    }
+
+    /// Takes events in for as long as it is polled.
+    pub(super) async fn watch(&mut self) -> Infallible {
+        loop {
+            match self.events.recv().await {
+                Ok(event) => self.see(&event),
+                Err(RecvError::Lagged(_)) => self.lags += 1,
+                Err(RecvError::Closed) => return std::future::pending().await,
+            }
+        }
+    }
+
+    /// What a trace that has ended came to: its events have been sent by now.
+    pub(super) fn take(&mut self, trace: TraceId) -> Spent {
+        loop {
+            match self.events.try_recv() {
+                Ok(event) => self.see(&event),
+                Err(TryRecvError::Lagged(_)) => self.lags += 1,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            }
+        }
+        self.by_trace.remove(&trace).unwrap_or_default()
+    }
+
+    /// How often events were lost: of what was under way then, nothing is known for sure.
+    pub(super) fn lags(&self) -> u64 {
+        self.lags
+    }
+
+    fn see(&mut self, event: &Event) {
+        match event {
+            Event::ModelRetried { op, error, usage, cost_usd, again_in_ms, .. } => {
+                let spent = self.of(op);
+                spent.request(Some(*error), *usage, *cost_usd);
+                spent.waited_us = spent.waited_us.saturating_add(again_in_ms.saturating_mul(1000));
+            }
+            Event::ModelFinished { op, error, usage, cost_usd, .. } => self.of(op).request(*error, *usage, *cost_usd),
+            Event::ModelWaited { op, wait_us, .. } => {
+                let spent = self.of(op);
+                spent.waited_us = spent.waited_us.saturating_add(*wait_us);
+            }
+            _ => {}
+        }
+    }
+
+    fn of(&mut self, op: &Op) -> &mut Spent {
+        self.by_trace.entry(op.lineage.trace).or_default()
+    }
+}
+
+/// The bounds of a run, and what is spent and taken of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Cap {
+    /// US dollars; `None` for any number. Under one that is no amount nothing is made.
+    max_cost: Option<f64>,
+    /// Requests to models; `None` for any number.
+    max_requests: Option<u64>,
+    spent_cost: f64,
+    spent_requests: u64,
+    taken_cost: f64,
+    taken_requests: u64,
+}
+
+/// Room that is taken; it is given back by [`Cap::settle`].
+#[derive(Debug, PartialEq)]
+#[must_use = "room that is not given back is lost"]
+pub(super) struct Reservation {
+    cost: f64,
+    requests: u64,
+}
+
+impl Reservation {
+    /// How many requests it has room for.
+    #[must_use]
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+}
+
+/// Why there is no room.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Refusal {
+    /// There may be, once what runs has settled.
+    Later,
+    /// There will not be: so much is spent, and so much would be needed.
+    Never(Short),
+}
+
+/// The bound that leaves no room. `Display` says which, what is spent of it, what the call may take, and what sets it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Short {
+    /// US dollars.
+    Cost {
+        /// The bound.
+        max: f64,
+        /// What is spent.
+        spent: f64,
+        /// What the call may cost.
+        wanted: f64,
+    },
+    /// Requests to models.
+    Requests {
+        /// The bound.
+        max: u64,
+        /// Those that were made.
+        spent: u64,
+        /// What the call takes at least.
+        wanted: u64,
+    },
+}
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cost { max, spent, wanted } => {
+                write!(
+                    f,
+                    "${spent:.4} of ${max} are spent, and a call may cost ${wanted:.4} by estimate; see --max-cost"
+                )
+            }
+            Self::Requests { max, spent, wanted } => {
+                write!(f, "{spent} of {max} requests are made, and a call takes {wanted} at least; see --max-requests")
+            }
+        }
+    }
+}
+
+impl Cap {
+    /// Bounds, of which so much is spent already.
+    #[must_use]
+    pub(super) fn new(max_cost: Option<f64>, max_requests: Option<u64>, spent_cost: f64, spent_requests: u64) -> Self {
+        Self { max_cost, max_requests, spent_cost, spent_requests, ..Self::default() }
+    }
+
+    /// US dollars that are spent.
+    #[must_use]
+    pub(super) fn spent(&self) -> f64 {
+        self.spent_cost
+    }
+
+    /// Whether there is a bound of requests.
+    #[must_use]
+    pub(super) fn bounds_requests(&self) -> bool {
+        self.max_requests.is_some()
+    }
+
+    /// Takes room for a call that may cost so much and make so many requests. Where the bound leaves less than these
+    /// but `least` of them, it takes what is left, so that nothing of it is unused.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it does not fit.
+    pub(super) fn reserve(&mut self, cost: f64, requests: u64, least: u64) -> Result<Reservation, Refusal> {
+        let left = self.max_requests.map_or(u64::MAX, |max| max.saturating_sub(self.spent_requests));
+        let requests = if left >= least { requests.min(left) } else { least };
+        let alone = (self.spent_cost + cost, self.spent_requests.saturating_add(requests));
+        let has = |max: f64, cost: f64| max.is_finite() && cost.is_finite() && cost <= max;
+        if let Some(max) = self.max_cost.filter(|max| !has(*max, alone.0)) {
+            return Err(Refusal::Never(Short::Cost { max, spent: self.spent_cost, wanted: cost }));
+        }
+        if let Some(max) = self.max_requests.filter(|max| alone.1 > *max) {
+            return Err(Refusal::Never(Short::Requests { max, spent: self.spent_requests, wanted: least }));
+        }
+        if self.max_cost.is_some_and(|max| !has(max, alone.0 + self.taken_cost))
+            || self.max_requests.is_some_and(|max| alone.1.saturating_add(self.taken_requests) > max)
+        {
+            return Err(Refusal::Later);
+        }
+        self.taken_cost += cost;
+        self.taken_requests = self.taken_requests.saturating_add(requests);
+        Ok(Reservation { cost, requests })
+    }
+
+    /// Gives room back: the call cost so much and made so many requests.
+    pub(super) fn settle(&mut self, reservation: Reservation, cost: f64, requests: u64) {
+        let Reservation { cost: taken, requests: taken_requests } = reservation;
+        self.taken_cost = (self.taken_cost - taken).max(0.0);
+        self.taken_requests = self.taken_requests.saturating_sub(taken_requests);
+        self.spent_cost += cost;
+        self.spent_requests = self.spent_requests.saturating_add(requests);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::SessionId;
+    use toolwright_core::operation::{Lineage, OpId};
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_not_free() {
+        let used = Usage { input_tokens: 1, ..Usage::default() };
+        for (failed, usage, cost, unknown, unseen) in [
+            (None, used, Some(1.0), false, 0),
+            (None, used, None, true, 0),
+            (None, Usage::default(), None, true, 1),
+            (Some(ModelErrorKind::Unavailable), used, Some(1.0), false, 0),
+            (Some(ModelErrorKind::Unavailable), used, None, true, 0),
+            (Some(ModelErrorKind::BadResponse), Usage::default(), None, false, 1),
+            (Some(ModelErrorKind::RateLimit), Usage::default(), None, false, 0),
+        ] {
+            let mut spent = Spent::default();
+            spent.request(failed, usage, cost);
+            assert_eq!((spent.is_unknown, spent.unseen), (unknown, unseen), "{failed:?} {usage:?} {cost:?}");
+            spent.request(failed, usage, cost);
+            assert_eq!(spent.unseen, 2 * unseen, "each may be charged");
+        }
+    }
+
+    #[test]
+    fn waits_between_attempts_are_no_latency_of_the_model() {
+        let (_sender, receiver) = tokio::sync::broadcast::channel(1);
+        let mut meter = Meter::new(receiver);
+        let op = Lineage::named("t").begin(OpId::new(1));
+        meter.see(&Event::ModelRetried {
+            op: op.clone(),
+            session: SessionId::new("s"),
+            model: "p/m".into(),
+            attempt: 1,
+            error: ModelErrorKind::RateLimit,
+            message: "later".into(),
+            latency_us: 70_000,
+            usage: Usage::default(),
+            cost_usd: None,
+            again_in_ms: 2000,
+        });
+        let spent = meter.take(op.lineage.trace);
+        assert_eq!((spent.requests, spent.waited_us), (1, 2_000_000));
+    }
+
+    #[test]
+    fn lost_events_are_counted() {
+        let (sender, receiver) = tokio::sync::broadcast::channel(1);
+        let mut meter = Meter::new(receiver);
+        let warning = || Arc::new(Event::Warning { code: "c".into(), message: "m".into() });
+        let trace = toolwright_core::Lineage::named("t").trace;
+        sender.send(warning()).expect("sent");
+        assert_eq!((meter.take(trace), meter.lags()), (Spent::default(), 0));
+        sender.send(warning()).expect("sent");
+        sender.send(warning()).expect("sent");
+        assert_eq!((meter.take(trace), meter.lags()), (Spent::default(), 1));
+    }
+
+    #[test]
+    fn what_runs_counts_until_it_is_known_what_it_cost() {
+        let mut cap = Cap::new(Some(1.0), Some(10), 0.25, 0);
+        let first = cap.reserve(0.5, 1, 1).expect("room");
+        assert_eq!(cap.reserve(0.5, 1, 1), Err(Refusal::Later));
+        assert_eq!(cap.reserve(0.8, 1, 1), Err(Refusal::Never(Short::Cost { max: 1.0, spent: 0.25, wanted: 0.8 })));
+        assert_eq!(cap.reserve(0.1, 10, 1), Err(Refusal::Later));
+        cap.settle(first, 0.125, 2);
+        assert!((cap.spent() - 0.375).abs() < 1e-9);
+        let second = cap.reserve(0.5, 8, 1).expect("room");
+        cap.settle(second, 0.7, 8);
+        assert_eq!(
+            cap.reserve(0.0, 1, 1),
+            Err(Refusal::Never(Short::Cost { max: 1.0, spent: 1.075, wanted: 0.0 })),
+            "it cost more than expected"
+        );
+        let mut few = Cap::new(Some(1.0), Some(10), 0.0, 9);
+        let Err(Refusal::Never(short)) = few.reserve(0.5, 3, 2) else { panic!("no room") };
+        assert_eq!(short.to_string(), "9 of 10 requests are made, and a call takes 2 at least; see --max-requests");
+        for (max, cost) in [(f64::NAN, 0.0), (f64::INFINITY, 0.0), (-1.0, 0.0), (1.0, f64::NAN)] {
+            let refused = Cap::new(Some(max), None, 0.0, 0).reserve(cost, 1, 1);
+            assert!(matches!(refused, Err(Refusal::Never(Short::Cost { .. }))), "{max} {cost}");
+        }
+        let mut open = Cap::new(None, None, 0.0, 0);
+        assert!(open.reserve(f64::MAX, u64::MAX, 1).is_ok());
+    }
+
+    #[test]
+    fn the_end_of_a_bound_of_requests_is_used_too() {
+        let mut cap = Cap::new(None, Some(10), 0.0, 0);
+        let mut granted = Vec::new();
+        while let Ok(room) = cap.reserve(0.0, 4, 2) {
+            granted.push(room.requests());
+            cap.settle(room, 0.0, 2);
+        }
+        assert_eq!(granted, [4, 4, 4, 4, 2], "each took two");
+        let left = Short::Requests { max: 10, spent: 10, wanted: 2 };
+        assert_eq!(cap.reserve(0.0, 4, 2), Err(Refusal::Never(left)));
+        // What may still be used by what runs is not given twice.
+        let mut two = Cap::new(None, Some(5), 0.0, 0);
+        let first = two.reserve(0.0, 4, 1).expect("room");
+        assert_eq!(two.reserve(0.0, 4, 1), Err(Refusal::Later));
+        two.settle(first, 0.0, 2);
+        assert_eq!(two.reserve(0.0, 4, 1).map(|room| room.requests()), Ok(3));
+        let mut odd = Cap::new(None, Some(3), 0.0, 2);
+        assert_eq!(odd.reserve(0.0, 4, 2), Err(Refusal::Never(Short::Requests { max: 3, spent: 2, wanted: 2 })));
+        assert_eq!(odd.reserve(0.0, 4, 1).map(|room| room.requests()), Ok(1));
+    }
+}

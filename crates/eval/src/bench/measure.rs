@@ -1,0 +1,363 @@
+//! Measures one call of a plan: runs it, checks its output, and has rubrics judged by `llm:score`.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use toolwright_core::approval::NoApprover;
+use toolwright_core::llm::llm_definition;
+use toolwright_core::model::{ModelError, ModelErrorKind, RequestAllowance};
+use toolwright_core::schema::Violation;
+use toolwright_core::{
+    CallId, Entry, ErrorKind, Lineage, Outcome, Policy, RawArguments, Redactor, Session, Snapshot, ToolCall, ToolError,
+    TraceId,
+};
+use toolwright_runtime::executor::LlmTerms;
+use toolwright_runtime::{Executor, Priority, RunContext};
+
+use super::case::{Case, CaseError, Spot, Suite};
+use super::check::{Check, Kind, Verdict, clipped, judged};
+use super::plan::{Cell, Plan};
+use super::summary::{Measured, Scored};
+
+/// Characters of an output that are kept.
+const MAX_OUTPUT: usize = 2000;
+/// Characters of an error.
+const MAX_ERROR: usize = 500;
+/// Violations that are told of one input.
+const MAX_TOLD: usize = 3;
+
+/// What is measured, with what.
+pub struct Prepared {
+    /// The calls.
+    pub plan: Plan,
+    /// What names mean.
+    pub snapshot: Arc<Snapshot>,
+    /// The tools of the plan, in its order.
+    pub entries: Vec<Arc<Entry>>,
+    /// The tool that judges, where one is asked.
+    pub judge: Option<Arc<Entry>>,
+}
+
+impl Suite {
+    /// Whether the tool asks models, in the mode of these cases, and takes their inputs.
+    ///
+    /// # Errors
+    /// Each fault with its place.
+    pub fn check(&self, entry: &Entry) -> Result<(), Vec<CaseError>> {
+        let refused = |at: &Spot, message: String, remedy| Err(vec![self.fault(at, message, remedy)]);
+        let (id, definition) = (entry.id(), llm_definition(entry));
+        if definition.is_none() && entry.definition().model_preference.is_none() {
+            let remedy = "only tools that a model answers are measured";
+            return refused(&self.tool_at, format!("{id} asks no model"), remedy);
+        }
+        if let Some(mode) = &self.mode {
+            let modes = definition.as_ref().map(|definition| definition.modes()).unwrap_or_default();
+            if modes.is_empty() {
+                return refused(&self.mode_at, format!("{id} has no modes"), "leave it out");
+            }
+            if !modes.contains(&mode.as_str()) {
+                let message = format!("{id} has no mode `{mode}`; its modes: {}", modes.join(", "));
+                return refused(&self.mode_at, message, "write one of them, or leave it out");
+            }
+        }
+        let schema = match entry.tool.schema() {
+            Ok(schema) => schema,
+            Err(error) => return refused(&self.tool_at, format!("{id}: {error}"), "tell its author"),
+        };
+        let Some(schema) = schema else { return Ok(()) };
+        let mut faults = Vec::new();
+        for Case { id, input, line, key, .. } in &self.cases {
+            for Violation { path, message, .. } in schema.violations(input).into_iter().take(MAX_TOLD) {
+                let key = if key.is_empty() { "input".to_owned() } else { format!("{key}.input") };
+                let colon = if path.is_empty() { "" } else { ": " };
+                let message = format!("the input of case `{id}`: {path}{colon}{message}");
+                let remedy = "write what the parameters of the tool take";
+                faults.push(self.fault(&Spot { line: *line, key }, message, remedy));
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+
+    /// What is wrong with what the file says of its tool.
+    #[must_use]
+    pub fn fault(&self, at: &Spot, message: String, remedy: &'static str) -> CaseError {
+        let Spot { line, key } = at.clone();
+        CaseError { file: self.file.clone(), line, key, message, remedy }
+    }
+}
+
+/// What measures: it makes the calls of a plan and looks at what came of each.
+pub struct Bencher<'a> {
+    /// What is measured.
+    pub prepared: &'a Prepared,
+    /// What runs the calls.
+    pub executor: Arc<Executor>,
+    /// Whose calls they are.
+    pub session: Arc<Session>,
+    /// What may run.
+    pub policy: Arc<Policy>,
+    /// Tells the traces of this run from those of others.
+    pub name: String,
+}
+
+/// A call that has ended.
+pub(super) struct FinishedCall {
+    /// What it came to; what it cost is not in it yet.
+    pub(super) measured: Measured,
+    /// The trace of the call.
+    pub(super) trace: TraceId,
+    /// Those of its judges.
+    pub(super) judged: Vec<TraceId>,
+    /// Why no result says anything of the model, where that is so.
+    pub(super) fault: Option<Fault>,
+    /// Whether that is so of the judge.
+    pub(super) by_judge: bool,
+}
+
+/// Whose fault a failure is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fault {
+    /// Whose.
+    pub(super) whose: FaultOrigin,
+    /// What went wrong.
+    pub(super) what: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultOrigin {
+    /// The model's: its answer was no valid result.
+    Model,
+    /// That of the way to it, which may pass.
+    Way,
+    /// That of the way to it, which will not pass by itself: a key, an account, a rule.
+    Setting,
+}
+
+/// What a judge says of a check.
+enum Judged {
+    /// This.
+    Verdict(Verdict),
+    /// Nothing: it could not be asked, or answered nothing that can be used.
+    Failed(Fault),
+}
+
+impl Fault {
+    /// Whose fault this error of a tool is.
+    fn of(error: &ToolError, redactor: &dyn Redactor) -> Self {
+        let whose = match (asked(error), error.kind()) {
+            (Some(kind), _) => match kind {
+                ModelErrorKind::ContextOverflow | ModelErrorKind::ContentFilter => FaultOrigin::Model,
+                ModelErrorKind::RateLimit
+                | ModelErrorKind::Unavailable
+                | ModelErrorKind::BadResponse
+                | ModelErrorKind::Canceled
+                // An API may refuse one request, for its schema, and take the next.
+                | ModelErrorKind::Invalid
+                | ModelErrorKind::Unsupported => FaultOrigin::Way,
+                ModelErrorKind::Auth | ModelErrorKind::Quota => FaultOrigin::Setting,
+            },
+            // A queue that is full is so for a while.
+            (None, ErrorKind::LimitExceeded) if error.is_retryable() => FaultOrigin::Way,
+            // A window that is too small is the model's, too.
+            (None, ErrorKind::ExecutionError | ErrorKind::LimitExceeded) => FaultOrigin::Model,
+            (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => FaultOrigin::Setting,
+            (None, _) => FaultOrigin::Way,
+        };
+        Self { whose, what: clipped(&redactor.redact(error.message()), MAX_ERROR) }
+    }
+}
+
+/// The kind of the failed request behind an error, if one is.
+fn asked(error: &ToolError) -> Option<ModelErrorKind> {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<ModelError>() {
+            return Some(error.kind);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+impl Bencher<'_> {
+    /// Calls a tool with one model, which no other takes the place of, behind everything that somebody waits for.
+    async fn call(
+        &self,
+        tool: &Entry,
+        input: Value,
+        model: &str,
+        mode: Option<&str>,
+        requests: &RequestAllowance,
+        trace: &str,
+    ) -> (Outcome, TraceId) {
+        let lineage = Lineage::named(&format!("{}-{trace}", self.name));
+        let id = lineage.trace;
+        let run = RunContext {
+            lineage,
+            priority: Priority::Low,
+            llm: LlmTerms {
+                model: Some(model.into()),
+                mode: mode.map(Arc::from),
+                requests: requests.clone(),
+                ..LlmTerms::default()
+            },
+            ..RunContext::new(
+                Arc::clone(&self.session),
+                Arc::clone(&self.prepared.snapshot),
+                Arc::clone(&self.policy),
+                Arc::new(NoApprover { remedy: "nobody is there to ask".into() }),
+            )
+        };
+        let call_id = CallId::new(format!("{}-{trace}", self.name));
+        let call = ToolCall {
+            id: call_id.clone(),
+            name: tool.id().as_str().to_owned(),
+            arguments: RawArguments::Value(input),
+        };
+        let outcome = self.executor.run_calls(vec![call], &run).await.pop();
+        let none =
+            || Outcome::failed(call_id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome"));
+        (outcome.unwrap_or_else(none), id)
+    }
+
+    /// Makes a call of the plan, with these requests at most, and looks at what came of it.
+    pub(super) async fn measure(&self, cell: &Cell, requests: &RequestAllowance) -> FinishedCall {
+        let redactor = &*self.executor.services().redactor;
+        let plan = &self.prepared.plan;
+        let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
+        let case = &planned.cases[cell.case];
+        let entry = &self.prepared.entries[cell.tool];
+        let (input, mode) = (case.input.clone(), planned.mode.as_deref());
+        let (outcome, trace) = self.call(entry, input, model, mode, requests, &cell.key).await;
+        let mut took = FinishedCall {
+            measured: Measured {
+                key: cell.key.clone(),
+                tool: planned.tool.to_string(),
+                case: redactor.redact(&case.id).into_owned(),
+                model: model.clone(),
+                repeat: cell.repeat,
+                done: true,
+                score: 0.0,
+                checks: Vec::new(),
+                error: None,
+                output: kept(&redactor.redact(&outcome.text())),
+                input_tokens: 0,
+                output_tokens: 0,
+                requests: 0,
+                cost_usd: None,
+                judge_cost_usd: None,
+                charged_usd: None,
+                latency_ms: outcome.latency.as_secs_f64() * 1e3,
+                at_ms: 0,
+            },
+            trace,
+            judged: Vec::new(),
+            fault: None,
+            by_judge: false,
+        };
+        if let Some(error) = &outcome.error {
+            took.failed(Fault::of(error, redactor));
+        } else {
+            let output = outcome.structured.clone().unwrap_or_else(|| Value::String(outcome.text()));
+            let shown = redactor.redact_value(&output);
+            for (index, check) in case.checks.iter().enumerate() {
+                let verdict = match check.kind.verdict(&output) {
+                    // A note has the beginnings of texts: of a secret that is cut, the rest would not be known for one.
+                    Some(verdict) if shown != output => {
+                        let note = check.kind.verdict(&shown).and_then(|verdict| verdict.note);
+                        Verdict { note: verdict.note.and(note), ..verdict }
+                    }
+                    Some(verdict) => verdict,
+                    None => {
+                        let name = format!("{}-judge-{index}", cell.key);
+                        let (said, judge) = self.judged(check, &output, requests, &name).await;
+                        took.judged.extend(judge);
+                        match said {
+                            Judged::Verdict(verdict) => verdict,
+                            Judged::Failed(fault) => {
+                                // The model is not to blame for its judge.
+                                let whose = if fault.whose == FaultOrigin::Setting {
+                                    FaultOrigin::Setting
+                                } else {
+                                    FaultOrigin::Way
+                                };
+                                took.failed(Fault { whose, ..fault });
+                                took.by_judge = true;
+                                break;
+                            }
+                        }
+                    }
+                };
+                took.measured.checks.push(Scored::new(check.kind.word(), check.weight, verdict));
+            }
+            if took.fault.is_none() {
+                took.measured.score = Scored::mean(&took.measured.checks);
+            }
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        took.measured.at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        took
+    }
+
+    /// Has a rubric judged, as a call with a trace of its own.
+    async fn judged(
+        &self,
+        check: &Check,
+        output: &Value,
+        requests: &RequestAllowance,
+        trace: &str,
+    ) -> (Judged, Option<TraceId>) {
+        let nothing = |note: &str| Judged::Verdict(Verdict { value: 0.0, note: Some(note.to_owned()) });
+        let (Kind::Rubric { task, criteria, min, .. }, Some(tool), Some(judge)) =
+            (&check.kind, &self.prepared.judge, &self.prepared.plan.judge)
+        else {
+            return (nothing("there is no judge"), None);
+        };
+        let Some(answer) = check.kind.judged_text(output) else { return (nothing("there is no text to judge"), None) };
+        let mut input = json!({"task": task, "answer": answer});
+        if !criteria.is_empty() {
+            input["criteria"] = json!(criteria);
+        }
+        let (outcome, id) = self.call(tool, input, judge, None, requests, trace).await;
+        if let Some(error) = &outcome.error {
+            let mut fault = Fault::of(error, &*self.executor.services().redactor);
+            fault.what = format!("the judge {judge} gave no score: {}", fault.what);
+            return (Judged::Failed(fault), Some(id));
+        }
+        let score = outcome.structured.as_ref().and_then(|value| value["score"].as_f64()).unwrap_or(f64::NAN);
+        (Judged::Verdict(judged(score, *min)), Some(id))
+    }
+}
+
+impl FinishedCall {
+    fn failed(&mut self, fault: Fault) {
+        self.measured.done = fault.whose == FaultOrigin::Model;
+        self.measured.error = Some(fault.what.clone());
+        self.fault = (fault.whose != FaultOrigin::Model).then_some(fault);
+    }
+}
+
+/// The beginning of an output.
+fn kept(text: &str) -> String {
+    let mut out: String = text.chars().take(MAX_OUTPUT).collect();
+    if text.chars().nth(MAX_OUTPUT).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::secret::NoRedaction;
+
+    use super::*;
+
+    #[test]
+    fn a_queue_that_is_full_is_not_the_model_s_fault() {
+        let limit = || ToolError::new(ErrorKind::LimitExceeded, "too much");
+        assert_eq!(Fault::of(&limit(), &NoRedaction).whose, FaultOrigin::Model);
+        assert_eq!(Fault::of(&limit().retryable(), &NoRedaction).whose, FaultOrigin::Way);
+    }
+}

@@ -1,0 +1,25 @@
+//! Measures models with tools: cases and their checks, the plan of a run, what it costs, the run itself, its figures and reports, and
+//! the compat file that comes of them.
+
+mod case;
+mod check;
+mod compat_file;
+mod cost;
+mod measure;
+mod page;
+mod plan;
+pub mod report;
+mod results_file;
+mod run;
+mod summary;
+
+pub use case::{Case, CaseError, MAX_FILE_BYTES, Spot, Suite, parse, shipped_cases};
+pub use check::{Check, Kind, Of, Order, Verdict};
+pub use compat_file::{CompatError, CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat, Unused};
+pub use cost::{ModelPrice, Price, Pricing};
+pub use measure::{Bencher, Prepared};
+pub use page::page;
+pub use plan::{Cell, MAX_CELLS, Plan, Planned, Terms, TooMany, leave_out_rubrics};
+pub use results_file::ResultsFile;
+pub use run::{Ended, Progress, RunOptions, run};
+pub use summary::{CaseRow, Measured, Row, Scored, summarize};

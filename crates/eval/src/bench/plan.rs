@@ -1,0 +1,237 @@
+//! Which calls a run is made of.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::json;
+
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::tool_id::ToolId;
+
+use super::case::Case;
+use super::check::Kind;
+
+/// Calls that a run may have.
+pub const MAX_CELLS: usize = 100_000;
+
+/// The cases of one tool of the catalogue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// The tool.
+    pub tool: ToolId,
+    /// The hash of its contract: prompts belong to it, so that other prompts are measured anew.
+    pub contract: ContentHash,
+    /// The score, 0 to 100, from which a model is recommended for it.
+    pub threshold: u8,
+    /// The mode in which it asks.
+    pub mode: Option<String>,
+    /// How often each case is measured.
+    pub repeat: u32,
+    /// Its cases.
+    pub cases: Vec<Case>,
+}
+
+/// One call: a case of a tool, by one model, for the n-th time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// Equal for calls that measure the same, in whichever run.
+    pub key: String,
+    /// Place in [`Plan::tools`].
+    pub tool: usize,
+    /// Place among its cases.
+    pub case: usize,
+    /// Place in [`Plan::models`].
+    pub model: usize,
+    /// From 1.
+    pub repeat: u32,
+}
+
+/// What besides names decides how models answer and are judged.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Terms {
+    /// By model, judge included: a hash of how it is asked and where, as far as answers depend on it.
+    pub of_models: BTreeMap<String, ContentHash>,
+    /// The hash of the contract of the tool that judges, where one does.
+    pub judge_contract: Option<ContentHash>,
+}
+
+/// All calls of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The tools.
+    pub tools: Vec<Planned>,
+    /// The models, `provider/model`, each once.
+    pub models: Vec<String>,
+    /// Who judges rubrics, where there are any.
+    pub judge: Option<String>,
+    /// The calls: what different models do with one case stands side by side, so that a run that breaks off has
+    /// measured all of them alike.
+    pub cells: Vec<Cell>,
+}
+
+/// A run has more calls than may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it would be {0} calls, and a run may have {MAX_CELLS}: measure fewer models, tools or repeats at a time")]
+pub struct TooMany(pub usize);
+
+impl Plan {
+    /// Lays the calls out. Under other terms they measure something else.
+    ///
+    /// # Errors
+    /// [`TooMany`].
+    pub fn new(
+        tools: Vec<Planned>,
+        models: Vec<String>,
+        judge: Option<String>,
+        terms: &Terms,
+    ) -> Result<Self, TooMany> {
+        let of_tool = |tool: &Planned| tool.cases.len().saturating_mul(tool.repeat as usize);
+        let count = tools.iter().map(of_tool).fold(0, usize::saturating_add).saturating_mul(models.len());
+        if count > MAX_CELLS {
+            return Err(TooMany(count));
+        }
+        // A case that stands in two places is measured once.
+        let mut known = HashSet::new();
+        let mut cells = Vec::with_capacity(count);
+        for (tool_at, tool) in tools.iter().enumerate() {
+            for (case_at, case) in tool.cases.iter().enumerate() {
+                for repeat in 1..=tool.repeat {
+                    for (model_at, model) in models.iter().enumerate() {
+                        let key = key(tool, case, model, repeat, judge.as_deref(), terms);
+                        if !known.insert(key.clone()) {
+                            continue;
+                        }
+                        cells.push(Cell { key, tool: tool_at, case: case_at, model: model_at, repeat });
+                    }
+                }
+            }
+        }
+        Ok(Self { tools, models, judge, cells })
+    }
+}
+
+/// Leaves rubrics out, for all models alike, and cases of rubrics alone with them, which would be right whatever is answered.
+/// Returns how many rubrics and cases.
+pub fn leave_out_rubrics<'p>(tools: impl Iterator<Item = &'p mut Planned>) -> (usize, usize) {
+    let (mut rubrics, mut cases) = (0, 0);
+    for planned in tools {
+        let before = planned.cases.len();
+        planned.cases.retain_mut(|case| {
+            let had = case.checks.len();
+            case.checks.retain(|check| !matches!(check.kind, Kind::Rubric { .. }));
+            rubrics += had - case.checks.len();
+            had == 0 || !case.checks.is_empty()
+        });
+        cases += before - planned.cases.len();
+    }
+    (rubrics, cases)
+}
+
+/// The weight of the case is not in it: it changes no measurement. The judge is, where one is asked.
+fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str>, terms: &Terms) -> String {
+    let asked = |model: &str| terms.of_models.get(model).map(ContentHash::to_hex);
+    let judge = judge.filter(|_| case.is_judged()).map(|judge| {
+        let contract = terms.judge_contract.as_ref().map(ContentHash::to_hex);
+        json!({"model": judge, "asked": asked(judge), "contract": contract})
+    });
+    short(&ContentHash::of_value(&json!({
+        "tool": tool.tool,
+        "contract": tool.contract.to_hex(),
+        "mode": tool.mode,
+        "case": case.id,
+        "input": case.input,
+        "checks": case.checks,
+        "model": model,
+        "asked": asked(model),
+        "repeat": repeat,
+        "judge": judge,
+    })))
+}
+
+/// 128 bits of a hash.
+fn short(hash: &ContentHash) -> String {
+    let mut hex = hash.to_hex();
+    hex.truncate(32);
+    hex
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::check::Check;
+
+    fn case(id: &str, judged: bool) -> Case {
+        let kind = Kind::Rubric { path: String::new(), task: "t".into(), criteria: Vec::new(), min: 0.0 };
+        let checks = if judged { vec![Check { weight: 1.0, kind }] } else { Vec::new() };
+        Case { id: id.into(), input: json!({"a": id}), weight: 1.0, checks, line: 1, key: String::new() }
+    }
+
+    fn plan_under(
+        terms: &Terms,
+        cases: Vec<Case>,
+        repeat: u32,
+        models: &[&str],
+        judge: Option<&str>,
+    ) -> Result<Plan, TooMany> {
+        let tool = Planned {
+            tool: ToolId::parse("x:t@1.0.0").expect("an id"),
+            contract: ContentHash::of_bytes(b"1"),
+            threshold: 90,
+            mode: None,
+            repeat,
+            cases,
+        };
+        let models = models.iter().map(|model| (*model).to_owned()).collect();
+        Plan::new(vec![tool], models, judge.map(str::to_owned), terms)
+    }
+
+    fn plan(cases: Vec<Case>, repeat: u32, models: &[&str], judge: Option<&str>) -> Result<Plan, TooMany> {
+        plan_under(&Terms::default(), cases, repeat, models, judge)
+    }
+
+    #[test]
+    fn another_endpoint_other_settings_and_another_contract_of_the_judge_are_other_measurements() {
+        let hash = |text: &str| ContentHash::of_bytes(text.as_bytes());
+        let terms = |one: &str, judge: &str, contract: &str| Terms {
+            of_models: [("p/1".to_owned(), hash(one)), ("j/1".to_owned(), hash(judge))].into(),
+            judge_contract: Some(hash(contract)),
+        };
+        let keys = |terms: Terms| -> Vec<String> {
+            let cases = vec![case("a", false), case("b", true)];
+            let plan = plan_under(&terms, cases, 1, &["p/1", "p/2"], Some("j/1")).expect("a plan");
+            plan.cells.into_iter().map(|cell| cell.key).collect()
+        };
+        let before = keys(terms("1", "1", "1"));
+        // Plain and judged, by the one model and the other.
+        for (terms, same) in [
+            (terms("1", "1", "1"), [true, true, true, true]),
+            (terms("2", "1", "1"), [false, true, false, true]),
+            (terms("1", "2", "1"), [true, true, false, false]),
+            (terms("1", "1", "2"), [true, true, false, false]),
+        ] {
+            let now: Vec<bool> = before.iter().zip(keys(terms)).map(|(a, b)| *a == b).collect();
+            assert_eq!(now, same);
+        }
+    }
+
+    #[test]
+    fn models_stand_side_by_side_and_keys_tell_what_is_measured() {
+        let plan_of = |judge| plan(vec![case("a", false), case("b", true)], 2, &["p/1", "p/2"], judge).expect("a plan");
+        let (one, other) = (plan_of(Some("j/1")), plan_of(Some("j/2")));
+        let order: Vec<_> = one.cells.iter().map(|cell| (cell.case, cell.repeat, cell.model)).collect();
+        assert_eq!(order, [(0, 1, 0), (0, 1, 1), (0, 2, 0), (0, 2, 1), (1, 1, 0), (1, 1, 1), (1, 2, 0), (1, 2, 1)]);
+        let same: Vec<bool> = one.cells.iter().zip(&other.cells).map(|(a, b)| a.key == b.key).collect();
+        assert_eq!(same, [true, true, true, true, false, false, false, false], "the judge matters where it is asked");
+        let mut keys: Vec<&String> = one.cells.iter().map(|cell| &cell.key).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 8);
+        let twice = plan(vec![case("a", false), case("a", false)], 1, &["p/1"], None).expect("a plan");
+        assert_eq!(twice.cells.len(), 1, "a case that stands in two places is measured once");
+    }
+
+    #[test]
+    fn a_run_has_an_end() {
+        let cases: Vec<Case> = (0..=MAX_CELLS).map(|index| case(&index.to_string(), false)).collect();
+        assert_eq!(plan(cases, 1, &["p/1"], None), Err(TooMany(MAX_CELLS + 1)));
+    }
+}

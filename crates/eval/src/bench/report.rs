@@ -1,0 +1,262 @@
+//! Reports of a run: a table for a person and JSON for a program. The page is in [`super::page`].
+
+use serde_json::{Value, json};
+use toolwright_core::Redactor;
+
+use super::check::clipped;
+use super::summary::Row;
+
+/// Characters of a name.
+const MAX_NAME: usize = 60;
+/// Characters of why something is missing.
+const MAX_WHY: usize = 160;
+
+/// A run as its reports show it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// Why the run is not whole, where it is not.
+    pub partial: Option<String>,
+    /// Who judged rubrics.
+    pub judge: Option<String>,
+    /// When it ended, as it is shown; pure code knows no clock.
+    pub at: String,
+}
+
+impl Report {
+    /// The report without secrets, before anything of it is cut or written in another way.
+    #[must_use]
+    pub fn redacted(mut self, redactor: &dyn Redactor) -> Self {
+        let clean = |text: &mut String| *text = redactor.redact(text).into_owned();
+        self.partial.iter_mut().chain(&mut self.judge).for_each(clean);
+        for row in &mut self.rows {
+            [&mut row.tool, &mut row.model].into_iter().chain(&mut row.missing).for_each(clean);
+            for case in &mut row.cases {
+                std::iter::once(&mut case.case).chain(&mut case.note).for_each(clean);
+            }
+        }
+        self
+    }
+}
+
+/// What a program gets of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// `{tool, model, score, cost, latency_ms}`.
+    Contract,
+    /// Everything.
+    Full,
+}
+
+/// The rows as JSON.
+#[must_use]
+pub fn json(report: &Report, detail: Detail) -> Value {
+    let row = |row: &Row| match detail {
+        Detail::Contract => json!({
+            "tool": row.tool,
+            "model": row.model,
+            "score": row.score.map(|score| rounded(score, 2)),
+            "cost": row.cost.map(|cost| rounded(cost, 9)),
+            "latency_ms": row.latency_ms.map(|latency| rounded(latency, 1)),
+        }),
+        Detail::Full => {
+            let mut value = serde_json::to_value(row).unwrap_or_default();
+            value["cost_per_call"] = json!(row.cost_per_call());
+            value["partial"] = (!row.is_whole()).into();
+            value["judge"] = json!(report.judge);
+            value
+        }
+    };
+    report.rows.iter().map(row).collect()
+}
+
+fn rounded(number: f64, places: i32) -> f64 {
+    let unit = 10_f64.powi(places);
+    (number * unit).round() / unit
+}
+
+/// US dollars as people read them: three figures that say something.
+pub(super) fn dollars(cost: f64) -> String {
+    if cost == 0.0 {
+        return "0".to_owned();
+    }
+    // Costs are small; beyond these bounds a figure more or less does not matter.
+    let places = (2 - cost.abs().log10().floor() as i32).clamp(2, 9);
+    format!("{cost:.*}", usize::try_from(places).unwrap_or(2))
+}
+
+/// Milliseconds as people read them.
+fn time(ms: f64) -> String {
+    if ms < 1000.0 { format!("{ms:.0} ms") } else { format!("{:.1} s", ms / 1000.0) }
+}
+
+pub(super) fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".to_owned())
+}
+
+/// One figure of a model.
+pub(super) struct Column {
+    /// What it is called.
+    pub(super) head: &'static str,
+    /// Whether it says something of this row; a column that says nothing of any is left out.
+    pub(super) is_told: fn(&Row) -> bool,
+    /// The figure.
+    pub(super) cell: fn(&Row) -> String,
+}
+
+/// The figures that these rows are shown by, in order.
+pub(super) fn columns(rows: &[Row]) -> impl Iterator<Item = &'static Column> {
+    COLUMNS.iter().filter(|column| rows.iter().any(column.is_told))
+}
+
+const COLUMNS: [Column; 10] = [
+    always("score", |row| tenths(row.score)),
+    always("sd", |row| tenths(row.sd)),
+    always("min", |row| tenths(row.min)),
+    always("calls", |row| if row.is_whole() { row.calls.to_string() } else { format!("{}/{}", row.done, row.calls) }),
+    always("failed", |row| or_dash(row.failed.map(|count| count.to_string()))),
+    always("USD", |row| or_dash(row.cost.map(dollars))),
+    always("USD/call", |row| or_dash(row.cost_per_call().map(dollars))),
+    Column {
+        head: "judge USD",
+        is_told: |row| row.judge_cost.is_some(),
+        cell: |row| or_dash(row.judge_cost.map(dollars)),
+    },
+    always("latency", |row| or_dash(row.latency_ms.map(time))),
+    always("p95", |row| or_dash(row.p95_ms.map(time))),
+];
+
+const fn always(head: &'static str, cell: fn(&Row) -> String) -> Column {
+    Column { head, is_told: |_| true, cell }
+}
+
+fn tenths(value: Option<f64>) -> String {
+    or_dash(value.map(|value| format!("{value:.1}")))
+}
+
+/// A report as cells; whoever shows them lays them out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// The heads of the columns: tool and model, then figures.
+    pub head: Vec<&'static str>,
+    /// A row a tool and model, the best model of a tool first. `*` marks models that are recommended.
+    pub rows: Vec<Vec<String>>,
+    /// What is said below.
+    pub notes: Vec<String>,
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(report: &Report) -> Table {
+    let rows = report.rows.iter().map(|row| {
+        let mark = if row.recommended { " *" } else { "" };
+        let names = [clipped(&row.tool, MAX_NAME), clipped(&row.model, MAX_NAME) + mark];
+        names.into_iter().chain(columns(&report.rows).map(|column| (column.cell)(row))).collect()
+    });
+    let missing = report.rows.iter().filter(|row| !row.is_whole()).map(|row| {
+        let why = row.missing.as_deref().map_or(String::new(), |why| format!(": {}", clipped(why, MAX_WHY)));
+        let missing = row.calls - row.done;
+        format!("{} by {}: {missing} of {} calls were not measured{why}", row.tool, row.model, row.calls)
+    });
+    let is_judged = report.rows.iter().any(|row| row.judge_cost.is_some());
+    let judge = report.judge.as_deref().filter(|_| is_judged);
+    Table {
+        head: ["tool", "model"].into_iter().chain(columns(&report.rows).map(|column| column.head)).collect(),
+        rows: rows.collect(),
+        notes: missing
+            .chain(report.partial.as_ref().map(|why| format!("partial: {why}")))
+            .chain(judge.map(|judge| format!("rubrics were judged by {judge}")))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::bench::page::page;
+    use crate::bench::summary::CaseRow;
+
+    pub(in crate::bench) fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
+        Row {
+            score,
+            cost,
+            failed: Some(0),
+            latency_ms: score.map(|score| 40.0 * score),
+            calls: 10,
+            done: if score.is_some() { 10 } else { 0 },
+            sd: score.map(|_| 8.0),
+            min: score.map(|score| score - 10.0),
+            p50_ms: score.map(|_| 900.0),
+            p95_ms: score.map(|_| 12_345.6),
+            input_tokens: 1000,
+            output_tokens: 200,
+            threshold: Some(90),
+            recommended: score.is_some_and(|score| score >= 90.0),
+            contract: "c0ffee".to_owned(),
+            cases: vec![
+                CaseRow { case: "first".to_owned(), score, note: None },
+                CaseRow {
+                    case: "<b>second</b>".to_owned(),
+                    score: score.map(|_| 30.0),
+                    note: Some("\"x\" & 'y'".to_owned()),
+                },
+            ],
+            ..Row::new(tool.to_owned(), model.to_owned())
+        }
+    }
+
+    pub(in crate::bench) fn report() -> Report {
+        let mut judged = row("llm:classify@1.0.0", "acme/large", Some(96.25), Some(0.0421));
+        judged.judge_cost = Some(0.002);
+        let mut broken = row("llm:classify@1.0.0", "evil/<script>alert(1)</script>", Some(55.5), None);
+        (broken.done, broken.missing) = (7, Some("rate_limit: too\nmany <requests>".to_owned()));
+        let free = row("llm:classify@1.0.0", "ollama/qwen3:8b", Some(91.0), Some(0.0));
+        let mini = row("llm:classify@1.0.0", "acme/mini", Some(90.5), Some(0.0038));
+        let nothing = row("llm:classify@1.0.0", "acme/none", None, None);
+        let other = row("llm:score@1.0.0", "acme/large", Some(100.0), Some(12.5));
+        Report {
+            rows: vec![judged, free, mini, broken, nothing, other],
+            partial: Some("the cap of $1.00 is reached".to_owned()),
+            judge: Some("acme/judge & co".to_owned()),
+            at: "2026-03-01 12:00 UTC".to_owned(),
+        }
+    }
+
+    /// The text must be that of the file. With `UPDATE_GOLDEN` set, the file is written instead.
+    fn is_golden(name: &str, text: &str) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, text).expect("written");
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(golden == text, "{} is another; UPDATE_GOLDEN=1 writes it. It is now:\n{text}", path.display());
+    }
+
+    #[test]
+    fn reports_look_as_they_did() {
+        let Table { head, rows, notes } = table(&report());
+        let rows = rows.iter().map(|row| row.join(" | "));
+        let lines: Vec<String> = std::iter::once(head.join(" | ")).chain(rows).chain(notes).collect();
+        is_golden("table.txt", &format!("{}\n", lines.join("\n")));
+        is_golden("report.html", &page(&report()));
+        is_golden("report.json", &format!("{:#}\n", json(&report(), Detail::Contract)));
+        is_golden("full.json", &format!("{:#}\n", json(&report(), Detail::Full)));
+    }
+
+    #[test]
+    fn a_program_gets_five_members_and_no_more() {
+        let rows = json(&report(), Detail::Contract);
+        for row in rows.as_array().expect("a list") {
+            let members: Vec<&str> = row.as_object().expect("an object").keys().map(String::as_str).collect();
+            assert_eq!(members, ["tool", "model", "score", "cost", "latency_ms"]);
+        }
+    }
+
+    #[test]
+    fn figures_are_short() {
+        let texts: Vec<String> = [0.0, 12.345, 0.5, 0.0123456, 0.00001234, 1e-12].map(dollars).to_vec();
+        assert_eq!(texts, ["0", "12.35", "0.500", "0.0123", "0.0000123", "0.000000000"]);
+        assert_eq!([999.4, 1000.0, 65_432.1].map(time), ["999 ms", "1.0 s", "65.4 s"]);
+    }
+}

@@ -1,0 +1,528 @@
+//! From measurements to figures: a line for each call, a row for each tool and model.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use toolwright_core::model::MAX_TOKENS;
+use toolwright_core::select::metrics::percentile;
+
+use super::case::Case;
+use super::check::Verdict;
+use super::plan::{Plan, Planned};
+
+/// What one call came to: a line of the file of measurements.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The call's key in the plan.
+    pub key: String,
+    /// The tool's id.
+    pub tool: String,
+    /// The case.
+    pub case: String,
+    /// `provider/model`.
+    pub model: String,
+    /// From 1.
+    pub repeat: u32,
+    /// Whether it says something of the model. A call that did not reach its model, or whose judge did not answer, does
+    /// not: it is made again by the next run, and only what it cost counts.
+    pub done: bool,
+    /// 0 to 100; 0 where the tool gave no valid result.
+    pub score: f64,
+    /// What each check said, in order.
+    #[serde(default)]
+    pub checks: Vec<Scored>,
+    /// Why there is no result, redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The beginning of the output, redacted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub output: String,
+    /// Tokens in, of the model that is measured.
+    #[serde(default)]
+    pub input_tokens: u64,
+    /// Tokens out.
+    #[serde(default)]
+    pub output_tokens: u64,
+    /// Requests to models, the judge's among them.
+    #[serde(default)]
+    pub requests: u64,
+    /// US dollars, without the judge; absent where the price is not known.
+    #[serde(default)]
+    pub cost_usd: Option<f64>,
+    /// US dollars of the judge; absent where it was not asked or its price is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge_cost_usd: Option<f64>,
+    /// US dollars that were counted against the bound, the judge included: what it cost, or where that is not known what
+    /// it may have cost. Absent in lines that know nothing but the costs above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_usd: Option<f64>,
+    /// Milliseconds of the call, without its waits in queues and without the judge.
+    pub latency_ms: f64,
+    /// Milliseconds since the epoch at its end.
+    pub at_ms: u64,
+}
+
+/// US dollars that a call may be said to have cost, and milliseconds that it may have taken. Of tokens and requests,
+/// [`MAX_TOKENS`] are believed.
+const MAX_FIGURE: f64 = 1e12;
+
+impl Measured {
+    /// US dollars that count against the bound of a run.
+    #[must_use]
+    pub fn charged(&self) -> f64 {
+        let known = || self.cost_usd.unwrap_or(0.0) + self.judge_cost_usd.unwrap_or(0.0);
+        self.charged_usd.unwrap_or_else(known)
+    }
+
+    /// Whether its figures can be those of a call.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let costs = [self.cost_usd, self.judge_cost_usd, self.charged_usd, Some(self.latency_ms)];
+        share(self.score / 100.0)
+            && costs.into_iter().flatten().all(|figure| (0.0..=MAX_FIGURE).contains(&figure))
+            && [self.input_tokens, self.output_tokens, self.requests].into_iter().all(|count| count <= MAX_TOKENS)
+            && self.checks.iter().all(|check| share(check.value) && (0.0..=MAX_FIGURE).contains(&check.weight))
+    }
+}
+
+/// A figure to its millionth part: sums that ought to be 100 are 99.999… in binary.
+#[must_use]
+pub(super) fn steady(figure: f64) -> f64 {
+    (figure * 1e6).round() / 1e6
+}
+
+/// What one check said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scored {
+    /// Its kind.
+    pub check: String,
+    /// Its share in the case.
+    pub weight: f64,
+    /// 0 to 1.
+    pub value: f64,
+    /// What is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Scored {
+    /// What a check of this kind and weight said.
+    #[must_use]
+    pub fn new(check: &str, weight: f64, verdict: Verdict) -> Self {
+        Self { check: check.to_owned(), weight, value: verdict.value, note: verdict.note }
+    }
+
+    /// The score of a call whose result was valid: the weighted mean of its checks, 100 where there are none.
+    #[must_use]
+    pub fn mean(checks: &[Self]) -> f64 {
+        let weights: f64 = checks.iter().map(|check| check.weight).sum();
+        if weights > 0.0 {
+            100.0 * checks.iter().map(|check| check.weight * check.value).sum::<f64>() / weights
+        } else {
+            100.0
+        }
+    }
+}
+
+/// How one model does with one tool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The tool's id.
+    pub tool: String,
+    /// `provider/model`.
+    pub model: String,
+    /// The mean score, 0 to 100, each case with its weight; absent where nothing was measured.
+    pub score: Option<f64>,
+    /// US dollars of all measured calls, without the judge; absent where a price is not known.
+    pub cost: Option<f64>,
+    /// Mean milliseconds of a call.
+    pub latency_ms: Option<f64>,
+    /// Calls of the plan.
+    pub calls: usize,
+    /// Those that were measured.
+    pub done: usize,
+    /// Those of them that gave no valid result, where it is known: a compat file does not say.
+    pub failed: Option<usize>,
+    /// Standard deviation of the scores of calls.
+    pub sd: Option<f64>,
+    /// The least score of a call.
+    pub min: Option<f64>,
+    /// Milliseconds that half of the calls do not exceed.
+    pub p50_ms: Option<f64>,
+    /// Milliseconds that 95 of 100 calls do not exceed.
+    pub p95_ms: Option<f64>,
+    /// Tokens in.
+    pub input_tokens: u64,
+    /// Tokens out.
+    pub output_tokens: u64,
+    /// US dollars of the judge.
+    pub judge_cost: Option<f64>,
+    /// The score from which a model is recommended for the tool, where it is known.
+    pub threshold: Option<u8>,
+    /// Whether the model is recommended for it: measured wholly, at or over the threshold.
+    pub recommended: bool,
+    /// The hash of the tool's contract.
+    pub contract: String,
+    /// Why calls were not measured, the last of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// Case by case.
+    pub cases: Vec<CaseRow>,
+}
+
+/// How one model does with one case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CaseRow {
+    /// The case.
+    pub case: String,
+    /// The mean over its measured repeats.
+    pub score: Option<f64>,
+    /// What was missing the last time, where something was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Row {
+    /// A model and a tool of which nothing was measured.
+    #[must_use]
+    pub fn new(tool: String, model: String) -> Self {
+        Self {
+            tool,
+            model,
+            score: None,
+            cost: None,
+            latency_ms: None,
+            calls: 0,
+            done: 0,
+            failed: None,
+            sd: None,
+            min: None,
+            p50_ms: None,
+            p95_ms: None,
+            input_tokens: 0,
+            output_tokens: 0,
+            judge_cost: None,
+            threshold: None,
+            recommended: false,
+            contract: String::new(),
+            missing: None,
+            cases: Vec::new(),
+        }
+    }
+
+    /// Whether all of its calls were measured.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.done == self.calls
+    }
+
+    /// US dollars of a call.
+    #[must_use]
+    pub fn cost_per_call(&self) -> Option<f64> {
+        self.cost.filter(|_| self.done > 0).map(|cost| cost / self.done as f64)
+    }
+}
+
+/// The figures of a plan, from what was measured so far: by tool in the plan's order, the best model first.
+#[must_use]
+pub fn summarize(plan: &Plan, measured: &[Measured]) -> Vec<Row> {
+    let mut by_key: HashMap<&str, &Measured> = HashMap::new();
+    for line in measured {
+        // Of several lines the last counts that says something of the model.
+        let known = by_key.entry(&line.key).or_insert(line);
+        if line.done || !known.done {
+            *known = line;
+        }
+    }
+    let mut tallies: Vec<Tally<'_>> = Vec::new();
+    let mut places: HashMap<(String, usize), usize> = HashMap::new();
+    for cell in &plan.cells {
+        let tool = &plan.tools[cell.tool];
+        let place = *places.entry((tool.tool.to_string(), cell.model)).or_insert_with(|| {
+            tallies.push(Tally::new(tool.tool.to_string(), plan.models[cell.model].clone(), tool));
+            tallies.len() - 1
+        });
+        tallies[place].add(&tool.cases[cell.case], (cell.tool, cell.case), by_key.get(cell.key.as_str()).copied());
+    }
+    let mut rows: Vec<Row> = tallies.into_iter().map(Tally::row).collect();
+    let order: HashMap<String, usize> =
+        plan.tools.iter().enumerate().rev().map(|(at, tool)| (tool.tool.to_string(), at)).collect();
+    let rank = |row: &Row| (order.get(&row.tool).copied(), std::cmp::Reverse(score_key(row.score)));
+    rows.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.model.cmp(&b.model)));
+    rows
+}
+
+/// Scores in order, what has none last.
+fn score_key(score: Option<f64>) -> Option<u64> {
+    // Millionths of a point are told apart; scores are from 0 to 100.
+    score.map(|score| (score.max(0.0) * 1e6).round() as u64)
+}
+
+struct Tally<'a> {
+    row: Row,
+    scores: Vec<f64>,
+    weighted: f64,
+    weights: f64,
+    latencies: Vec<f64>,
+    cost: Option<f64>,
+    by_case: Vec<((usize, usize), Vec<f64>)>,
+    last: Option<&'a str>,
+}
+
+impl<'a> Tally<'a> {
+    fn new(tool: String, model: String, planned: &Planned) -> Self {
+        let (threshold, contract) = (Some(planned.threshold), planned.contract.to_hex());
+        let row = Row { threshold, contract, failed: Some(0), ..Row::new(tool, model) };
+        Self {
+            row,
+            scores: Vec::new(),
+            weighted: 0.0,
+            weights: 0.0,
+            latencies: Vec::new(),
+            cost: Some(0.0),
+            by_case: Vec::new(),
+            last: None,
+        }
+    }
+
+    fn add(&mut self, case: &Case, place: (usize, usize), measured: Option<&'a Measured>) {
+        // The calls of a case stand together in a plan.
+        if self.by_case.last().is_none_or(|(known, _)| *known != place) {
+            self.by_case.push((place, Vec::new()));
+            self.row.cases.push(CaseRow { case: case.id.clone(), score: None, note: None });
+        }
+        let at = self.by_case.len() - 1;
+        self.row.calls += 1;
+        let Some(measured) = measured else { return };
+        if !measured.done {
+            self.last = measured.error.as_deref();
+            return;
+        }
+        let row = &mut self.row;
+        row.done += 1;
+        *row.failed.get_or_insert(0) += usize::from(measured.error.is_some());
+        row.input_tokens = row.input_tokens.saturating_add(measured.input_tokens);
+        row.output_tokens = row.output_tokens.saturating_add(measured.output_tokens);
+        if let Some(cost) = measured.judge_cost_usd {
+            *row.judge_cost.get_or_insert(0.0) += cost;
+        }
+        self.cost = self.cost.zip(measured.cost_usd).map(|(sum, cost)| sum + cost);
+        self.scores.push(measured.score);
+        self.weighted += case.weight * measured.score;
+        self.weights += case.weight;
+        self.latencies.push(measured.latency_ms);
+        self.by_case[at].1.push(measured.score);
+        let missed = measured.checks.iter().find(|check| check.value < 1.0).and_then(|check| check.note.clone());
+        if let Some(note) = measured.error.clone().or(missed) {
+            row.cases[at].note = Some(note);
+        }
+    }
+
+    fn row(mut self) -> Row {
+        self.latencies.sort_unstable_by(f64::total_cmp);
+        let row = &mut self.row;
+        row.missing = self.last.map(str::to_owned).filter(|_| row.done < row.calls);
+        for (case, (_, scores)) in row.cases.iter_mut().zip(&self.by_case) {
+            case.score = mean(scores);
+        }
+        if row.done == 0 {
+            return self.row;
+        }
+        row.cost = self.cost;
+        row.score = (self.weights > 0.0).then(|| steady(self.weighted / self.weights));
+        let reaches = |score: f64| row.threshold.is_some_and(|threshold| score >= f64::from(threshold));
+        row.recommended = row.is_whole() && row.score.is_some_and(reaches);
+        row.sd = deviation(&self.scores);
+        row.min = self.scores.iter().copied().min_by(f64::total_cmp);
+        row.latency_ms = mean(&self.latencies);
+        row.p50_ms = Some(percentile(&self.latencies, 0.5));
+        row.p95_ms = Some(percentile(&self.latencies, 0.95));
+        self.row
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Of the values themselves, not of a sample.
+fn deviation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Some((squares / values.len() as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toolwright_core::canonical::ContentHash;
+    use toolwright_core::tool_id::ToolId;
+
+    use super::*;
+    use crate::bench::plan::{Cell, Terms};
+
+    fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> Planned {
+        let case = |(id, weight): &(&str, f64)| Case {
+            id: (*id).to_owned(),
+            input: json!({}),
+            weight: *weight,
+            checks: Vec::new(),
+            line: 1,
+            key: String::new(),
+        };
+        Planned {
+            tool: ToolId::parse(tool).expect("an id"),
+            contract: ContentHash::of_bytes(b"1"),
+            threshold: 80,
+            mode: None,
+            repeat,
+            cases: cases.iter().map(case).collect(),
+        }
+    }
+
+    fn plan(tools: Vec<Planned>, models: &[&str]) -> Plan {
+        Plan::new(tools, models.iter().map(|model| (*model).to_owned()).collect(), None, &Terms::default())
+            .expect("a plan")
+    }
+
+    /// Measures every call of a plan; `how` changes what came of it.
+    fn all(plan: &Plan, how: impl Fn(&str, &str, &mut Measured)) -> Vec<Measured> {
+        let measure = |cell: &Cell| {
+            let tool = &plan.tools[cell.tool];
+            let (case, model) = (&tool.cases[cell.case].id, &plan.models[cell.model]);
+            let mut measured = Measured {
+                key: cell.key.clone(),
+                tool: tool.tool.to_string(),
+                case: case.clone(),
+                model: model.clone(),
+                repeat: cell.repeat,
+                done: true,
+                score: 100.0,
+                checks: Vec::new(),
+                error: None,
+                output: String::new(),
+                input_tokens: 10,
+                output_tokens: 5,
+                requests: 1,
+                cost_usd: Some(0.5),
+                judge_cost_usd: None,
+                charged_usd: None,
+                latency_ms: 100.0,
+                at_ms: 0,
+            };
+            how(model, case, &mut measured);
+            measured
+        };
+        plan.cells.iter().map(measure).collect()
+    }
+
+    #[test]
+    fn figures_are_those_of_what_was_measured() {
+        let plan = plan(
+            vec![planned("x:b@1.0.0", &[("1", 1.0), ("2", 3.0)], 2), planned("x:a@1.0.0", &[("1", 1.0)], 1)],
+            &["p/bad", "p/good"],
+        );
+        let measured = all(&plan, |model, case, measured| {
+            if model == "p/bad" && case == "2" {
+                measured.score = 20.0;
+                measured.latency_ms = 300.0;
+                measured.checks =
+                    vec![Scored { check: "exact".into(), weight: 1.0, value: 0.2, note: Some("no".into()) }];
+            }
+        });
+        let rows = summarize(&plan, &measured);
+        let order: Vec<(&str, &str)> = rows.iter().map(|row| (row.tool.as_str(), row.model.as_str())).collect();
+        assert_eq!(
+            order,
+            [("x:b@1.0.0", "p/good"), ("x:b@1.0.0", "p/bad"), ("x:a@1.0.0", "p/bad"), ("x:a@1.0.0", "p/good")]
+        );
+        let bad = &rows[1];
+        assert_eq!((bad.score, bad.sd, bad.min), (Some(40.0), Some(40.0), Some(20.0)));
+        assert_eq!(
+            (bad.calls, bad.done, bad.failed, bad.cost, bad.cost_per_call()),
+            (4, 4, Some(0), Some(2.0), Some(0.5))
+        );
+        assert_eq!((bad.latency_ms, bad.p50_ms, bad.p95_ms), (Some(200.0), Some(100.0), Some(300.0)));
+        assert_eq!((bad.input_tokens, bad.output_tokens), (40, 20));
+        assert_eq!(bad.cases[1], CaseRow { case: "2".into(), score: Some(20.0), note: Some("no".into()) });
+        assert_eq!((bad.recommended, rows[0].recommended), (false, true));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_in_no_figure() {
+        let plan = plan(vec![planned("x:a@1.0.0", &[("1", 1.0), ("2", 1.0)], 1)], &["p/a", "p/b", "p/c"]);
+        let mut measured = all(&plan, |model, case, measured| match (model, case) {
+            ("p/a", "2") => {
+                measured.done = false;
+                measured.score = 0.0;
+                measured.error = Some("rate limited".to_owned());
+            }
+            ("p/b", "1") => {
+                measured.cost_usd = None;
+                measured.score = 0.0;
+                measured.error = Some("no JSON".to_owned());
+            }
+            _ => {}
+        });
+        measured.retain(|line| line.model != "p/c");
+        // An earlier attempt that came to nothing, and a line of another plan.
+        let mut before = measured[0].clone();
+        before.done = false;
+        measured.push(before.clone());
+        measured.push(Measured { key: "other".into(), score: 1.0, ..before });
+        let rows = summarize(&plan, &measured);
+        let of = |model: &str| rows.iter().find(|row| row.model == model).expect("a row");
+        let a = of("p/a");
+        assert_eq!((a.score, a.done, a.calls, a.missing.as_deref()), (Some(100.0), 1, 2, Some("rate limited")));
+        assert!(!a.is_whole() && !a.recommended);
+        let b = of("p/b");
+        assert_eq!((b.score, b.failed, b.cost, b.is_whole()), (Some(50.0), Some(1), None, true));
+        let c = of("p/c");
+        assert_eq!((c.score, c.done, c.cost, c.latency_ms), (None, 0, None, None));
+        assert_eq!(rows.last().map(|row| row.model.as_str()), Some("p/c"), "without a score it comes last");
+    }
+
+    #[test]
+    fn a_case_is_the_weighted_mean_of_its_checks() {
+        let check = |weight, value| Scored::new("exact", weight, Verdict { value, note: None });
+        for (checks, expect) in
+            [(vec![], 100.0), (vec![check(1.0, 0.5)], 50.0), (vec![check(1.0, 0.0), check(3.0, 1.0)], 75.0)]
+        {
+            assert!((Scored::mean(&checks) - expect).abs() < 1e-9, "{checks:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_from_elsewhere_breaks_nothing() {
+        let plan = plan(vec![planned("x:t@1.0.0", &[("a", 1.0), ("b", 0.1), ("c", 0.7)], 1)], &["p/m"]);
+        let sums = all(&plan, |_, _, measured| {
+            (measured.input_tokens, measured.output_tokens, measured.score) =
+                (u64::MAX, u64::MAX, 99.999_999_999_999_99);
+        });
+        let row = &summarize(&plan, &sums)[0];
+        assert_eq!((row.input_tokens, row.output_tokens, row.score), (u64::MAX, u64::MAX, Some(100.0)));
+        let one = all(&plan, |_, _, _| {}).remove(0);
+        assert!(one.is_sound());
+        let wrong: [fn(&mut Measured); 8] = [
+            |line| line.score = 100.5,
+            |line| line.score = f64::NAN,
+            |line| line.cost_usd = Some(-1.0),
+            |line| line.judge_cost_usd = Some(1e300),
+            |line| line.charged_usd = Some(f64::INFINITY),
+            |line| line.latency_ms = -1.0,
+            |line| line.requests = u64::MAX,
+            |line| line.checks = vec![Scored { check: "exact".into(), weight: 1.0, value: 1.5, note: None }],
+        ];
+        for (index, wrong) in wrong.into_iter().enumerate() {
+            let mut line = one.clone();
+            wrong(&mut line);
+            assert!(!line.is_sound(), "{index}");
+        }
+        let charged = |cost: Option<f64>, charged: Option<f64>| {
+            Measured { cost_usd: cost, judge_cost_usd: Some(0.25), charged_usd: charged, ..one.clone() }.charged()
+        };
+        assert_eq!([charged(None, Some(2.0)), charged(Some(1.0), None), charged(None, None)], [2.0, 1.25, 0.25]);
+    }
+}
