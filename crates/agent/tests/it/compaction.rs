@@ -18,7 +18,7 @@ use toolwright_runtime::SqliteStore;
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, count_tokens};
 
 use crate::fixture::options;
-use crate::long::{APIS, LongRunFixture, LongRunOptions, begin, terms};
+use crate::long_talks::{APIS, LongRunFixture, LongRunOptions, begin, terms};
 
 async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
     store.flush().await.unwrap();

@@ -26,10 +26,10 @@ use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
 use toolwright_testkit::{FakeCall, FakeModel};
 
-/// Who mends calls in a [`Fixture::mending`].
-const MENDER: &str = "fix/m";
+/// The model that repairs calls in a [`Fixture::with_repairs`].
+const REPAIRER: &str = "fix/m";
 
-/// What the model does when it is asked.
+/// The reply of the model to a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
     Text(&'static str),
@@ -49,12 +49,12 @@ pub(crate) struct ModelScript {
     script: Vec<Reply>,
     pub(crate) requests: Mutex<Vec<String>>,
     pub(crate) before_answer: Mutex<Option<Box<dyn FnMut() + Send>>>,
-    /// An answer with calls is not over before this holds.
+    /// An answer with calls ends when this holds.
     pub(crate) over_when: Mutex<Option<Condition>>,
-    /// How often it was asked, as [`MENDER`], to mend a call. Each time it makes something else of it.
-    pub(crate) mended: AtomicUsize,
-    /// Whether the answer to that breaks off, and has been paid for.
-    pub(crate) mending_fails: AtomicBool,
+    /// How often it was asked, as [`REPAIRER`], to repair a call. Each repair differs.
+    pub(crate) repairs: AtomicUsize,
+    /// Whether the answer to that breaks off after it used tokens.
+    pub(crate) repair_fails: AtomicBool,
     /// The tools of each request.
     pub(crate) shown: Mutex<Vec<Arc<[ShownTool]>>>,
     overflows: AtomicUsize,
@@ -77,10 +77,10 @@ impl ModelScript {
         &self,
         FakeCall { model, request, events, cancel, .. }: FakeCall<'_>,
     ) -> Result<ModelResponse, ModelError> {
-        if model == MENDER {
-            let text = json!({"n": self.mended.fetch_add(1, Ordering::SeqCst) + 1}).to_string();
+        if model == REPAIRER {
+            let text = json!({"n": self.repairs.fetch_add(1, Ordering::SeqCst) + 1}).to_string();
             let usage = Usage { input_tokens: 100, output_tokens: 10, cached_tokens: 0, ..Usage::default() };
-            if self.mending_fails.load(Ordering::SeqCst) {
+            if self.repair_fails.load(Ordering::SeqCst) {
                 return Err(ModelError { usage, ..ModelError::new(ModelErrorKind::BadResponse, "it broke off") });
             }
             return Ok(ModelResponse { text, usage, ..ModelResponse::default() });
@@ -258,14 +258,14 @@ impl Fixture {
         Self::build(dir, script, tools, wrap, None).await
     }
 
-    /// As [`Fixture::with_store`], with a model that mends calls.
-    pub(crate) async fn mending<S: RunStore + 'static>(
+    /// As [`Fixture::with_store`], with a model that repairs calls.
+    pub(crate) async fn with_repairs<S: RunStore + 'static>(
         dir: &Path,
         script: Vec<Reply>,
         tools: Vec<Arc<dyn Tool>>,
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
     ) -> Self {
-        Self::build(dir, script, tools, wrap, Some(RepairOptions::by(MENDER))).await
+        Self::build(dir, script, tools, wrap, Some(RepairOptions::by(REPAIRER))).await
     }
 
     async fn build<S: RunStore + 'static>(
@@ -283,8 +283,8 @@ impl Fixture {
             requests: Mutex::default(),
             before_answer: Mutex::default(),
             over_when: Mutex::default(),
-            mended: AtomicUsize::new(0),
-            mending_fails: AtomicBool::new(false),
+            repairs: AtomicUsize::new(0),
+            repair_fails: AtomicBool::new(false),
             shown: Mutex::default(),
             overflows: AtomicUsize::new(0),
             tool_search: AtomicBool::new(false),

@@ -2,22 +2,20 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod agent_tools;
 mod budget;
 mod compaction;
+mod context;
 mod dispatch;
 mod exposure;
 mod extract;
 mod faults;
 mod fixture;
-mod guarded;
 mod jobs;
-mod long;
-mod many;
-mod mended;
-mod own_tools;
-mod plan;
-mod prefix;
-mod recorded;
+mod long_talks;
+mod prompt_cache;
+mod rate_limits;
+mod recording;
 mod resume;
 mod runs;
-mod used;
+mod usage;

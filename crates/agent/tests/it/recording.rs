@@ -1,4 +1,4 @@
-//! Runs that say a secret, recorded and played: the recording has none of it and can be played all the same.
+//! Recordings of runs with a secret: they do not hold it, and can be played.
 
 use std::collections::VecDeque;
 use std::path::Path;

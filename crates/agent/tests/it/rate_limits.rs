@@ -1,4 +1,4 @@
-//! Two hundred agents at once, over one model that takes only so many requests. What is checked came in at its socket.
+//! Two hundred concurrent agents on one model with limits, checked by the requests at its socket.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

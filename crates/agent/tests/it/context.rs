@@ -1,4 +1,4 @@
-//! The context guard where things go wrong, and with what is not text: stores that fail, images, whose model is asked.
+//! Room in the context window with failing stores, with images, and by the choice of models.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use toolwright_models::ModelOverrides;
 use toolwright_testkit::model_server::{LongTalk, Reply, STEP_TOOL, Script, ScriptedModel, Turn};
 
 use crate::fixture::{options, provider};
-use crate::long::{APIS, LongRunFixture, LongRunOptions, Step, begin, terms};
+use crate::long_talks::{APIS, LongRunFixture, LongRunOptions, Step, begin, terms};
 
 /// What is asked of a store.
 enum Does<'a> {

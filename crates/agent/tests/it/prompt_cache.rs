@@ -1,4 +1,4 @@
-//! What a provider has kept of a run's prompt stays good: each request of a run begins as the one before, in every API.
+//! Prompt caches of providers: each request of a run begins like the one before, in every API.
 
 use serde_json::{Value, json};
 use toolwright_agent::{AgentTools, Format, Limits, ReportSpec, RunSpec};
@@ -23,7 +23,7 @@ fn turns() -> Vec<Turn> {
     ]
 }
 
-/// A value without the marks of what is to be kept.
+/// A value without cache marks.
 fn bare(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
