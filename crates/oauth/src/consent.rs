@@ -85,7 +85,7 @@ impl Login<'_> {
             audience: &server.issuer,
         };
         let exchange = pin!(request(self.wire, self.client, self.proof, asked));
-        tell_end(brought, exchange).await
+        emit_end(brought, exchange).await
     }
 
     async fn answer(&self, url: &Url, expected: &Expected) -> Result<Brought, OAuthError> {
@@ -143,7 +143,7 @@ impl Login<'_> {
 }
 
 /// Waits for the end of an exchange, and tells the browser what came of it; of one that takes long, that.
-async fn tell_end<T, E>(brought: Brought, mut exchange: Pin<&mut impl Future<Output = Result<T, E>>>) -> Result<T, E> {
+async fn emit_end<T, E>(brought: Brought, mut exchange: Pin<&mut impl Future<Output = Result<T, E>>>) -> Result<T, E> {
     match tokio::time::timeout(TOLD_BOUND, exchange.as_mut()).await {
         Ok(ended) => {
             brought.tell(if ended.is_ok() { LOGGED_IN } else { UNFINISHED }).await;
@@ -208,7 +208,7 @@ mod tests {
             let (end, ended) = oneshot::channel();
             let told = tokio::spawn(async move {
                 let exchange = pin!(async { ended.await.expect("it ends") });
-                tell_end(brought, exchange).await
+                emit_end(brought, exchange).await
             });
             let early = tokio::time::timeout(Duration::from_millis(100), &mut browser).await;
             assert!(early.is_err(), "it is told nothing before: {early:?}");

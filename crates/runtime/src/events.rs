@@ -223,7 +223,7 @@ mod tests {
         let hub = EventHub::default();
         let mut providers = hub.subscribe_providers();
         let sink: &dyn EventSink = &hub;
-        sink.tell(|| unreachable!("nobody observes calls"));
+        sink.emit_with(|| unreachable!("nobody observes calls"));
         let changed = Event::ProviderChanged { provider: "p".to_owned(), tools: 1, error: None };
         hub.emit(warning(1));
         hub.emit(changed.clone());
@@ -241,13 +241,13 @@ mod tests {
         let (brief, whole) = (hub.subscribe_brief(), hub.subscribe());
         assert_eq!(hub.attention(), Attention::Whole);
         drop(whole);
-        sink.tell(|| warning(1));
+        sink.emit_with(|| warning(1));
         assert_eq!((hub.attention(), brief.len()), (Attention::Brief, 1));
         drop(brief);
-        sink.tell(|| warning(2));
+        sink.emit_with(|| warning(2));
         assert_eq!(hub.attention(), Attention::Nothing);
         let mut whole = hub.subscribe();
-        sink.tell(|| warning(3));
+        sink.emit_with(|| warning(3));
         assert_eq!(whole.recv().await.as_deref(), Ok(&warning(3)));
         assert!(whole.is_empty());
     }
@@ -259,7 +259,7 @@ mod tests {
         let into = Arc::clone(&seen);
         let observation = hub.observe_notable(move |event| into.lock().expect("seen").push(event.clone()));
         let sink: &dyn EventSink = &hub;
-        sink.tell_routine(|| unreachable!("nobody wants to see it"));
+        sink.emit_routine(|| unreachable!("nobody wants to see it"));
         let (op, id) = (Lineage::named("t").begin(OpId::new(1)), || ToolId::parse("x:y@1.0.0").expect("id"));
         let waited = |ok| {
             let (op, call, queue) = (op.clone(), CallId::new("c"), "q".to_owned());
@@ -276,7 +276,7 @@ mod tests {
         let made = AtomicU64::new(0);
         let tell = |code| {
             let sink: &dyn EventSink = &hub;
-            sink.tell(|| {
+            sink.emit_with(|| {
                 made.fetch_add(1, Ordering::Relaxed);
                 warning(code)
             });

@@ -25,7 +25,7 @@ pub use approvals::{FormInbox, FormInboxParts, Inbox, InboxParts};
 pub use cache::Responses;
 pub use catalogue::{Catalogue, Pins};
 pub use events::{EventHub, Observation};
-pub use executor::{Executor, ExecutorOptions, RecoveryTerms, RunContext};
+pub use executor::{Executor, ExecutorOptions, RecoveryOptions, RunContext};
 pub use jobs::JobManager;
 pub use models::{ModelTraffic, Recorder, TrafficTerms, default_model_queue};
 pub use outputs::OutputFiles;

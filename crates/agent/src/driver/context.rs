@@ -129,7 +129,7 @@ impl Driver {
             json!({"type": "room", "turn": state.turns(), "layer": layer, "before": before, "after": after, "limit": limit,
                 "results": results, "kept": kept, "messages": messages, "handle": handle, "usage": usage})
         });
-        self.executor.services().events.tell(|| Event::Compacted {
+        self.executor.services().events.emit_with(|| Event::Compacted {
             op: options.op(),
             session: options.session.id.clone(),
             model: state.spec().model.clone(),

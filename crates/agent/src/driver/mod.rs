@@ -205,7 +205,7 @@ impl Driver {
         self.claim(options).await?;
         let services = self.executor.services();
         let started = services.clock.now();
-        services.events.tell(|| Event::RunStarted {
+        services.events.emit_with(|| Event::RunStarted {
             op: options.op(),
             session: options.session.id.clone(),
             agent: options.session.agent.clone(),
@@ -214,7 +214,7 @@ impl Driver {
         // If the model cannot be asked, the first request fails and says why.
         let _ = self.model.ready(&state.spec().model).await;
         let report = self.drive(state, options).await;
-        services.events.tell(|| Event::RunFinished {
+        services.events.emit_with(|| Event::RunFinished {
             op: options.op(),
             session: options.session.id.clone(),
             agent: options.session.agent.clone(),

@@ -127,7 +127,7 @@ impl Driver {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
-        services.events.tell_routine(|| Event::ModelStarted {
+        services.events.emit_routine(|| Event::ModelStarted {
             op: op.clone(),
             session: options.session.id.clone(),
             model: model.clone(),
@@ -239,7 +239,7 @@ impl TextEvents {
     fn emit(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
         let text = take(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
-            self.events.tell_routine(|| Event::ModelText { session: self.session.clone(), text });
+            self.events.emit_routine(|| Event::ModelText { session: self.session.clone(), text });
         }
     }
 }

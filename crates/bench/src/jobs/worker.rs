@@ -16,7 +16,7 @@ use toolwright_core::{
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, QueueSpec, Queues, RecoveryTerms, RunContext,
+    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, QueueSpec, Queues, RecoveryOptions, RunContext,
     SqliteStore, SystemClock,
 };
 
@@ -100,7 +100,7 @@ async fn work(worker: &Worker) -> Result<(), Failure> {
     let context = Arc::new(terms);
     let run = terms(session(dir), catalogue.snapshot());
     let root = run.session.root.clone();
-    executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&catalogue), root, session: None, context });
+    executor.recover_jobs(RecoveryOptions { catalogue: Arc::clone(&catalogue), root, session: None, context });
     for n in worker.from..worker.from + worker.count {
         let (name, ms) = kind(n);
         let arguments = RawArguments::Value(json!({"n": n, "ms": ms}));

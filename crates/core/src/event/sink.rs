@@ -48,23 +48,23 @@ pub enum Attention {
 }
 
 impl dyn EventSink + '_ {
-    /// Takes the event that `make` makes, which is not called where nobody observes.
-    pub fn tell(&self, make: impl FnOnce() -> Event) {
+    /// Emits the event that `make` returns. Does not call it if nobody observes.
+    pub fn emit_with(&self, make: impl FnOnce() -> Event) {
         if self.attention() > Attention::Nothing {
             self.emit_shared(Arc::new(make()));
         }
     }
 
-    /// As [`tell`](Self::tell), of an event that is routine: not where nobody wants to see those.
-    pub fn tell_routine(&self, make: impl FnOnce() -> Event) {
+    /// As [`emit_with`](Self::emit_with), for a routine event: only if somebody observes those.
+    pub fn emit_routine(&self, make: impl FnOnce() -> Event) {
         if self.attention() > Attention::Notable {
             self.emit_shared(Arc::new(make()));
         }
     }
 
-    /// As [`tell`](Self::tell), of the end of something, which is routine if it ended well.
-    pub fn tell_end(&self, ok: bool, make: impl FnOnce() -> Event) {
-        if ok { self.tell_routine(make) } else { self.tell(make) }
+    /// As [`emit_with`](Self::emit_with), for the end of something, which is routine if it ended well.
+    pub fn emit_end(&self, ok: bool, make: impl FnOnce() -> Event) {
+        if ok { self.emit_routine(make) } else { self.emit_with(make) }
     }
 }
 

@@ -133,7 +133,7 @@ impl LlmTool {
         let odd = self.hooks.warning.as_ref().and_then(|hook| hook(value, &prompted.arguments));
         let Some(warning) = cut.or(odd) else { return output };
         let message = format!("{}: {warning}", self.definition.id);
-        context.services.events.tell(|| Event::Warning { code: ODD.to_owned(), message });
+        context.services.events.emit_with(|| Event::Warning { code: ODD.to_owned(), message });
         output.with_extra("warning", warning)
     }
 

@@ -200,7 +200,7 @@ impl Executor {
             journal(outcome, run).await;
         }
         let characters_out = length_of(outcome);
-        services.events.tell_end(outcome.ok, || self.finished(outcome, entry, record, run, characters_out));
+        services.events.emit_end(outcome.ok, || self.finished(outcome, entry, record, run, characters_out));
         let name = entry.map(|entry| entry.id().into()).or_else(|| Some(record.refused.as_ref()?.name.as_str().into()));
         let appended = self.options.ledger.append(LedgerEntry {
             call: Some(outcome.call_id.clone()),

@@ -190,7 +190,7 @@ impl LlmCall {
             }
             tried += 1;
             let attempt = Attempt { tool: &tool, model, number: tried, of: &self, started: services.clock.now() };
-            services.events.tell_routine(|| attempt.began(&shown));
+            services.events.emit_routine(|| attempt.began(&shown));
             let usage = Arc::new(CallUsage::default());
             attempts.context.services = Arc::new(self.services(&services, model, counter, &usage));
             let result = attempts.repeated().await;
@@ -200,7 +200,7 @@ impl LlmCall {
             let error = match result {
                 Ok(output) => {
                     let variant = output.extras.get("variant").and_then(|variant| variant.as_str()).map(str::to_owned);
-                    services.events.tell_routine(|| attempt.ended(variant, used));
+                    services.events.emit_routine(|| attempt.ended(variant, used));
                     let output = output.with_extra("model", &**model);
                     return Ok(output.with_extra("usage", serde_json::to_value(total).unwrap_or_default()));
                 }
@@ -208,7 +208,7 @@ impl LlmCall {
             };
             let is_over = self.is_over(&error, attempts);
             let next = next.filter(|_| !is_over);
-            services.events.tell(|| attempt.failed(&error, next, used));
+            services.events.emit_with(|| attempt.failed(&error, next, used));
             if let Some(cause) = attempts.context.cancel.cause() {
                 return Err(ToolError::canceled(cause).with_last_words(&error));
             }
@@ -317,7 +317,7 @@ impl LlmCall {
     fn report_fallback(&self, attempts: &Attempts, model: &str, next: Option<&str>, error: &ToolError) {
         let Some(next) = next else { return };
         let services = &attempts.context.services;
-        services.events.tell(|| Event::Fallback {
+        services.events.emit_with(|| Event::Fallback {
             what: attempts.call.entry.wire_name.clone(),
             from: model.to_owned(),
             to: next.to_owned(),

@@ -41,7 +41,7 @@ pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Before, GuardBinding, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict};
 pub use self::llm_call::LlmTerms;
 pub use self::options::{CallerNames, ExecutorOptions, PartialsFor, Recommends, RunContext};
-pub use self::recovery::RecoveryTerms;
+pub use self::recovery::RecoveryOptions;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
 pub use self::tool_context::NestedCallLimits;
 pub use crate::budget::ContextBudget;

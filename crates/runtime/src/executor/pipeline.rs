@@ -164,7 +164,7 @@ impl Executor {
         {
             record.cached = true;
             let (op, id, tool) = (&record.op, &call.id, call.entry.id());
-            self.options.services.events.tell_routine(|| Event::CacheHit {
+            self.options.services.events.emit_routine(|| Event::CacheHit {
                 op: op.clone(),
                 call: id.clone(),
                 tool: tool.clone(),

@@ -38,22 +38,22 @@ const MAX_ATTEMPTS: u32 = 100;
 /// Why a person is asked about a job that has not kept the reason.
 const UNKNOWN_REASON: &str = "it waited for approval when the process that had it ended";
 
-/// Under what terms a process takes up the jobs of others.
+/// Which jobs of dead processes a process takes over, and how it runs them.
 #[derive(Clone)]
-pub struct RecoveryTerms {
-    /// What their tools are. Only a job whose tool is there is taken, under the definition it was admitted under.
+pub struct RecoveryOptions {
+    /// The tools. Takes over only jobs whose tool is in it, with the definition under which the job was admitted.
     pub catalogue: Arc<Catalogue>,
-    /// The workspace root of this process. What tools of servers and addresses do depends on it: their jobs are taken up
-    /// where it is that of the job. Those of our own tools are done in the job's root.
+    /// The workspace root of this process. Tools of servers and addresses depend on it: their jobs are taken over
+    /// only if it is the job's root. Jobs of our own tools run in the job's root.
     pub root: PathBuf,
-    /// Whose jobs are taken up; `None`: everybody's, for processes that stay.
+    /// The session whose jobs are taken over; `None` for all, in long-lived processes.
     pub session: Option<SessionId>,
-    /// The terms of a call of a session: they hold for calls that the job's tool makes, for what policy denies by now,
-    /// and where a person is still to be asked.
+    /// The context of a session's call: for the calls of the job's tool, for what policy denies by now, and for questions
+    /// to a person.
     pub context: Arc<dyn Fn(Session, Arc<Snapshot>) -> RunContext + Send + Sync>,
 }
 
-impl RecoveryTerms {
+impl RecoveryOptions {
     /// Whether a tool is of the source that a job was admitted for, and not another project's of the same name.
     fn has(&self, entry: &Entry, source: Option<&str>, root: Option<&Path>) -> bool {
         use ProviderKind::{Catalogue, Mcp, OpenApi, Rest};
@@ -64,8 +64,8 @@ impl RecoveryTerms {
 }
 
 impl Executor {
-    /// Takes up jobs that dead processes left, now and from now on, until the executor is gone.
-    pub fn recover_jobs(self: &Arc<Self>, terms: RecoveryTerms) {
+    /// Takes over jobs of dead processes, now and later, until the executor is dropped.
+    pub fn recover_jobs(self: &Arc<Self>, options: RecoveryOptions) {
         let executor = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(PERIOD);
@@ -74,7 +74,7 @@ impl Executor {
                 ticks.tick().await;
                 let Some(executor) = Weak::upgrade(&executor) else { return };
                 let Some(jobs) = executor.options.jobs.clone() else { return };
-                match executor.recover(&jobs, &terms).await {
+                match executor.recover(&jobs, &options).await {
                     Ok(0) => {}
                     Ok(lost) => {
                         tracing::warn!("{lost} jobs were lost with their process; `toolwright jobs ls` names them")
@@ -86,26 +86,26 @@ impl Executor {
     }
 
     /// Settles what dead processes left and starts what may be. Returns how many jobs were lost.
-    async fn recover(self: &Arc<Self>, jobs: &Arc<JobManager>, terms: &RecoveryTerms) -> Result<usize, StoreError> {
+    async fn recover(self: &Arc<Self>, jobs: &Arc<JobManager>, options: &RecoveryOptions) -> Result<usize, StoreError> {
         let lost = jobs.settle().await?;
         // What ends takes up nothing: what it has just left is for others.
         if jobs.is_closed() || self.in_flight.is_open().is_err() || jobs.count() >= ENOUGH {
             return Ok(lost);
         }
-        let (wanted, others) = startable(jobs, terms, &terms.catalogue.snapshot()).await?;
-        self.give_up_changed(jobs, terms, others).await?;
+        let (wanted, others) = startable(jobs, options, &options.catalogue.snapshot()).await?;
+        self.give_up_changed(jobs, options, others).await?;
         if wanted.is_empty() {
             return Ok(lost);
         }
-        let snapshot = terms.catalogue.snapshot();
+        let snapshot = options.catalogue.snapshot();
         let told = |job: &JobRecord| self.told(job, &Lineage::named(job.session.as_str()));
         for (job, live) in jobs.take(wanted, told).await? {
             match snapshot.get(job.record.tool.as_str()) {
                 Some(entry)
                     if entry.tool.hash() == job.plan.definition
-                        && terms.has(entry, job.plan.source.as_deref(), Some(&job.plan.root)) =>
+                        && options.has(entry, job.plan.source.as_deref(), Some(&job.plan.root)) =>
                 {
-                    self.resume(jobs, job, &live, entry, &snapshot, terms).await;
+                    self.resume(jobs, job, &live, entry, &snapshot, options).await;
                 }
                 // It has changed in this moment.
                 _ => jobs.leave(&live, JobStep::Released).await,
@@ -119,16 +119,16 @@ impl Executor {
     async fn give_up_changed(
         &self,
         jobs: &JobManager,
-        terms: &RecoveryTerms,
+        options: &RecoveryOptions,
         changed: BTreeMap<String, Vec<Startable>>,
     ) -> Result<(), StoreError> {
         for (provider, others) in changed {
-            terms.catalogue.refresh(&provider).await;
-            let snapshot = terms.catalogue.snapshot();
+            options.catalogue.refresh(&provider).await;
+            let snapshot = options.catalogue.snapshot();
             for job in others {
                 let is_other = |entry: &&Arc<Entry>| {
                     entry.tool.hash() != job.definition
-                        && terms.has(entry, job.source.as_deref(), job.root.as_deref())
+                        && options.has(entry, job.source.as_deref(), job.root.as_deref())
                         && entry.provider.health() == Health::Ready
                 };
                 if snapshot.get(job.tool.as_str()).is_some_and(|entry| is_other(&entry)) {
@@ -146,12 +146,12 @@ impl Executor {
         live: &Arc<Live>,
         entry: &Arc<Entry>,
         snapshot: &Arc<Snapshot>,
-        terms: &RecoveryTerms,
+        options: &RecoveryOptions,
     ) {
         let TakenJob { record, plan, .. } = job;
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
-        let run = match catch_panic_now(|| (terms.context)(session, Arc::clone(snapshot))) {
+        let run = match catch_panic_now(|| (options.context)(session, Arc::clone(snapshot))) {
             // What is kept of its result fits whoever called, as if no process had died.
             Ok(run) => RunContext { results_for: plan.results_for, ..run },
             Err(panicked) => {
@@ -222,18 +222,18 @@ impl Executor {
 /// The jobs that this process may take, and those whose tools are others here, by provider.
 async fn startable(
     jobs: &JobManager,
-    terms: &RecoveryTerms,
+    options: &RecoveryOptions,
     snapshot: &Snapshot,
 ) -> Result<(Vec<String>, BTreeMap<String, Vec<Startable>>), StoreError> {
     let (mut wanted, mut changed) = (Vec::new(), BTreeMap::<String, Vec<Startable>>::new());
     let mut after = 0;
     // Those of tools that are not here must not hide the others.
     for _ in 0..PAGES {
-        let page = jobs.store().startable_jobs(terms.session.as_ref(), after, BATCH).await?;
+        let page = jobs.store().startable_jobs(options.session.as_ref(), after, BATCH).await?;
         let Some(last) = page.last() else { break };
         after = last.row;
         for job in page {
-            let is_of = |entry: &&Arc<Entry>| terms.has(entry, job.source.as_deref(), job.root.as_deref());
+            let is_of = |entry: &&Arc<Entry>| options.has(entry, job.source.as_deref(), job.root.as_deref());
             match snapshot.get(job.tool.as_str()).filter(is_of) {
                 Some(entry) if entry.tool.hash() == job.definition => wanted.push(job.id),
                 Some(entry) if entry.provider.health() == Health::Ready => {

@@ -346,7 +346,7 @@ impl Executor {
             reserved.keep();
             return outcome;
         }
-        self.options.services.events.tell(|| Event::BudgetExceeded {
+        self.options.services.events.emit_with(|| Event::BudgetExceeded {
             session: run.session.id.clone(),
             call: outcome.call_id.clone(),
             tool: Some(entry.id().clone()),

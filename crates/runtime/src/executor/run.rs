@@ -124,7 +124,7 @@ impl Executor {
     /// Tells that a call began so long ago.
     fn report_start(&self, call: &ValidCall, run: &RunContext, op: &Op, ago: Duration) {
         let services = &self.options.services;
-        services.events.tell_routine(|| Event::ToolStarted {
+        services.events.emit_routine(|| Event::ToolStarted {
             op: op.clone(),
             session: run.session.id.clone(),
             call: call.id.clone(),
@@ -229,7 +229,7 @@ impl Executor {
         let mut waits_for = None;
         let tell = |queue: &str| {
             waits_for = Some(queue.to_owned());
-            events.tell_routine(|| {
+            events.emit_routine(|| {
                 let (op, call, tool) = about();
                 Event::ToolWait { op, call, tool, queue: queue.to_owned() }
             });
@@ -238,7 +238,7 @@ impl Executor {
         let taken = queue.take(tool, run.priority, &run.cancel, tell).await;
         let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
         if let Some(queue) = waits_for {
-            events.tell_end(taken.is_ok(), || {
+            events.emit_end(taken.is_ok(), || {
                 let (op, call, tool) = about();
                 Event::ToolWaited { op, call, tool, queue, ok: taken.is_ok(), wait_us: micros(waited) }
             });

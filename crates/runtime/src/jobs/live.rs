@@ -185,20 +185,20 @@ impl JobEvents {
 
     /// This process has it from now on.
     pub(super) fn started(&self, state: JobState) {
-        self.events.tell(|| Event::JobStarted {
+        self.events.emit_with(|| Event::JobStarted {
             op: self.op.clone(),
             session: self.session.clone(),
             job: self.job.clone(),
             tool: self.tool.clone(),
         });
         if state != JobState::Pending {
-            self.events.tell(|| self.changed(state));
+            self.events.emit_with(|| self.changed(state));
         }
     }
 
     /// It was the running call `call`, the operation `op`.
     pub(crate) fn promoted(&self, op: Op, call: &CallId, by: &str) {
-        self.events.tell(|| Event::JobPromoted {
+        self.events.emit_with(|| Event::JobPromoted {
             op,
             session: self.session.clone(),
             job: self.job.clone(),
@@ -218,7 +218,7 @@ impl JobEvents {
 
     /// It is over, and how was not kept.
     pub(super) fn lost(&self, state: JobState) {
-        self.events.tell(|| self.finished(state, None));
+        self.events.emit_with(|| self.finished(state, None));
     }
 
     pub(super) fn emit(&self, event: Option<Event>) {

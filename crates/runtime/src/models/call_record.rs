@@ -162,7 +162,7 @@ impl ModelCallRecord<'_> {
             characters_in: self.ask.asked.characters(),
             characters_out,
         };
-        services.events.tell_end(answer.is_ok(), || Event::ModelFinished {
+        services.events.emit_end(answer.is_ok(), || Event::ModelFinished {
             op: self.ask.op.clone(),
             session: self.ask.session.id.clone(),
             model: self.ask.model.to_owned(),
@@ -183,7 +183,7 @@ impl ModelCallRecord<'_> {
         if let Some(request) = recorded {
             let recorder = &self.requests.recorder;
             if let Err(message) = recorder.answered(self.ask.model, request, answer, &*services.redactor) {
-                services.events.tell(|| Event::Warning { code: "not_recorded".to_owned(), message });
+                services.events.emit_with(|| Event::Warning { code: "not_recorded".to_owned(), message });
             }
         }
     }
@@ -205,7 +205,7 @@ impl ModelCallRecord<'_> {
                 state.in_flight = false;
                 state.attempt = state.failed;
                 state.since = services.clock.now();
-                services.events.tell_routine(|| Event::ModelWait {
+                services.events.emit_routine(|| Event::ModelWait {
                     op: self.ask.op.clone(),
                     model: self.ask.model.to_owned(),
                     queue: queue.to_string(),
@@ -236,7 +236,7 @@ impl ModelCallRecord<'_> {
                 (state.failed, state.waited_us, state.since) = (*attempt, 0, services.clock.now());
                 state.in_flight = false;
                 drop(state);
-                services.events.tell(|| Event::ModelRetried {
+                services.events.emit_with(|| Event::ModelRetried {
                     op: self.ask.op.clone(),
                     session: self.ask.session.id.clone(),
                     model: self.ask.model.to_owned(),
@@ -250,7 +250,7 @@ impl ModelCallRecord<'_> {
                 });
                 self.enter(row);
             }
-            Traffic::Shortened { sent, read } => services.events.tell(|| Event::Warning {
+            Traffic::Shortened { sent, read } => services.events.emit_with(|| Event::Warning {
                 code: "prompt_truncated".to_owned(),
                 message: format!(
                     "{} read {read} tokens of about {sent} that were sent: its server has shortened the conversation, or \
@@ -265,7 +265,7 @@ impl ModelCallRecord<'_> {
     /// A wait is over, if there was one.
     fn waited(&self, state: &mut State, ok: bool, wait_us: u64) {
         if let Some(queue) = state.waits.take() {
-            self.requests.services.events.tell_end(ok, || Event::ModelWaited {
+            self.requests.services.events.emit_end(ok, || Event::ModelWaited {
                 op: self.ask.op.clone(),
                 model: self.ask.model.to_owned(),
                 queue: queue.to_string(),

@@ -98,7 +98,7 @@ impl ModelRequests {
     /// Begins a request that no agent's turn makes, and tells observers. [`ModelRequests::open_record`] is to follow.
     fn begin(&self, lineage: &Lineage, session: &Session, model: &str, asked: Asked<'_>) -> Op {
         let op = self.ids.begin(lineage);
-        self.services.events.tell_routine(|| Event::ModelStarted {
+        self.services.events.emit_routine(|| Event::ModelStarted {
             op: op.clone(),
             session: session.id.clone(),
             model: model.to_owned(),

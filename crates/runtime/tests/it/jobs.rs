@@ -22,7 +22,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::executor::{BUDGET_EXCEEDED, ContextBudget, Promotion};
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, RecoveryTerms, RunContext, SqliteStore, SystemClock,
+    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, RecoveryOptions, RunContext, SqliteStore, SystemClock,
 };
 
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -150,7 +150,7 @@ impl Fixture {
     pub(crate) fn recover(&self) {
         let context = Arc::new(terms);
         let (catalogue, root) = (Arc::clone(&self.catalogue), self.run.session.root.clone());
-        self.executor.recover_jobs(RecoveryTerms { catalogue, root, session: None, context });
+        self.executor.recover_jobs(RecoveryOptions { catalogue, root, session: None, context });
     }
 
     pub(crate) fn runs(&self) -> HashMap<u64, usize> {

@@ -16,7 +16,7 @@ use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
 use toolwright_core::store::RunStore as _;
 use toolwright_core::{ApprovalDecision, ApprovalRequest, Policy, Profile, Session, SessionId, Snapshot};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
-use toolwright_runtime::{QueueSpec, Queues, RecoveryTerms, RunContext, SqliteStore};
+use toolwright_runtime::{QueueSpec, Queues, RecoveryOptions, RunContext, SqliteStore};
 
 use crate::jobs::{Fixture, LONG, fixture, fixture_with, id, session, terms, text};
 
@@ -140,7 +140,7 @@ fn laxer(session: Session, snapshot: Arc<Snapshot>) -> RunContext {
 fn recover(fixture: &Fixture, session: Option<SessionId>) {
     let catalogue = Arc::clone(&fixture.catalogue);
     let root = fixture.run.session.root.clone();
-    fixture.executor.recover_jobs(RecoveryTerms { catalogue, root, session, context: Arc::new(laxer) });
+    fixture.executor.recover_jobs(RecoveryOptions { catalogue, root, session, context: Arc::new(laxer) });
 }
 
 async fn over(fixture: &Fixture, id: &str) -> JobRecord {

@@ -8,7 +8,7 @@ use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Policy, Profile};
-use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, RecoveryTerms, RunContext};
+use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, RecoveryOptions, RunContext};
 
 use super::Toolwright;
 
@@ -99,7 +99,7 @@ impl Toolwright {
             RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)
         };
         let (catalogue, root) = (Arc::clone(&self.catalogue), self.config().root.clone());
-        self.executor.recover_jobs(RecoveryTerms { catalogue, root, session, context: Arc::new(context) });
+        self.executor.recover_jobs(RecoveryOptions { catalogue, root, session, context: Arc::new(context) });
     }
 
     /// The pinned definitions of all foreign sources that the state directory knows.

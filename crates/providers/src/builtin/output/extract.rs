@@ -88,7 +88,7 @@ impl Tool for Extract {
         let shortened = blocking(move || shortened(open, max)).await?;
         let Some(why) = why else { return Ok(ToolOutput::text(shortened)) };
         let events = &context.services.events;
-        events.tell(|| Event::Fallback {
+        events.emit_with(|| Event::Fallback {
             what: "output__extract".into(),
             from: "extraction".into(),
             to: "truncation".into(),
