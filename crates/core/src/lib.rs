@@ -2,6 +2,10 @@
 //!
 //! Nothing here does I/O, reads a clock or knows a runtime. Every decision of the system is a function
 //! of this crate; the other crates fetch its inputs and act on its outputs.
+//!
+//! Folders import only from those before them: [`json`], [`schema`], [`identity`], [`model`], [`definition`], [`output`],
+//! [`policy`] and [`pins`], [`event`], [`store`], [`catalogue`], [`llm`] and [`call`]. Modules inside a folder that other
+//! crates use often have a short path too, like [`session`] and [`tool_id`].
 
 pub mod approval;
 pub mod call;

@@ -197,13 +197,8 @@ pub struct TraceSums {
     /// What they cost, in US dollars, as far as prices are known; `None` where none is.
     pub cost_usd: Option<f64>,
     /// Model attempts that may have cost something beside that; see [`LedgerEntry::cost_is_open`].
-    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    #[serde(default, skip_serializing_if = "crate::model::is_zero")]
     pub open_costs: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_none_of_them(count: &u64) -> bool {
-    *count == 0
 }
 
 impl TraceSums {
