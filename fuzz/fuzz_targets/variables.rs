@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use toolwright_core::arguments::RawArguments;
-use toolwright_core::call::{Caller, Landing, ToolCall, check, land};
+use toolwright_core::call::{Caller, PendingCall, ToolCall, check, resolve_pending};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::session::{CallId, Principal};
 use toolwright_core::variables::{MARK, Outlook, Values, resolve, resolve_at};
@@ -46,9 +46,9 @@ fuzz_target!(|data: &[u8]| {
     let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
     let Ok(valid) = check(call, &SNAPSHOT, Caller { principal: &guest, variables: Some(&*VALUES) }) else { return };
     assert!(!valid.pending.is_empty() || schema.is_valid(&valid.arguments));
-    match land(valid, Some(&*VALUES), Outlook::Closed) {
-        Ok(Landing::Ready(call)) => assert!(call.pending.is_empty() && schema.is_valid(&call.arguments)),
-        Ok(Landing::Waits(call)) => panic!("nothing will come for {:?}", call.pending),
+    match resolve_pending(valid, Some(&*VALUES), Outlook::Closed) {
+        Ok(PendingCall::Ready(call)) => assert!(call.pending.is_empty() && schema.is_valid(&call.arguments)),
+        Ok(PendingCall::Waits(call)) => panic!("nothing will come for {:?}", call.pending),
         Err(rejection) => assert!(!rejection.violations.is_empty()),
     }
 });

@@ -12,7 +12,7 @@ use toolwright_core::model::{
     IgnoreModelEvents, ModelClient, ModelError, ModelRequest, ModelResponse, StopReason, Usage,
 };
 use toolwright_core::session::{CallId, Principal};
-use toolwright_core::variables::Hole;
+use toolwright_core::variables::PendingReference;
 
 use crate::driver::tool_view;
 
@@ -32,7 +32,7 @@ pub struct PlannedCall {
     pub provenance: Provenance,
     /// References whose values are not known yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pending: Vec<Hole>,
+    pub pending: Vec<PendingReference>,
     /// Set when no schema validated the arguments: how such a call may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unvalidated: Option<NoSchemaMode>,

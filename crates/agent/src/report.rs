@@ -206,7 +206,7 @@ impl RunReport {
             call.ran_with = call.ran_with.take().map(|ran_with| redactor.redact_value(&ran_with));
             call.error.iter_mut().for_each(|error| clean(&mut error.message));
         }
-        self.pending = self.pending.into_iter().map(ApprovalRequest::only_shown).collect();
+        self.pending = self.pending.into_iter().map(ApprovalRequest::for_display).collect();
         for call in &mut self.held {
             call.arguments = redactor.redact_value(&call.arguments);
         }

@@ -73,7 +73,7 @@ impl ApprovalRequest {
 
     /// The request as it may be kept and shown where nothing is decided by it.
     #[must_use]
-    pub fn only_shown(self) -> Self {
+    pub fn for_display(self) -> Self {
         Self { binds_to: None, ..self }
     }
 

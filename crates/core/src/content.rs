@@ -106,13 +106,13 @@ impl ContentBlock {
         match self {
             Self::Image { .. } | Self::Audio { .. } => MEDIA_TOKENS,
             Self::Text { text, .. } => EstimatedTokens::of_text(text),
-            other => EstimatedTokens::of_text(&other.stand_in()),
+            other => EstimatedTokens::of_text(&other.placeholder()),
         }
     }
 
     /// A line that stands in for a block where only text can go, honest about what is missing.
     #[must_use]
-    pub fn stand_in(&self) -> String {
+    pub fn placeholder(&self) -> String {
         match self {
             Self::Text { text, .. } => text.clone(),
             Self::Image { mime_type, data, .. } => {
@@ -145,10 +145,10 @@ pub fn joined_text(blocks: &[ContentBlock]) -> String {
     out
 }
 
-/// Every block as text: [`ContentBlock::stand_in`] for those that are not.
+/// Every block as text: [`ContentBlock::placeholder`] for those that are not.
 #[must_use]
 pub fn text_for_model(blocks: &[ContentBlock]) -> String {
-    blocks.iter().map(ContentBlock::stand_in).collect::<Vec<_>>().join("\n")
+    blocks.iter().map(ContentBlock::placeholder).collect::<Vec<_>>().join("\n")
 }
 
 /// Bytes of all text in `content`: text blocks and the text of embedded resources.

@@ -213,7 +213,7 @@ impl ToolError {
 
     /// What [`ToolError::for_model`] says, without its frame.
     #[must_use]
-    pub fn said_to_model(&self) -> &str {
+    pub fn model_message(&self) -> &str {
         self.model.as_deref().unwrap_or(&self.operator)
     }
 

@@ -57,7 +57,7 @@ impl Inbox {
 
     async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
         let InboxParts { store, clock, expiry, told, .. } = &self.0;
-        let question = kept("ask", request.clone().only_shown(), &**clock, *expiry);
+        let question = kept("ask", request.clone().for_display(), &**clock, *expiry);
         let pending = Pending::new(store, &question.id);
         store.put_question(&question).await?;
         told(&question);

@@ -269,7 +269,7 @@ impl Format {
     #[must_use]
     pub fn write_results(&self, results: &[CallResult]) -> String {
         let written = results.iter().map(|result| {
-            let blocks: Vec<String> = result.content.iter().map(ContentBlock::stand_in).collect();
+            let blocks: Vec<String> = result.content.iter().map(ContentBlock::placeholder).collect();
             let mut text = blocks.join("\n");
             if result.is_error && !text.starts_with("(tool failed") {
                 text.insert_str(0, "(tool failed) ");

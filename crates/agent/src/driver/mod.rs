@@ -258,7 +258,7 @@ impl Driver {
             }
             let mut shown = RequestTools::default();
             if state.waits_for_model() {
-                state.report_jobs(&self.executor.services().jobs.untold(&options.session.id).await?);
+                state.report_jobs(&self.executor.services().jobs.unreported(&options.session.id).await?);
                 let view = self.view(state.spec(), options);
                 shown = self.request_tools(state, &view, &options.session).await;
                 snapshot = Arc::clone(self.snapshot(state, &view));
@@ -325,7 +325,7 @@ impl Driver {
         if ended {
             // Their usage may leave no other turn.
             self.take_used(state, meter, options).await?;
-            state.wake(&jobs.untold(&options.session.id).await?);
+            state.wake(&jobs.unreported(&options.session.id).await?);
         }
         Ok(state.waits_for_model())
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
-use toolwright_core::model::{ModelClient, ModelPriority, ModelRequest, RetryTerms};
+use toolwright_core::model::{ModelClient, ModelPriority, ModelRequest, RetryOptions};
 use toolwright_core::operation::OpKind;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{Effects, Services};
@@ -62,7 +62,7 @@ impl ManyAgentsFixture {
         let server = ScriptedModel::start(Script::from(vec![turn.with_delay(TAKES)]).repeating()).await.unwrap();
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("many", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
-        let retry = RetryTerms { attempts: 10, ..RetryTerms::default() };
+        let retry = RetryOptions { attempts: 10, ..RetryOptions::default() };
         let terms = TrafficTerms { queue: Some(queue), retry: Some(retry) };
         let traffic =
             ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), BTreeMap::from([("many".to_owned(), terms)]));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::variables::{Hole, Outlook, Resolved, Variables, resolve, resolve_at};
+use super::variables::{Outlook, PendingReference, Resolved, Variables, resolve, resolve_at};
 use crate::catalogue::{Entry, Origin};
 use crate::json::pointer::is_within;
 use crate::json::{MAX_DEPTH, Unreadable, fault, nests_deeper, repair, type_name};
@@ -23,7 +23,7 @@ pub struct Fitted {
     /// What was done to it.
     pub provenance: Provenance,
     /// References whose value is not there yet; they stand in the object as they were written.
-    pub pending: Vec<Hole>,
+    pub pending: Vec<PendingReference>,
     /// What is wrong with it.
     pub violations: Vec<Violation>,
 }
@@ -64,7 +64,12 @@ impl Fitted {
     }
 
     /// Fits an object whose references were replaced, but for those that are `pending`.
-    pub(crate) fn whole(entry: &Entry, mut arguments: Value, mut provenance: Provenance, pending: Vec<Hole>) -> Self {
+    pub(crate) fn whole(
+        entry: &Entry,
+        mut arguments: Value,
+        mut provenance: Provenance,
+        pending: Vec<PendingReference>,
+    ) -> Self {
         let defaults = entry.definition().parameters.as_ref().filter(|_| entry.tool.origin() == Origin::Own);
         let fill = |arguments: &mut Value| defaults.is_some_and(|schema| fill_defaults(schema, arguments));
         provenance.defaulted |= fill(&mut arguments);
@@ -113,7 +118,7 @@ pub(crate) fn fit_around(
     schema: &CompiledSchema,
     value: Value,
     mut provenance: Provenance,
-    pending: Vec<Hole>,
+    pending: Vec<PendingReference>,
 ) -> Fitted {
     if schema.is_valid(&value) {
         return Fitted { arguments: value, provenance, pending, violations: Vec::new() };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::arguments::{NoObject, read_arguments};
-use super::variables::Hole;
+use super::variables::PendingReference;
 use super::{Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, check, unknown};
 use crate::catalogue::{Entry, Origin, ProviderKind, Snapshot};
 use crate::error::{ErrorKind, ToolError};
@@ -106,9 +106,9 @@ impl Inside {
         Err(NoObject { written, message: problem })
     }
 
-    fn hole(hole: &Hole) -> Option<Hole> {
+    fn hole(hole: &PendingReference) -> Option<PendingReference> {
         let path = hole.path.strip_prefix("/arguments")?.to_owned();
-        Some(Hole { path, reference: hole.reference.clone() })
+        Some(PendingReference { path, reference: hole.reference.clone() })
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         let first = check(RawArguments::Value(written.clone()));
         assert_eq!(first.arguments, json!({"path": "a", "n": "†state.n"}));
         assert_eq!(first.pending[0].path, "/n");
-        let hole = Hole { path: "/arguments/n".into(), reference: "†state.n".into() };
+        let hole = PendingReference { path: "/arguments/n".into(), reference: "†state.n".into() };
         let again = check(RawArguments::Resolved(written, vec![hole]));
         assert_eq!((again.arguments["path"].as_str(), again.pending.len()), (Some("†input.path"), 1));
     }

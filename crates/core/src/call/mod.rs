@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use self::arguments::{Fitted, NoObject};
 use self::indirect_call::{check_carried, is_carrier};
-use self::variables::{Hole, Outlook, Resolved, Variables, resolve_at};
+use self::variables::{Outlook, PendingReference, Resolved, Variables, resolve_at};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
@@ -40,9 +40,9 @@ pub struct ValidCall {
     pub arguments: Value,
     /// What was done to name and arguments.
     pub provenance: Provenance,
-    /// References whose value is not there yet: the rest is valid, and the call must be [`land`]ed before it
-    /// runs.
-    pub pending: Vec<Hole>,
+    /// References whose value is not there yet: the rest is valid, and the call must pass [`resolve_pending`]
+    /// before it runs.
+    pub pending: Vec<PendingReference>,
     /// Set when no schema validated the arguments: how such a call may run.
     pub unvalidated: Option<NoSchemaMode>,
 }
@@ -66,7 +66,7 @@ pub struct Rejection {
     /// What was done to name and arguments before it was rejected.
     pub provenance: Provenance,
     /// References that stand in the arguments as they were written: no value was there for them.
-    pub pending: Vec<Hole>,
+    pub pending: Vec<PendingReference>,
 }
 
 impl fmt::Display for Rejection {
@@ -156,7 +156,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
 
 /// What became of a pending call.
 #[derive(Debug, Clone)]
-pub enum Landing {
+pub enum PendingCall {
     /// It may run.
     Ready(ValidCall),
     /// Some value is not there yet: the call as it was.
@@ -167,11 +167,11 @@ pub enum Landing {
 ///
 /// # Errors
 /// A [`Rejection`] where nothing will come for a reference, or the whole is not valid.
-pub fn land(
+pub fn resolve_pending(
     mut call: ValidCall,
     variables: Option<&dyn Variables>,
     outlook: Outlook,
-) -> Result<Landing, Box<Rejection>> {
+) -> Result<PendingCall, Box<Rejection>> {
     let mut arguments = call.arguments.clone();
     let found = match variables {
         Some(variables) => resolve_at(&mut arguments, &call.pending, variables, outlook),
@@ -179,7 +179,7 @@ pub fn land(
     };
     let mut violations = found.violations();
     if !found.pending.is_empty() && violations.is_empty() {
-        return Ok(Landing::Waits(call));
+        return Ok(PendingCall::Waits(call));
     }
     call.provenance.resolved.extend(found.replaced);
     if violations.is_empty() {
@@ -187,7 +187,7 @@ pub fn land(
         (arguments, call.provenance, violations) = (fitted.arguments, fitted.provenance, fitted.violations);
     }
     if violations.is_empty() {
-        return Ok(Landing::Ready(ValidCall { arguments, pending: Vec::new(), ..call }));
+        return Ok(PendingCall::Ready(ValidCall { arguments, pending: Vec::new(), ..call }));
     }
     Err(Box::new(Rejection {
         error: invalid(&call.entry, &violations, &call.provenance),
@@ -393,12 +393,12 @@ mod tests {
             check(call, &snapshot, Caller::of(&Principal::owner())).expect_err("missing").error
         };
         let down = error("gh__x");
-        assert_eq!(down.said_to_model(), "no tool is called `gh__x` (provider gh is down: exit status 3)");
-        assert!(error("off__x").said_to_model().contains("server off is disabled"));
+        assert_eq!(down.model_message(), "no tool is called `gh__x` (provider gh is down: exit status 3)");
+        assert!(error("off__x").model_message().contains("server off is disabled"));
         let held = error("gh__held");
         assert_eq!(held.kind(), ErrorKind::NotPermitted);
-        assert!(held.message().contains("bad words") && !held.said_to_model().contains("bad words"), "{held}");
-        assert!(held.said_to_model().contains("operator's approval"), "{held:?}");
+        assert!(held.message().contains("bad words") && !held.model_message().contains("bad words"), "{held}");
+        assert!(held.model_message().contains("operator's approval"), "{held:?}");
     }
 
     #[test]
@@ -425,7 +425,9 @@ mod tests {
         assert!(call.provenance.defaulted && call.provenance.coerced == ["/n"]);
         let values = Values(json!({"state": {"n": null}}));
         let call = with_state("fs__read", json!({"path": "a", "n": "†state.n"}), &Values::default()).expect("waits");
-        let Ok(Landing::Ready(landed)) = land(call, Some(&values), Outlook::Open) else { panic!("lands") };
+        let Ok(PendingCall::Ready(landed)) = resolve_pending(call, Some(&values), Outlook::Open) else {
+            panic!("lands")
+        };
         assert_eq!(landed.arguments, json!({"path": "a", "n": 3}));
     }
 
@@ -472,10 +474,11 @@ mod tests {
         assert_eq!((call.arguments.clone(), call.pending.len()), (written, 1));
         assert!(with_state("fs__read", json!({"n": "†state.n"}), &none).is_err(), "the rest is validated at once");
 
-        let landed = |state: Value, outlook| land(call.clone(), Some(&Values(json!({"state": state}))), outlook);
-        let Ok(Landing::Ready(ready)) = landed(json!({"n": "7"}), Outlook::Open) else { panic!("lands") };
+        let landed =
+            |state: Value, outlook| resolve_pending(call.clone(), Some(&Values(json!({"state": state}))), outlook);
+        let Ok(PendingCall::Ready(ready)) = landed(json!({"n": "7"}), Outlook::Open) else { panic!("lands") };
         assert_eq!((ready.arguments, ready.pending.len()), (json!({"path": "a", "n": 7}), 0));
-        assert!(matches!(landed(json!({}), Outlook::Open), Ok(Landing::Waits(_))));
+        assert!(matches!(landed(json!({}), Outlook::Open), Ok(PendingCall::Waits(_))));
         let never = landed(json!({}), Outlook::Closed).expect_err("never lands");
         assert!(never.to_string().contains("†state.n"), "{never}");
         let invalid = landed(json!({"n": "x"}), Outlook::Open).expect_err("invalid");

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::variables::Hole;
+use super::variables::PendingReference;
 use super::{RawArguments, Rejection, ToolCall};
 use crate::error::ErrorKind;
 use crate::model::{Message, ModelRequest, ModelResponse, StopReason};
@@ -88,7 +88,9 @@ pub fn read(answer: &ModelResponse) -> Result<Value, String> {
 #[must_use]
 pub fn retry(rejection: &Rejection, candidate: Value) -> ToolCall {
     let name = rejection.entry.as_ref().map_or_else(|| rejection.name.clone(), |entry| entry.wire_name.clone());
-    let stays = |hole: &&Hole| candidate.pointer(&hole.path).and_then(Value::as_str) == Some(hole.reference.as_str());
+    let stays = |hole: &&PendingReference| {
+        candidate.pointer(&hole.path).and_then(Value::as_str) == Some(hole.reference.as_str())
+    };
     let holes = rejection.pending.iter().filter(stays).cloned().collect();
     ToolCall { id: rejection.call_id.clone(), name, arguments: RawArguments::Resolved(candidate, holes) }
 }
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn repaired_arguments_keep_only_their_references() {
         let mut before = rejected("x__t", r#"{"m": "†state.m"}"#);
-        before.pending = vec![Hole { path: "/m".into(), reference: "†state.m".into() }];
+        before.pending = vec![PendingReference { path: "/m".into(), reference: "†state.m".into() }];
         let holes = |candidate: Value| match retry(&before, candidate).arguments {
             RawArguments::Resolved(_, holes) => holes.len(),
             _ => panic!("resolved"),

@@ -17,7 +17,7 @@ use crate::catalogue::Origin;
 use crate::json::pointer;
 use crate::schema::Violation;
 
-pub use crate::output::provenance::Hole;
+pub use crate::output::provenance::PendingReference;
 
 /// What a reference begins with.
 pub const MARK: char = '†';
@@ -107,18 +107,18 @@ pub struct Resolved {
     /// JSON Pointers to the values that were put in, or left out behind a closed gate.
     pub replaced: Vec<String>,
     /// References that wait for a value.
-    pub pending: Vec<Hole>,
+    pub pending: Vec<PendingReference>,
     /// References that no value will ever come for.
-    pub missing: Vec<Hole>,
+    pub missing: Vec<PendingReference>,
     /// References whose value, with those before it, is more than one call takes: 16 MiB.
-    pub oversized: Vec<Hole>,
+    pub oversized: Vec<PendingReference>,
 }
 
 impl Resolved {
     /// What is wrong with the references that will never be replaced, the first twelve.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
-        let complain = |hole: &Hole, what: &str| {
+        let complain = |hole: &PendingReference, what: &str| {
             let reference: String = hole.reference.chars().take(MAX_QUOTE).collect();
             let message = format!("{what} the reference {reference}; write a value, or a reference to one");
             Violation { path: hole.path.clone(), keyword: "reference".into(), message }
@@ -138,7 +138,12 @@ pub fn resolve(value: &mut Value, variables: &dyn Variables) -> Resolved {
 }
 
 /// Replaces the references at `holes`, and nothing else.
-pub fn resolve_at(value: &mut Value, holes: &[Hole], variables: &dyn Variables, outlook: Outlook) -> Resolved {
+pub fn resolve_at(
+    value: &mut Value,
+    holes: &[PendingReference],
+    variables: &dyn Variables,
+    outlook: Outlook,
+) -> Resolved {
     let mut found = Resolved::default();
     let mut values = Source { variables, room: MAX_VALUES };
     for hole in holes {
@@ -318,7 +323,7 @@ impl Walk<'_> {
             return Place::Stays;
         }
         let Some(reference) = parse(text) else { return Place::Stays };
-        let hole = |path: &str| Hole { path: path.to_owned(), reference: text.clone() };
+        let hole = |path: &str| PendingReference { path: path.to_owned(), reference: text.clone() };
         match self.values.evaluate(&reference, Outlook::Open) {
             Worth::Value(put) => {
                 *value = put;
@@ -390,7 +395,7 @@ mod tests {
             json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
             json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
         );
-        let paths = |holes: &[Hole]| holes.iter().map(|hole| hole.path.clone()).collect::<Vec<_>>();
+        let paths = |holes: &[PendingReference]| holes.iter().map(|hole| hole.path.clone()).collect::<Vec<_>>();
         assert_eq!(
             (paths(&resolved.pending), paths(&resolved.missing)),
             (vec!["/a~1b".into(), "/d".into()], vec!["/c".into()])

@@ -70,7 +70,7 @@ impl Roots {
 
     /// Whether there is one client whose folders are told, or will be when it has come.
     #[must_use]
-    pub fn are_told(&self) -> bool {
+    pub fn are_known(&self) -> bool {
         !matches!(self.lock().known, Known::NobodysOwn)
     }
 

@@ -410,16 +410,16 @@ pub trait Jobs: Send + Sync {
 
     /// The jobs of a session that have ended and that its conversation was not told of, oldest first, at most a
     /// few at a time.
-    async fn untold(&self, _session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
+    async fn unreported(&self, _session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
         Ok(Vec::new())
     }
 
     /// Notes that a conversation was told how these jobs ended.
-    async fn told(&self, _ids: &[String]) -> Result<(), StoreError> {
+    async fn mark_reported(&self, _ids: &[String]) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Waits until a session has a job that [`Jobs::untold`] names, at most so long. `false` at once when none of
+    /// Waits until a session has a job that [`Jobs::unreported`] names, at most so long. `false` at once when none of
     /// its jobs goes on.
     async fn awaited(&self, _session: &SessionId, _limit: Duration) -> bool {
         false

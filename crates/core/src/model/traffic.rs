@@ -93,7 +93,7 @@ pub enum Traffic {
 
 /// How often and how patiently a request is made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryTerms {
+pub struct RetryOptions {
     /// Attempts in all, 1 at least.
     pub attempts: u32,
     /// The longest wait that a provider may ask for; over a longer one the request fails.
@@ -104,7 +104,7 @@ pub struct RetryTerms {
 /// ([`ModelError::wants_another_form`]).
 pub const MAX_REFUSED_FORMS: u32 = 6;
 
-impl RetryTerms {
+impl RetryOptions {
     /// How often one request may be sent at most.
     #[must_use]
     pub fn most_requests(self) -> u32 {
@@ -112,7 +112,7 @@ impl RetryTerms {
     }
 }
 
-impl Default for RetryTerms {
+impl Default for RetryOptions {
     /// 4 attempts, 60 seconds.
     fn default() -> Self {
         Self { attempts: 4, longest_wait: Duration::from_secs(60) }
@@ -129,7 +129,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(8);
 /// random: it spreads those that failed together, over half of a wait of our own and over a tenth behind one that
 /// the provider asked for.
 #[must_use]
-pub fn retry(error: &ModelError, attempt: u32, streamed: bool, terms: RetryTerms, seed: u64) -> Option<Duration> {
+pub fn retry(error: &ModelError, attempt: u32, streamed: bool, terms: RetryOptions, seed: u64) -> Option<Duration> {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
     if streamed || !may || attempt >= terms.attempts {
         return None;
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn retries_wait_within_bounds() {
         use ModelErrorKind::*;
-        let terms = RetryTerms { attempts: 3, longest_wait: Duration::from_secs(20) };
+        let terms = RetryOptions { attempts: 3, longest_wait: Duration::from_secs(20) };
         // (kind, the provider's word, wait asked for, attempt, streamed) -> shortest and longest wait
         let check = |kind, should_retry, retry_after_ms, attempt, streamed, expect: Option<(u64, u64)>| {
             let error = ModelError { retry_after_ms, should_retry, ..ModelError::new(kind, "") };

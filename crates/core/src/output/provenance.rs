@@ -28,12 +28,12 @@ pub enum RawArguments {
     /// Already a value, as MCP and the command line give it.
     Value(Value),
     /// A value whose references were replaced before: only those at the holes are references still.
-    Resolved(Value, Vec<Hole>),
+    Resolved(Value, Vec<PendingReference>),
 }
 
 /// A place whose value is not there yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hole {
+pub struct PendingReference {
     /// JSON Pointer to the place; the reference stands there until it is replaced.
     pub path: String,
     /// The reference as it was written.

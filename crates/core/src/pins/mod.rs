@@ -44,7 +44,7 @@ pub enum OnDrift {
 
 /// The terms under which foreign definitions are offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PinTerms {
+pub struct PinOptions {
     /// Of one that was never seen.
     pub first_use: FirstUse,
     /// Of one that is not what was pinned.
@@ -124,14 +124,14 @@ impl Pin {
     }
 
     /// Whether it is this that waits.
-    fn awaits(&self, now: Said<'_>) -> bool {
+    fn awaits(&self, now: CurrentTool<'_>) -> bool {
         self.waiting_name() == now.tool && self.waiting.as_ref().is_some_and(|mark| mark.hash == now.hash)
     }
 }
 
 /// A definition, as its source says it now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said<'a> {
+pub struct CurrentTool<'a> {
     /// The name at its source.
     pub tool: &'a str,
     /// Hash of its contract as its source gave it.
@@ -154,7 +154,7 @@ pub enum Verdict {
 /// Judges a definition by its pin, or by the one whose place it takes, see [`PinIndex`]: under another name it is not the same,
 /// whatever else it says.
 #[must_use]
-pub fn judge(pin: Option<&Pin>, now: Said<'_>) -> Verdict {
+pub fn judge(pin: Option<&Pin>, now: CurrentTool<'_>) -> Verdict {
     let Some(pin) = pin else { return Verdict::New };
     match &pin.approved {
         None => Verdict::Unapproved,
@@ -187,7 +187,7 @@ pub enum Note {
 
 /// What becomes of a definition that was judged so, under these terms.
 #[must_use]
-pub fn decide(terms: PinTerms, verdict: Verdict, pin: Option<&Pin>, now: Said<'_>) -> Decision {
+pub fn decide(terms: PinOptions, verdict: Verdict, pin: Option<&Pin>, now: CurrentTool<'_>) -> Decision {
     let waiting = pin.and_then(|pin| pin.waiting.as_ref());
     let wait = if pin.is_some_and(|pin| pin.awaits(now)) { Note::Nothing } else { Note::Wait };
     match verdict {
@@ -257,9 +257,9 @@ mod tests {
 
     #[test]
     fn pin_and_options_decide_what_is_offered() {
-        let lax = PinTerms { first_use: FirstUse::Pin, drift: OnDrift::Warn };
-        let strict = PinTerms { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
-        let usual = PinTerms::default();
+        let lax = PinOptions { first_use: FirstUse::Pin, drift: OnDrift::Warn };
+        let strict = PinOptions { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
+        let usual = PinOptions::default();
         for (terms, pin, now, verdict, offered, note) in [
             (usual, None, "a", Verdict::New, true, Note::Pin),
             (strict, None, "a", Verdict::New, false, Note::Wait),
@@ -273,7 +273,7 @@ mod tests {
             (lax, Some(pin(None, Some("a"))), "a", Verdict::Unapproved, false, Note::Nothing),
             (usual, Some(pin(None, Some("a"))), "b", Verdict::Unapproved, false, Note::Wait),
         ] {
-            let said = Said { tool: "t", hash: hash(now) };
+            let said = CurrentTool { tool: "t", hash: hash(now) };
             assert_eq!(judge(pin.as_ref(), said), verdict, "{pin:?} {now}");
             let decision = decide(terms, verdict, pin.as_ref(), said);
             assert_eq!(decision, Decision { offered, note }, "{terms:?} {pin:?} {now}");
@@ -291,9 +291,9 @@ mod tests {
             (renamed(Some("b"), "T"), Verdict::Drifted, Note::Wait),
             (pin(None, Some("a")), Verdict::Unapproved, Note::Wait),
         ] {
-            let now = Said { tool: "T", hash: hash("a") };
+            let now = CurrentTool { tool: "T", hash: hash("a") };
             assert_eq!(judge(Some(&pin), now), verdict, "{pin:?}");
-            let decision = decide(PinTerms::default(), verdict, Some(&pin), now);
+            let decision = decide(PinOptions::default(), verdict, Some(&pin), now);
             assert_eq!(decision, Decision { offered: false, note }, "{pin:?}");
         }
     }

@@ -50,8 +50,8 @@ impl Folders {
     }
 
     /// Whether there are any to tell outside of calls.
-    pub(crate) fn are_told(&self) -> bool {
-        self.roots.are_told()
+    pub(crate) fn are_known(&self) -> bool {
+        self.roots.are_known()
     }
 
     /// `ListRootsResult`; `None` where nothing is told. Of a client that does not come in time there are no folders; they
@@ -81,7 +81,7 @@ impl Folders {
                 }
             }
         });
-        if self.are_asked_for() && self.are_told() {
+        if self.are_asked_for() && self.are_known() {
             let inbox = &peer.inbox;
             tokio::select! {
                 () = inbox.has_folders() => {}

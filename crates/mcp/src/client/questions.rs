@@ -115,7 +115,7 @@ impl Questions {
                         self.pass_on(reply, (call, caller), request, Certainty::Likely)
                     }
                     Attribution::Nobody
-                        if method == asking::ROOTS && self.folders.get().is_some_and(|folders| folders.are_told()) =>
+                        if method == asking::ROOTS && self.folders.get().is_some_and(|folders| folders.are_known()) =>
                     {
                         self.answer_folders(reply, is_at_work);
                     }

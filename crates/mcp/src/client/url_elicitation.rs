@@ -231,7 +231,7 @@ fn told(refused: ToolError, pages: &[Asked]) -> ToolError {
     }
     let addresses: Vec<&str> = pages.iter().map(|asked| asked.page.address.as_str()).collect();
     let text = format!("{}; open {} and call again", refused.message(), addresses.join(" and "));
-    let model = format!("{}; the user has to open a page first, which the operator is shown", refused.said_to_model());
+    let model = format!("{}; the user has to open a page first, which the operator is shown", refused.model_message());
     let error = ToolError::new(refused.kind(), text).with_model_message(model);
     match refused.protocol() {
         Some(own) => error.with_protocol(own.clone()),
@@ -241,7 +241,7 @@ fn told(refused: ToolError, pages: &[Asked]) -> ToolError {
 
 /// Without what a client would act on.
 fn bare(error: ToolError) -> ToolError {
-    ToolError::new(error.kind(), error.message()).with_model_message(error.said_to_model())
+    ToolError::new(error.kind(), error.message()).with_model_message(error.model_message())
 }
 
 fn declined(server: &str, page: &Page) -> ToolError {
@@ -272,7 +272,7 @@ mod tests {
             let pages = pages(error.protocol());
             let told = told(error, &pages);
             assert_eq!(told.message(), format!("x refused it{says}"), "{data}");
-            assert!(are_required(&told) && !told.said_to_model().contains("https:"), "{told:?}");
+            assert!(are_required(&told) && !told.model_message().contains("https:"), "{told:?}");
         }
     }
 

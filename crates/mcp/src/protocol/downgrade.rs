@@ -33,7 +33,7 @@ pub fn content(version: &str, blocks: &mut [ContentBlock]) {
             _ => continue,
         };
         if !knows(version, kind) {
-            *block = ContentBlock::text(block.stand_in());
+            *block = ContentBlock::text(block.placeholder());
         }
     }
 }
@@ -47,7 +47,7 @@ pub fn prompt(version: &str, result: &mut Map<String, Value>) {
         };
         let unnamed = || format!("[{kind}, not shown]");
         let text =
-            serde_json::from_value::<ContentBlock>(block.clone()).map_or_else(|_| unnamed(), |one| one.stand_in());
+            serde_json::from_value::<ContentBlock>(block.clone()).map_or_else(|_| unnamed(), |one| one.placeholder());
         *block = serde_json::json!({"type": "text", "text": text});
     }
 }

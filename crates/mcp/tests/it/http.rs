@@ -384,14 +384,14 @@ async fn a_session_that_is_forgotten_in_the_words_of_no_sdk_is_renewed_by_the_ne
     let rig = site.rig();
     rig.call("plain", json!({})).await.expect("output");
     let error = rig.call("missing", json!({})).await.expect_err("no such tool");
-    assert_eq!(error.said_to_model(), "Unknown tool");
+    assert_eq!(error.model_message(), "Unknown tool");
     rig.call("plain", json!({})).await.expect("output");
     assert_eq!(site.count("initialize"), 1, "it was the tool that is not there");
     site.forgets.store(true, Ordering::Relaxed);
     let error = rig.call("plain", json!({})).await.expect_err("forgotten");
     // It may be the word of a tool that was run.
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::ExecutionError, false), "{error}");
-    assert_eq!(error.said_to_model(), "no such session: begin with `initialize`");
+    assert_eq!(error.model_message(), "no such session: begin with `initialize`");
     rig.call("plain", json!({})).await.expect("a new session");
     assert_eq!(site.count("initialize"), 2);
     site.forgets.store(true, Ordering::Relaxed);
@@ -463,7 +463,7 @@ async fn what_a_tool_says_of_sessions_of_its_own_is_its_answer() {
         let rig = site.rig();
         let error = rig.call("lost_tab", json!({"code": code})).await.expect_err("an error");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::ExecutionError, false), "{mode} {code}: {error}");
-        assert_eq!(error.said_to_model(), "Session not found: tab-3", "{mode} {code}");
+        assert_eq!(error.model_message(), "Session not found: tab-3", "{mode} {code}");
         rig.call("plain", json!({})).await.expect("it can be called");
         assert_eq!(site.count("tools/call"), 2, "{mode} {code}");
     }

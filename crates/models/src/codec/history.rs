@@ -172,7 +172,7 @@ pub(crate) fn parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
             ContentBlock::Image { data, mime_type, .. } if is_sendable(mime_type, data) => {
                 Part::Image(Image { mime_type, data })
             }
-            other => Part::Text(other.stand_in()),
+            other => Part::Text(other.placeholder()),
         })
         .collect()
 }

@@ -228,7 +228,7 @@ fn told(job: &JobRecord) -> ToolOutput {
 /// A job as the result of a wait for it, with what it came to. What is told here is not told once more as news.
 async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, StoreError> {
     if job.state.is_over() {
-        context.services.jobs.told(std::slice::from_ref(&job.id)).await?;
+        context.services.jobs.mark_reported(std::slice::from_ref(&job.id)).await?;
     }
     let mut output = told(&job);
     if (job.state.is_over() || job.state == JobState::WaitingInput)

@@ -5,7 +5,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::Value;
-use toolwright_core::call::{Caller, Landing, RawArguments, Rejection, ToolCall, ValidCall, check, land};
+use toolwright_core::call::{
+    Caller, PendingCall, RawArguments, Rejection, ToolCall, ValidCall, check, resolve_pending,
+};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
 use toolwright_core::indirect_call::carried;
@@ -239,9 +241,9 @@ pub(super) fn landed(waiting: Indexed<ValidCall>, run: &RunContext) -> (Indexed<
     let try_all = |waiting: Indexed<ValidCall>, outlook: Outlook| {
         let (mut ready, mut rest) = (Vec::new(), Vec::new());
         for (index, call) in waiting {
-            match land(call, variables, outlook) {
-                Ok(Landing::Ready(call)) => ready.push((index, Planned::Run(Box::new(call)))),
-                Ok(Landing::Waits(call)) => rest.push((index, call)),
+            match resolve_pending(call, variables, outlook) {
+                Ok(PendingCall::Ready(call)) => ready.push((index, Planned::Run(Box::new(call)))),
+                Ok(PendingCall::Waits(call)) => rest.push((index, call)),
                 Err(rejection) => ready.push((index, Planned::Reject(rejection))),
             }
         }

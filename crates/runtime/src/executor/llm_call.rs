@@ -84,7 +84,7 @@ impl Executor {
         let preference = entry.definition().model_preference.as_ref();
         let named = |error: ToolError| {
             let message = format!("{}: {}", entry.id(), error.message());
-            ToolError::new(error.kind(), message).with_model_message(error.said_to_model().to_owned())
+            ToolError::new(error.kind(), message).with_model_message(error.model_message().to_owned())
         };
         self.resolve(entry.id(), preference, &run.llm, run.model.as_deref()).map(Some).map_err(named)
     }
@@ -359,7 +359,7 @@ fn all_failed(entry: &Entry, failures: Vec<Failure>) -> ToolError {
         let separator = if index == 0 { "" } else { "; " };
         // Writing to a text cannot fail.
         let _ = write!(message, "{}{model}: {}", if index == 0 { ": " } else { "; " }, error.message());
-        let _ = write!(to_model, "{separator}{}: {}", stood_for.as_ref().unwrap_or(model), error.said_to_model());
+        let _ = write!(to_model, "{separator}{}: {}", stood_for.as_ref().unwrap_or(model), error.model_message());
     }
     let Some(Failure { error: last, .. }) = failures.into_iter().next_back() else {
         return ToolError::new(ErrorKind::InternalError, message);

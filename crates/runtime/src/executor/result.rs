@@ -390,11 +390,11 @@ impl Executor {
             let line = match bytes {
                 Some((bytes, media)) => {
                     let handle = outputs.put_artifact(session, &bytes, media).await?.handle;
-                    let line = format!("{} [kept as a file under the handle {handle}]", block.stand_in());
+                    let line = format!("{} [kept as a file under the handle {handle}]", block.placeholder());
                     kept.files.push(handle);
                     line
                 }
-                None => block.stand_in(),
+                None => block.placeholder(),
             };
             // What stands in place of a stored part names its handle.
             if !kept.texts.iter().any(|stored| line.contains(&stored.handle)) {

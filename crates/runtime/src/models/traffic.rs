@@ -13,8 +13,8 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
     AuxiliaryRequest, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestAllowance, RetryTerms, Traffic, Usability, Usage,
-    pause, retry,
+    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestAllowance, RetryOptions, Traffic, Usability,
+    Usage, pause, retry,
 };
 
 use super::micros;
@@ -29,13 +29,13 @@ pub struct TrafficTerms {
     /// Its queue; absent for one of the default size.
     pub queue: Option<QueueSpec>,
     /// How often and how patiently its requests are made again; absent for the default.
-    pub retry: Option<RetryTerms>,
+    pub retry: Option<RetryOptions>,
 }
 
 impl TrafficTerms {
     /// How requests to `model` are made again: by what is set for it, or for its provider, or the default.
     #[must_use]
-    pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryTerms {
+    pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryOptions {
         nearest(set, model, |terms| terms.retry).map(|(_, terms)| terms).unwrap_or_default()
     }
 }
@@ -200,7 +200,7 @@ impl ModelClient for ModelTraffic {
 struct AttemptedRequest<'a> {
     name: Arc<str>,
     queue: Arc<ModelQueue>,
-    terms: RetryTerms,
+    terms: RetryOptions,
     holder: Arc<str>,
     priority: ModelPriority,
     room: &'a RequestAllowance,
@@ -278,7 +278,7 @@ impl<'a> AttemptedRequest<'a> {
 }
 
 /// A failure that is not made again, which says so where that is for the wait that the provider asks for.
-fn impatient(mut error: ModelError, terms: RetryTerms) -> ModelError {
+fn impatient(mut error: ModelError, terms: RetryOptions) -> ModelError {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
     let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > terms.longest_wait);
     if let Some(asked) = asked {

@@ -192,11 +192,11 @@ async fn a_background_call_is_answered_with_its_job() {
     let stranger = session("t", dir.path());
     assert!(fixture.jobs.get(JobScope::Of(&stranger), &id).await.is_err(), "jobs belong to their session");
     assert!(fixture.jobs.list(JobScope::Of(&stranger), Listed::All, 9).await.expect("list").is_empty());
-    let news = fixture.jobs.untold(&fixture.run.session.id).await.expect("news");
+    let news = fixture.jobs.unreported(&fixture.run.session.id).await.expect("news");
     assert_eq!(news.iter().map(|job| &job.id).collect::<Vec<_>>(), [&id]);
     assert!(fixture.jobs.awaited(&fixture.run.session.id, LONG).await);
-    fixture.jobs.told(&[id]).await.expect("told");
-    assert!(fixture.jobs.untold(&fixture.run.session.id).await.expect("news").is_empty());
+    fixture.jobs.mark_reported(&[id]).await.expect("told");
+    assert!(fixture.jobs.unreported(&fixture.run.session.id).await.expect("news").is_empty());
     assert!(!fixture.jobs.awaited(&fixture.run.session.id, LONG).await, "nothing goes on");
 }
 

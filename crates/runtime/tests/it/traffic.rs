@@ -11,7 +11,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::event::Event;
 use toolwright_core::model::{
     Allowance, IgnoreModelEvents, Limits, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent,
-    ModelPriority, ModelRequest, ModelResponse, Prices, RetryTerms, Traffic, Usability, Usage,
+    ModelPriority, ModelRequest, ModelResponse, Prices, RetryOptions, Traffic, Usability, Usage,
 };
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{OpKind, Services};
@@ -240,8 +240,10 @@ async fn another_form_of_a_request_is_no_retry() {
     use ModelErrorKind::{ContextOverflow, Invalid, RateLimit};
     let check = async |attempts: u32, deeds: Vec<Deed>, expect: Result<usize, (usize, ModelErrorKind)>| {
         let provider = Provider::new(Duration::from_millis(1), deeds);
-        let terms =
-            TrafficTerms { retry: Some(RetryTerms { attempts, ..RetryTerms::default() }), ..TrafficTerms::default() };
+        let terms = TrafficTerms {
+            retry: Some(RetryOptions { attempts, ..RetryOptions::default() }),
+            ..TrafficTerms::default()
+        };
         let client: Arc<dyn ModelClient> = provider.client();
         let traffic = ModelTraffic::new(client, BTreeMap::from([("p".to_owned(), terms)]));
         let answer = ask(&traffic, &plain()).await;
@@ -486,7 +488,7 @@ async fn models_have_queues_unless_their_provider_has_one() {
 #[tokio::test(start_paused = true)]
 async fn terms_of_retry_are_the_nearest_ones() {
     let terms = |attempts| {
-        let retry = Some(RetryTerms { attempts, ..RetryTerms::default() });
+        let retry = Some(RetryOptions { attempts, ..RetryOptions::default() });
         TrafficTerms { queue: None, retry }
     };
     let provider = Provider::new(Duration::ZERO, vec![Deed::Fail(ModelErrorKind::Unavailable, None); 99]);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use indexmap::IndexMap;
 use toolwright_core::Secret;
-use toolwright_core::model::RetryTerms;
+use toolwright_core::model::RetryOptions;
 use toolwright_models::{Api, Endpoint, ModelOverrides, Timeouts, ToolFormat};
 use toolwright_runtime::{QueueSpec, TrafficTerms, default_model_queue};
 use toolwright_textcalls as textcalls;
@@ -155,8 +155,8 @@ pub(crate) fn traffic(written: &WrittenOverrides) -> Option<TrafficTerms> {
         }
     });
     let retry = written.retry.as_ref().map(|retry| {
-        let default = RetryTerms::default();
-        RetryTerms {
+        let default = RetryOptions::default();
+        RetryOptions {
             attempts: retry.attempts.unwrap_or(default.attempts),
             longest_wait: retry.longest_wait.map_or(default.longest_wait, |span| span.0),
         }

@@ -237,8 +237,8 @@ pub(crate) fn content_text(content: &[ContentBlock], files: &Files) -> String {
         return joined_text(content);
     }
     let line = |block: &ContentBlock| match files_of(block, files) {
-        Some(handle) => format!("{} [kept as a file under the handle {handle}]", block.stand_in()),
-        None => block.stand_in(),
+        Some(handle) => format!("{} [kept as a file under the handle {handle}]", block.placeholder()),
+        None => block.placeholder(),
     };
     content.iter().map(line).collect::<Vec<_>>().join("\n")
 }

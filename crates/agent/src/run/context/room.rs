@@ -214,7 +214,7 @@ pub(crate) struct Evicted {
 
 /// Whether any of these blocks is more than a file.
 pub(crate) fn has_text<'b>(blocks: impl IntoIterator<Item = &'b ContentBlock>) -> bool {
-    blocks.into_iter().any(|block| block.binary().is_none() && !block.stand_in().trim().is_empty())
+    blocks.into_iter().any(|block| block.binary().is_none() && !block.placeholder().trim().is_empty())
 }
 
 impl Evicted {

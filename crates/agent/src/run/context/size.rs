@@ -79,7 +79,7 @@ impl Countable {
             match block {
                 ContentBlock::Text { text, .. } => self.text(text),
                 ContentBlock::Image { .. } | ContentBlock::Audio { .. } => self.besides += block.tokens(),
-                other => self.texts.push(other.stand_in()),
+                other => self.texts.push(other.placeholder()),
             }
         }
     }

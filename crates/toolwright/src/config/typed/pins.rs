@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolwright_core::pins::{FirstUse, OnDrift, PinTerms};
+use toolwright_core::pins::{FirstUse, OnDrift, PinOptions};
 
 /// `pins`. Every definition of an MCP server, a document from elsewhere or a remote catalogue is pinned by its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -36,7 +36,7 @@ pub enum DriftSetting {
     Warn,
 }
 
-impl From<PinsSection> for PinTerms {
+impl From<PinsSection> for PinOptions {
     fn from(section: PinsSection) -> Self {
         Self {
             first_use: match section.first_use {
