@@ -306,7 +306,7 @@ impl Driver {
     /// saved state keeps a job from being reported twice.
     async fn note_reported_jobs(&self, state: &mut RunState) -> Result<(), StoreError> {
         if !state.reported_jobs().is_empty() {
-            self.executor.services().jobs.told(state.reported_jobs()).await?;
+            self.executor.services().jobs.mark_reported(state.reported_jobs()).await?;
             state.forget_reported_jobs();
         }
         Ok(())

@@ -6,7 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde_json::Value;
 use toolwright_core::catalogue::{Origin, RegisteredTool};
 use toolwright_core::pins::{
-    Change, Decision, Note, Pin, PinIndex, PinOptions, PinSource, Said, Verdict, Weight, decide, diff, judge, renamed,
+    Change, CurrentTool, Decision, Note, Pin, PinIndex, PinOptions, PinSource, Verdict, Weight, decide, diff, judge,
+    renamed,
 };
 use toolwright_core::store::{PinNote, PinStore};
 
@@ -106,7 +107,7 @@ impl Pins {
                 continue;
             }
             let pin = book.of(tool.raw_name(), &tool.definition().id);
-            let now = Said { tool: tool.raw_name(), hash: tool.source_hash() };
+            let now = CurrentTool { tool: tool.raw_name(), hash: tool.source_hash() };
             let verdict = judge(pin, now);
             if verdict == Verdict::New {
                 if room == 0 {

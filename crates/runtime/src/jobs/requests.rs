@@ -87,7 +87,7 @@ impl Jobs for JobManager {
         self.ask(&job, JobRequest::Stop).await
     }
 
-    async fn untold(&self, session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
+    async fn unreported(&self, session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
         let (ids, _) = self.store.untold_jobs(session).await?;
         let mut jobs = Vec::with_capacity(ids.len());
         for id in ids {
@@ -96,7 +96,7 @@ impl Jobs for JobManager {
         Ok(jobs)
     }
 
-    async fn told(&self, ids: &[String]) -> Result<(), StoreError> {
+    async fn mark_reported(&self, ids: &[String]) -> Result<(), StoreError> {
         self.store.jobs_told(ids).await
     }
 
