@@ -411,7 +411,7 @@ mod tests {
     use toolwright_core::schema::CompiledSchema;
 
     #[test]
-    fn every_route_is_told_once_and_every_schema_is_there_compiles_and_is_used() {
+    fn the_document_has_every_route_and_schema() {
         let routes = routes();
         let document = document(&routes, &ServerInfo { name: "t".into(), title: None, version: "1".into() });
         let mut ids = std::collections::HashSet::new();
@@ -436,7 +436,7 @@ mod tests {
 
     /// Whatever the core may say is among the values that a schema names.
     #[test]
-    fn the_values_of_schemas_are_all_that_there_are() {
+    fn schemas_name_every_value_of_an_enum() {
         let values = |all: Value| all.as_array().cloned().unwrap_or_default();
         let sets = [values(json!(ProviderKind::ALL)), values(json!(ErrorKind::ALL)), values(json!(JobState::ALL))];
         let mut told = [0; 3];

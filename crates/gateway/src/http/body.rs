@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_whole_body_keeps_its_room_until_it_is_answered() {
+    async fn a_body_keeps_its_room_until_its_answer() {
         let bodies = bodies(2 << 20);
         let all = bodies.room.available_permits();
         let (small, free) = bodies.read(body(FREE)).await.expect("there");

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_tells_who_sends_it_and_what_that_may_reach() {
+    fn a_token_decides_principal_and_reachable_paths() {
         let addr: SocketAddr = "127.0.0.1:7117".parse().expect("addr");
         let mut options = HttpOptions::new(addr);
         let open = Guard::new(&options, addr);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paths_of_oauth_are_known_with_the_servers_path_and_without() {
+    fn oauth_paths_are_known_below_any_server_path() {
         for (path, expect) in [
             ("/.well-known/oauth-authorization-server", true),
             ("/.well-known/oauth-authorization-server/mcp", true),

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_is_read_in_one_way_or_not_at_all() {
+    fn an_ambiguous_authority_is_refused() {
         let name = |name: &str, port| Some(Authority { host: Host::Name(name.into()), port });
         let address = |ip: &str, port| Some(Authority { host: Host::Address(ip.parse().expect("address")), port });
         for (text, expect) in [

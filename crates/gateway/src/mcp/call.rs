@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_client_can_mend_is_a_protocol_error() {
+    fn errors_the_client_must_fix_are_protocol_errors() {
         let failed = |code| {
             let protocol = ProtocolError { code, message: "m".into(), data: Some(json!({"a": 1})) };
             outcome(ToolError::new(ErrorKind::ExecutionError, "x").with_protocol(protocol))

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_speak_each_under_its_name_after_our_own_words() {
+    fn each_source_is_quoted_under_its_name() {
         assert_eq!(check("", &[]), None);
         assert_eq!(check("", &[("a", " \n")]), None);
         let expect = "Ours.\n\na says of its tools, which are called a__... here:\n> Be kind.\n> \n> b says: no\n\n\

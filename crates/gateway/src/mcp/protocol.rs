@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_protocol_does_not_own_is_passed_on() {
+    fn meta_beyond_the_protocol_is_passed_on() {
         let params = json!({"_meta": {"progressToken": 1, "traceparent": "x", "io.modelcontextprotocol/logLevel": "info", "vendor/a": [1]}});
         let raw = serde_json::value::to_raw_value(&params).expect("raw");
         assert_eq!(Value::Object(own_meta(Some(&raw))), json!({"vendor/a": [1]}));

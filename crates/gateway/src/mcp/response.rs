@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn progress_keeps_its_token_never_goes_back_and_never_waits() {
+    async fn progress_keeps_its_token_and_never_waits() {
         let (sink, mut from) = progress(2);
         let more = |progress: f64| Map::from_iter([("_meta".to_owned(), serde_json::json!({"of": progress}))]);
         let report = |progress: f64| {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_call_is_heard_of_and_progress_only_grows() {
+    async fn a_silent_call_sends_growing_progress() {
         const EVERY: Duration = Duration::from_secs(15);
         let (sink, mut from) = progress(64);
         let report = |progress: f64, message: &str| {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_keeps_everything_and_adds_the_cap_note() {
+    fn a_result_keeps_all_fields_and_the_note() {
         let mut done = outcome(ToolError::new(ErrorKind::Timeout, "late"));
         done.meta.insert("k".into(), json!(1));
         done.extras.insert("tool_output".into(), json!({"handle": "h"}));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_structured_alone_is_text_to_clients_that_know_no_structure() {
+    fn structured_results_become_text_for_old_clients() {
         for (version, expect) in
             [("2025-03-26", json!([{"type": "text", "text": "{\"a\":1}"}])), ("2025-06-18", json!([]))]
         {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_place_of_a_promised_result_reaches_the_model_as_an_error() {
+    fn a_placeholder_for_a_result_is_an_error() {
         let schema = json!({"type": "object"});
         let check = |what: Option<&str>, schema: Option<&Value>, structured: Option<Value>, expect: (bool, usize)| {
             let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_breaks_its_output_schema_arrives_as_text() {
+    fn a_result_breaking_its_schema_becomes_text() {
         let schema = json!({"type": "object", "required": ["a"]});
         let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
         (done.ok, done.error, done.content) = (true, None, vec![ContentBlock::text("{\"b\": 1}")]);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_no_object_is_put_inside_one_for_older_clients() {
+    fn older_clients_get_non_objects_wrapped() {
         let schema = json!({"type": "array"});
         let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
         (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!([1])));

@@ -375,7 +375,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_revisions_that_have_elicitation_are_asked_by_it() {
+    fn only_revisions_with_elicitation_are_asked() {
         for (version, expect) in [("2025-11-25", true), ("2025-06-18", true), ("2025-03-26", false)] {
             let client = ClientState::default();
             client.introduced(version, json!({"elicitation": {}, "roots": {}}).as_object());
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_hears_of_the_pages_it_opened_only() {
+    fn a_client_hears_only_of_its_own_pages() {
         let (one, two) = (ClientState::default(), ClientState::default());
         one.asked_to_open(None, &json!({"mode": "url", "elicitationId": "1"}));
         let mut refusal = RpcError::new(RpcError::PAGES_REQUIRED, "log in");

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_of_calls_that_are_ready_to_end_go_out_with_the_first_while_others_run() {
+    async fn answers_that_are_ready_go_out_together() {
         for (others_run, expect) in [(false, vec!["1\n", "2\n3\n"]), (true, vec!["1\n2\n3\n"])] {
             let (calls, writes) = (TaskTracker::new(), Writes::default());
             let other = others_run.then(|| calls.token());

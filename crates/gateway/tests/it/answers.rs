@@ -13,7 +13,7 @@ use crate::stdio::Client;
 use crate::support::{Events, Fixture, LEGACY, LONG, body, call, rpc};
 
 #[tokio::test]
-async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
+async fn a_servers_error_never_becomes_a_transport_error() {
     let fixture = Fixture::new().await;
     let source = Source::new("alpha");
     fixture.add_listed(source.clone()).await;
@@ -36,7 +36,7 @@ async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
 }
 
 #[tokio::test]
-async fn a_refused_call_keeps_the_code_and_the_data_of_its_server() {
+async fn a_refused_call_keeps_its_servers_error() {
     let fixture = Fixture::new().await;
     let source = Source::new("alpha");
     fixture.add_listed(source.clone()).await;
@@ -57,7 +57,7 @@ async fn a_refused_call_keeps_the_code_and_the_data_of_its_server() {
 }
 
 #[tokio::test]
-async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it() {
+async fn template_arguments_reach_their_server_unchanged() {
     let fixture = Fixture::new().await;
     let beta = Source::new("beta");
     fixture.add_listed(Source::new("alpha")).await;
@@ -70,7 +70,7 @@ async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it
 }
 
 #[tokio::test]
-async fn who_follows_a_resource_hears_of_what_is_below_it() {
+async fn a_subscription_covers_resources_below_it() {
     let fixture = Fixture::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
@@ -128,7 +128,7 @@ async fn a_notification_is_never_answered() {
 }
 
 #[tokio::test]
-async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
+async fn older_clients_get_only_known_content() {
     let fixture = Fixture::new().await;
     let source = Source::new("alpha");
     fixture.add_listed(source.clone()).await;
@@ -149,7 +149,7 @@ async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
 }
 
 #[tokio::test]
-async fn the_client_of_a_pipe_tells_its_folders_for_sources_that_ask_outside_of_calls() {
+async fn the_stdio_clients_roots_reach_sources() {
     let roots = Arc::new(Roots::default());
     let fixture = Fixture::with(|options| options.roots = Some(Arc::clone(&roots))).await;
     for (offers, folders) in [(true, json!([{"uri": "file:///one"}])), (false, json!([]))] {

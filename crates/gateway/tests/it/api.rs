@@ -128,7 +128,7 @@ fn error_kind(answer: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_body_may_be_as_large_as_the_limit_that_is_told() {
+async fn a_body_may_reach_the_stated_limit() {
     let api = Api::new().await;
     let limit = 16 << 20;
     // A framework's own limit is 2 MiB.
@@ -174,7 +174,7 @@ async fn tools_are_listed_shown_and_found() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_told_in_one_shape() {
+async fn bad_requests_are_answered_in_one_shape() {
     let api = Api::new().await;
     let post = |text: &'static str| {
         api.http.request(Method::POST, "/api/call").header("content-type", "application/json").body(text)
@@ -206,7 +206,7 @@ async fn what_cannot_be_understood_is_told_in_one_shape() {
 }
 
 #[tokio::test]
-async fn a_call_is_answered_as_the_command_line_prints_it() {
+async fn a_call_is_answered_like_the_command_line() {
     let api = Api::new().await;
     let mut done = api.call(json!({"tool": "test__echo", "arguments": {"text": "hello"}})).await;
     assert!(done["latency_ms"].take().is_u64());
@@ -256,7 +256,7 @@ async fn a_call_whose_client_is_gone_is_cancelled() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_room_the_answer_is_503_and_says_when_to_come_again() {
+async fn a_full_server_answers_503_with_retry_after() {
     let fixture = Fixture::with(|options| options.max_calls = 1).await;
     let http = fixture.http().await;
     let api = Api::of(fixture, http).await;
@@ -276,7 +276,7 @@ async fn where_there_is_no_room_the_answer_is_503_and_says_when_to_come_again() 
 
 /// Whatever comes instead of the answer, the document tells its status and its form for that operation.
 #[tokio::test]
-async fn what_refuses_a_request_is_told_for_each_operation() {
+async fn the_document_names_the_refusals_of_each_operation() {
     let fixture = Fixture::with(|options| options.max_message = 1000).await;
     let http = fixture.http_with(|options| options.token = Token::new("s3cret")).await.with_token("s3cret");
     let api = Api::of(fixture, http).await;
@@ -319,7 +319,7 @@ async fn what_refuses_a_request_is_told_for_each_operation() {
 }
 
 #[tokio::test]
-async fn that_there_is_no_room_for_a_connection_is_told_for_each_operation() {
+async fn the_document_names_503_for_every_operation() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.max_connections = 1).await;
     let api = Api::of(fixture, http).await;
@@ -340,7 +340,7 @@ async fn that_there_is_no_room_for_a_connection_is_told_for_each_operation() {
 }
 
 #[tokio::test]
-async fn all_but_the_probes_need_the_token_where_one_is_set() {
+async fn only_probes_need_no_token() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.token = Token::new("s3cret")).await;
     for path in ["/api/tools", "/api/openapi.json", "/api/nothing", "/api"] {
@@ -389,7 +389,7 @@ async fn jobs_are_started_followed_and_stopped() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_a_person_runs_once_it_is_approved_here() {
+async fn a_waiting_call_runs_after_approval() {
     let (api, store) = Api::asking(Some("s3cret")).await;
     let (list, one) = ("/api/approvals", "/api/approvals/{id}");
     let ask = |text: &'static str| api.call(json!({"tool": "remote__other", "arguments": {"t": text}}));
@@ -420,7 +420,7 @@ async fn a_call_that_waits_for_a_person_runs_once_it_is_approved_here() {
 }
 
 #[tokio::test]
-async fn a_form_is_answered_here_with_values_that_fit_it() {
+async fn a_form_takes_only_values_that_fit() {
     let (api, store) = Api::asking(Some("s3cret")).await;
     let one = "/api/approvals/{id}";
     let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 3}}});
@@ -464,7 +464,7 @@ async fn a_form_is_answered_here_with_values_that_fit_it() {
 }
 
 #[tokio::test]
-async fn what_toolwright_started_decides_nothing_even_with_the_token() {
+async fn nested_processes_cannot_approve_even_with_token() {
     let (api, store) = Api::asking_as(None, |_, _| PeerProcess::Nested).await;
     api.call(json!({"tool": "remote__other", "arguments": {"t": "a"}})).await;
     let path = format!("/api/approvals/{}", api.question().await["id"].as_str().expect("id"));
@@ -481,7 +481,7 @@ async fn what_toolwright_started_decides_nothing_even_with_the_token() {
 }
 
 #[tokio::test]
-async fn the_api_needs_a_token_where_mcp_needs_none() {
+async fn the_api_needs_a_token_unlike_mcp() {
     let fixture = Fixture::new().await;
     for api_token in [Some("t0"), None] {
         let mut http = fixture.http_with(|options| options.api_token = api_token.and_then(Token::new)).await;
@@ -523,7 +523,7 @@ async fn without_the_token_nothing_is_decided() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_owner_answers_for_calls_or_sees_others_jobs() {
+async fn only_the_owner_approves_and_sees_all_jobs() {
     let (fixture, store) = Fixture::with_jobs(|_, _| {}).await;
     let stores = ApiStores { inbox: Arc::clone(&store) as _, approvals: Arc::clone(&store) as _ };
     let guest = Principal { id: "guest".into(), roles: vec![], owner: false };
@@ -564,7 +564,7 @@ impl LedgerStore for Full {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_write_its_ledger_is_not_ready() {
+async fn an_unwritable_ledger_means_not_ready() {
     let (fixture, ()) = Fixture::build(|options, _| options.ledger = Arc::new(Full), |_, ()| {}).await;
     let http = fixture.http().await;
     let api = Api::of(fixture, http).await;

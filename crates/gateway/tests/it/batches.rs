@@ -40,7 +40,7 @@ fn send(http: &Http, session: &str, batch: &Value) -> RequestBuilder {
 }
 
 #[tokio::test]
-async fn a_pipe_takes_batches_and_answers_each_with_one() {
+async fn a_batch_over_stdio_gets_one_array() {
     let fixture = Fixture::new().await;
     let mut client = Client::of(&fixture);
     client.ask(&initialize(BATCHING)).await;
@@ -82,7 +82,7 @@ async fn a_pipe_takes_batches_and_answers_each_with_one() {
 }
 
 #[tokio::test]
-async fn where_another_revision_was_agreed_on_batches_are_refused() {
+async fn batches_are_refused_under_other_revisions() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let batch = json!([call(1, "test__wait", json!({}))]);
@@ -105,7 +105,7 @@ async fn where_another_revision_was_agreed_on_batches_are_refused() {
 }
 
 #[tokio::test]
-async fn a_batch_over_http_is_answered_with_an_array() {
+async fn a_batch_over_http_gets_one_array() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let session = session(&http, BATCHING).await;

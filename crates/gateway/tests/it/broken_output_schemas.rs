@@ -42,7 +42,7 @@ async fn ran(http: &Http, session: &str, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_result_that_breaks_its_schema_is_text_and_the_schema_is_not_announced_again() {
+async fn a_broken_output_schema_is_not_listed_again() {
     let fixture = fixture().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp/p").await;
@@ -72,7 +72,7 @@ async fn a_result_that_breaks_its_schema_is_text_and_the_schema_is_not_announced
 }
 
 #[tokio::test]
-async fn a_schema_is_announced_again_once_its_tool_is_another() {
+async fn a_changed_tool_gets_its_schema_back() {
     let fixture = fixture().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp/p").await;

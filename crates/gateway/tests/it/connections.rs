@@ -34,7 +34,7 @@ async fn is_healthy(http: &Http) -> bool {
 }
 
 #[tokio::test]
-async fn a_connection_that_sends_no_whole_request_is_closed() {
+async fn a_connection_without_a_whole_request_closes() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {
@@ -52,7 +52,7 @@ async fn a_connection_that_sends_no_whole_request_is_closed() {
 }
 
 #[tokio::test]
-async fn a_connection_idle_after_its_answer_is_closed_and_a_stream_is_not() {
+async fn idle_connections_close_and_streams_stay() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.connection_idle = Duration::from_millis(200)).await;
     let (session, _) = http.initialize("/mcp").await;
@@ -64,7 +64,7 @@ async fn a_connection_idle_after_its_answer_is_closed_and_a_stream_is_not() {
 }
 
 #[tokio::test]
-async fn silent_connections_give_way_to_a_request_the_longest_idle_first() {
+async fn the_longest_idle_connection_gives_way_first() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {
@@ -108,7 +108,7 @@ async fn all_busy() -> (Fixture, Http, Events, JoinHandle<reqwest::Result<Respon
 }
 
 #[tokio::test]
-async fn where_every_connection_is_busy_only_probes_are_answered() {
+async fn a_busy_server_answers_only_probes() {
     let (_fixture, http, _stream, waiting) = all_busy().await;
     let refused = rest(&mut connect(&http, &HEALTH.replace("health", "api/tools")).await).await;
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: 1\r\n"), "{refused}");
@@ -133,7 +133,7 @@ async fn where_every_connection_is_busy_only_probes_are_answered() {
 }
 
 #[tokio::test]
-async fn in_a_burst_nobody_is_closed_without_an_answer() {
+async fn a_burst_closes_nobody_without_an_answer() {
     let (_fixture, http, _stream, waiting) = all_busy().await;
     // Each with a body that nobody reads: closed with it unread, a connection would be reset and its answer lost.
     let request =
@@ -149,7 +149,7 @@ async fn in_a_burst_nobody_is_closed_without_an_answer() {
 }
 
 #[tokio::test]
-async fn half_sent_requests_that_give_way_see_a_503() {
+async fn half_sent_requests_giving_way_get_503() {
     let (_fixture, http, _stream, waiting) = all_busy().await;
     let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-le";
     // One after the other, more than there is room for: each of the first ones gives way to a later one.
@@ -167,7 +167,7 @@ async fn half_sent_requests_that_give_way_see_a_503() {
 }
 
 #[tokio::test]
-async fn a_burst_within_the_bound_closes_nobody_who_has_only_just_come() {
+async fn a_burst_within_the_bound_closes_no_newcomer() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.max_connections = 8).await;
     let close = HEALTH.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
@@ -181,7 +181,7 @@ async fn a_burst_within_the_bound_closes_nobody_who_has_only_just_come() {
 }
 
 #[tokio::test]
-async fn connections_that_send_half_a_body_give_way_to_a_request() {
+async fn half_sent_bodies_give_way_to_requests() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {
@@ -209,7 +209,7 @@ async fn connections_that_send_half_a_body_give_way_to_a_request() {
 }
 
 #[tokio::test]
-async fn who_sends_head_and_body_apart_sees_the_refusal() {
+async fn a_refusal_reaches_clients_sending_bodies_late() {
     let (_fixture, http, _stream, waiting) = all_busy().await;
     let head =
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 200000\r\n\r\n";
@@ -228,7 +228,7 @@ async fn who_sends_head_and_body_apart_sees_the_refusal() {
 }
 
 #[tokio::test]
-async fn bodies_that_do_not_come_to_their_end_have_a_bound_and_keep_no_small_one_out() {
+async fn unfinished_bodies_do_not_block_small_ones() {
     let fixture = Fixture::with(|options| options.max_message = 1 << 20).await;
     let http = fixture
         .http_with(|options| {

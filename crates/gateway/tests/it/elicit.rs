@@ -84,7 +84,7 @@ impl Approver for Away {
 }
 
 #[tokio::test]
-async fn a_question_that_a_client_dismisses_by_itself_waits_in_the_inbox() {
+async fn a_self_dismissed_question_waits_in_the_inbox() {
     let refused = json!({"jsonrpc": "2.0", "error": {"code": -32601, "message": "no such method"}});
     let said = |action: &str| json!({"jsonrpc": "2.0", "result": {"action": action}});
     let (fixture, _) = Fixture::with_jobs(|options, _| {
@@ -148,7 +148,7 @@ async fn two_questions_stand_beside_each_other() {
 }
 
 #[tokio::test]
-async fn what_nobody_answers_is_taken_back_and_denied_as_expired() {
+async fn an_unanswered_question_expires_and_is_cancelled() {
     let fixture = asking(Duration::from_millis(50)).await;
     let mut client = Client::of(&fixture);
     client.ask(&introduction(LEGACY, json!({"elicitation": {"form": {}}}))).await;
@@ -193,7 +193,7 @@ async fn session(http: &Http) -> String {
 }
 
 #[tokio::test]
-async fn over_http_the_question_is_in_the_calls_own_stream() {
+async fn over_http_a_calls_stream_carries_its_question() {
     let fixture = asking(LONG).await;
     let http = fixture.http().await;
     let mine = session(&http).await;
@@ -223,7 +223,7 @@ async fn over_http_the_question_is_in_the_calls_own_stream() {
 }
 
 #[tokio::test]
-async fn who_may_not_decide_is_not_asked_about_its_own_calls() {
+async fn callers_without_authority_are_not_asked() {
     let others: [(LookUpPeer, &str, bool); 6] = [
         (|_, _| PeerProcess::Owners, "", true),
         (|_, _| PeerProcess::Owners, "t", true),

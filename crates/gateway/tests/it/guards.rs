@@ -52,7 +52,7 @@ async fn a_token_is_needed_where_one_is_set() {
 }
 
 #[tokio::test]
-async fn who_looks_for_oauth_is_told_in_json_that_there_is_none() {
+async fn oauth_discovery_gets_a_json_error() {
     let fixture = Fixture::new().await;
     for token in [None, Token::new("s3cret")] {
         let http = fixture.http_with(|options| options.token = token).await;
@@ -73,7 +73,7 @@ async fn who_looks_for_oauth_is_told_in_json_that_there_is_none() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_listed_origin_may_call_and_read_and_no_other_may() {
+async fn only_pages_of_listed_origins_may_call() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {
@@ -157,7 +157,7 @@ async fn a_taken_address_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_no_mcp_request_is_refused_in_kind() {
+async fn other_requests_get_fitting_http_errors() {
     let fixture = Fixture::with(|options| options.max_message = 2000).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -213,7 +213,7 @@ async fn sessions_streams_and_calls_are_bounded() {
 }
 
 #[tokio::test]
-async fn requests_are_bounded_and_a_body_that_does_not_come_takes_no_place() {
+async fn a_missing_body_takes_no_request_slot() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {

@@ -30,7 +30,7 @@ fn check(messages: &[Value]) {
 }
 
 #[tokio::test]
-async fn a_long_silent_call_is_heard_of_by_every_client() {
+async fn a_silent_call_sends_progress_to_every_client() {
     let fixture = Fixture::with(|options| options.heartbeat = EVERY).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;

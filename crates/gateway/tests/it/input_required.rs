@@ -47,7 +47,7 @@ fn text(answer: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_session_is_asked_in_the_stream_of_its_call() {
+async fn a_calls_stream_carries_its_questions() {
     let (fixture, _) = fixture().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": everything()}))).await;
@@ -79,7 +79,7 @@ async fn a_session_is_asked_in_the_stream_of_its_call() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_newer_server_has_the_id_that_an_older_client_needs() {
+async fn older_clients_get_an_elicitation_id() {
     let (fixture, _) = fixture().await;
     let mut client = Client::of(&fixture);
     let capabilities = json!({"elicitation": {"url": {}}});
@@ -104,7 +104,7 @@ async fn a_page_of_a_newer_server_has_the_id_that_an_older_client_needs() {
 }
 
 #[tokio::test]
-async fn only_requests_that_may_be_answered_with_a_question_are() {
+async fn only_some_methods_may_require_input() {
     let fixture = Fixture::with(|options| {
         let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
@@ -129,7 +129,7 @@ async fn only_requests_that_may_be_answered_with_a_question_are() {
 }
 
 #[tokio::test]
-async fn a_call_that_asks_is_answered_and_goes_on_with_the_answers() {
+async fn a_paused_call_continues_with_the_answers() {
     let (fixture, source) = fixture().await;
     let http = fixture.http().await;
     let rounds = json!([[form(Some("user_name")), {"method": "roots/list", "params": {}}], [form(Some("user_name"))]]);
@@ -161,7 +161,7 @@ async fn a_call_that_asks_is_answered_and_goes_on_with_the_answers() {
 }
 
 #[tokio::test]
-async fn what_the_request_that_comes_back_wants_to_be_told_it_is_told() {
+async fn the_resumed_request_sets_progress_and_level() {
     let (fixture, _) = fixture().await;
     let http = fixture.http().await;
     let arguments = json!({"rounds": [[form(Some("a"))]], "speaks": true});
@@ -182,7 +182,7 @@ async fn what_the_request_that_comes_back_wants_to_be_told_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_state_is_good_for_its_own_request_only() {
+async fn a_request_state_fits_its_own_request() {
     let (fixture, source) = fixture().await;
     let http = fixture.http().await;
     let rounds = json!([[form(Some("a"))]]);
@@ -213,7 +213,7 @@ async fn a_state_is_good_for_its_own_request_only() {
 }
 
 #[tokio::test]
-async fn answers_that_come_along_are_used_and_wrong_ones_refused() {
+async fn answers_sent_along_are_used() {
     let (fixture, _) = fixture().await;
     let http = fixture.http().await;
     let rounds = json!([[form(Some("a"))]]);
@@ -231,7 +231,7 @@ async fn answers_that_come_along_are_used_and_wrong_ones_refused() {
 }
 
 #[tokio::test]
-async fn what_a_request_did_not_declare_is_not_asked_and_says_what_is_missing() {
+async fn an_undeclared_capability_is_named_as_missing() {
     let (fixture, _) = fixture().await;
     let http = fixture.http().await;
     let mut lacking = params(&json!([[{"method": "sampling/createMessage", "params": {}}]]));
@@ -244,7 +244,7 @@ async fn what_a_request_did_not_declare_is_not_asked_and_says_what_is_missing() 
 }
 
 #[tokio::test]
-async fn progress_goes_to_the_request_that_waits_and_a_stream_ends_with_the_question() {
+async fn a_stream_ends_with_the_question() {
     let (fixture, _) = fixture().await;
     let http = fixture.http_with(|options| options.keep_alive = std::time::Duration::from_millis(20)).await;
     let rounds = json!([[form(Some("a"))]]);
@@ -259,7 +259,7 @@ async fn progress_goes_to_the_request_that_waits_and_a_stream_ends_with_the_ques
 }
 
 #[tokio::test]
-async fn over_a_pipe_a_call_waits_for_its_answers_too() {
+async fn over_stdio_a_call_waits_for_answers() {
     let (fixture, source) = fixture().await;
     let mut client = Client::of(&fixture);
     let rounds = json!([[form(Some("a"))]]);
@@ -279,7 +279,7 @@ async fn over_a_pipe_a_call_waits_for_its_answers_too() {
 }
 
 #[tokio::test]
-async fn prompts_and_resources_ask_in_the_same_way_as_our_own_approvals_do() {
+async fn prompts_resources_and_approvals_ask_alike() {
     let fixture = Fixture::with(|options| {
         let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
@@ -333,7 +333,7 @@ async fn approving_itself(owner: bool) -> Value {
 }
 
 #[tokio::test]
-async fn who_is_not_the_owner_does_not_approve_its_own_calls_and_nobody_before_the_question() {
+async fn only_the_owner_approves_its_own_calls() {
     let asked = approving_itself(true).await;
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     let denied = approving_itself(false).await;
@@ -341,7 +341,7 @@ async fn who_is_not_the_owner_does_not_approve_its_own_calls_and_nobody_before_t
 }
 
 #[tokio::test]
-async fn a_second_question_is_not_lost_and_who_comes_late_reads_how_the_call_ended() {
+async fn late_answers_get_the_ended_calls_result() {
     let (fixture, source) = fixture().await;
     let http = fixture.http().await;
     let params = || json!({"name": "ask", "arguments": {}, "_meta": {CAPABILITIES: everything()}});
@@ -368,7 +368,7 @@ async fn a_second_question_is_not_lost_and_who_comes_late_reads_how_the_call_end
 }
 
 #[tokio::test]
-async fn over_http_a_session_is_asked_in_the_stream() {
+async fn over_http_the_stream_carries_questions() {
     let (fixture, _) = fixture().await;
     let http = fixture.http().await;
     let begin = rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": everything()}));

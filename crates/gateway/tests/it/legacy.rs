@@ -106,7 +106,7 @@ async fn policy_is_asked_and_can_be_swapped() {
 }
 
 #[tokio::test]
-async fn a_tool_limited_to_roles_is_neither_listed_nor_run() {
+async fn a_tool_for_other_roles_is_hidden() {
     let fixture = Fixture::new().await;
     let guest = Principal { id: "guest".into(), roles: vec![], owner: false };
     let http = fixture.http_with(|options| options.principal = guest).await;
@@ -118,7 +118,7 @@ async fn a_tool_limited_to_roles_is_neither_listed_nor_run() {
 }
 
 #[tokio::test]
-async fn progress_comes_before_the_result_under_the_clients_token() {
+async fn progress_uses_the_clients_token() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -135,7 +135,7 @@ async fn progress_comes_before_the_result_under_the_clients_token() {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_tool_and_is_not_answered() {
+async fn a_cancelled_call_stops_and_gets_no_answer() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -153,7 +153,7 @@ async fn a_cancel_reaches_the_tool_and_is_not_answered() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_is_no_cancel_but_the_end_of_the_session_is() {
+async fn a_lost_connection_does_not_cancel_the_call() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -169,7 +169,7 @@ async fn a_lost_connection_is_no_cancel_but_the_end_of_the_session_is() {
 }
 
 #[tokio::test]
-async fn a_changed_list_is_told_on_the_sessions_stream() {
+async fn the_sessions_stream_carries_list_changes() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -247,7 +247,7 @@ fn down() -> FakeProvider {
 }
 
 #[tokio::test]
-async fn what_one_provider_does_not_have_is_explained_as_it_is_for_all() {
+async fn an_unknown_tool_of_a_provider_is_explained() {
     let fixture = Fixture::new().await;
     fixture.add(Arc::new(down())).await;
     let http = fixture.http().await;

@@ -17,7 +17,7 @@ fn told(level: &str) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn an_older_server_is_told_what_a_newer_request_wants_logged_before_it_is_called() {
+async fn older_servers_get_a_requests_log_level_first() {
     let fixture = Fixture::new().await;
     let alpha = Source::new("alpha");
     fixture.add_listed(alpha.clone()).await;
@@ -46,7 +46,7 @@ async fn comes(fixture: &Fixture, name: &'static str) -> Arc<Source> {
 }
 
 #[tokio::test]
-async fn a_source_that_comes_later_is_told_what_a_session_wants_logged() {
+async fn a_later_source_gets_the_sessions_log_level() {
     let fixture = Fixture::new().await;
     comes(&fixture, "alpha").await;
     let http = fixture.http().await;
@@ -68,7 +68,7 @@ async fn a_source_that_comes_later_is_told_what_a_session_wants_logged() {
 }
 
 #[tokio::test]
-async fn a_session_without_a_stream_has_its_level_told_with_its_next_call() {
+async fn the_next_call_sends_the_sessions_log_level() {
     let fixture = Fixture::new().await;
     comes(&fixture, "alpha").await;
     let http = fixture.http().await;

@@ -54,7 +54,7 @@ async fn told(client: &mut Client, method: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_server_takes_only_its_own_lists_away() {
+async fn a_silent_server_hides_only_its_own_lists() {
     let (fixture, [alpha, _]) = fixture().await;
     let mut client = introduced(&fixture).await;
     let began = tokio::time::Instant::now();
@@ -81,7 +81,7 @@ async fn a_silent_server_takes_only_its_own_lists_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_fails_leaves_the_last_one_and_is_asked_for_again() {
+async fn a_failed_list_keeps_the_last_one() {
     let (fixture, [alpha, _]) = fixture().await;
     let mut client = introduced(&fixture).await;
     // Of one that has listed nothing yet there is nothing to show.
@@ -108,7 +108,7 @@ async fn a_list_that_fails_leaves_the_last_one_and_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_announces_no_changes_is_asked_again_later() {
+async fn a_stale_unannounced_list_is_refreshed() {
     let (fixture, [alpha, beta]) = fixture().await;
     alpha.is_silent.send_replace(false);
     let mut client = introduced(&fixture).await;
@@ -121,7 +121,7 @@ async fn a_server_that_announces_no_changes_is_asked_again_later() {
 }
 
 #[tokio::test]
-async fn a_denied_list_method_hides_the_list_of_its_server() {
+async fn a_denied_list_method_hides_the_list() {
     let (fixture, [alpha, _]) = fixture().await;
     alpha.is_silent.send_replace(false);
     let mut client = introduced(&fixture).await;

@@ -93,7 +93,7 @@ async fn one_server_is_passed_through_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_missing_resource_is_told_as_the_generation_tells_it() {
+async fn a_missing_resource_gets_the_generations_error() {
     let (fixture, _) = fixture().await;
     let http = fixture.http().await;
     for path in ["/mcp/alpha", "/mcp"] {
@@ -110,7 +110,7 @@ async fn a_missing_resource_is_told_as_the_generation_tells_it() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_too_large_is_an_error_that_names_its_bound() {
+async fn a_result_over_the_bound_is_an_error() {
     let fixture = Fixture::passing_on(1000).await;
     fixture.add_listed(Source::new("alpha")).await;
     let http = fixture.http().await;
@@ -130,7 +130,7 @@ async fn a_result_that_is_too_large_is_an_error_that_names_its_bound() {
 }
 
 #[tokio::test]
-async fn what_a_server_did_not_announce_is_no_method_here_either() {
+async fn unannounced_methods_are_not_served() {
     let fixture = Fixture::new().await;
     fixture.add_listed(Source::with("bare", json!({"prompts": {}, "resources": {}}))).await;
     let http = fixture.http().await;
@@ -213,7 +213,7 @@ async fn many_servers_are_one_without_clashes() {
 }
 
 #[tokio::test]
-async fn a_filled_in_template_is_of_the_server_under_whose_address_it_is_shown() {
+async fn a_filled_template_routes_to_its_server() {
     let fixture = Fixture::new().await;
     let sources = [Source::new("zed"), Source::new("abc")];
     for source in &sources {
@@ -238,7 +238,7 @@ async fn a_filled_in_template_is_of_the_server_under_whose_address_it_is_shown()
 }
 
 #[tokio::test]
-async fn a_link_leads_to_the_server_whose_result_has_it() {
+async fn a_link_routes_to_its_results_server() {
     let (fixture, [alpha, beta]) = fixture().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -274,7 +274,7 @@ async fn a_link_leads_to_the_server_whose_result_has_it() {
 }
 
 #[tokio::test]
-async fn a_session_hears_what_it_wants_of_log_messages() {
+async fn a_session_gets_logs_of_its_level() {
     let (fixture, [alpha, _]) = fixture().await;
     let http = fixture.http().await;
     for (path, tool, level, heard) in [
@@ -308,7 +308,7 @@ async fn a_session_hears_what_it_wants_of_log_messages() {
 }
 
 #[tokio::test]
-async fn what_a_request_says_of_its_own_reaches_the_source() {
+async fn a_requests_own_meta_reaches_the_source() {
     let (fixture, _) = fixture().await;
     let http = fixture.http().await;
     let params = json!({"name": "meta", "arguments": {}, "_meta": {"vendor/a": [1], "progressToken": 1}});
@@ -317,7 +317,7 @@ async fn what_a_request_says_of_its_own_reaches_the_source() {
 }
 
 #[tokio::test]
-async fn what_was_listed_before_a_source_came_or_went_hides_nothing() {
+async fn lists_follow_sources_that_come_and_go() {
     let (fixture, _) = fixture().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;

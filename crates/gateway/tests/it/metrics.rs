@@ -17,7 +17,7 @@ impl MetricsSource for Echo {
 }
 
 #[tokio::test]
-async fn a_scraper_gets_the_text_that_it_prefers_if_it_may() {
+async fn a_scraper_gets_its_preferred_format() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {

@@ -90,7 +90,7 @@ async fn closing_the_response_cancels_the_call() {
 }
 
 #[tokio::test]
-async fn a_long_silent_call_is_kept_alive_and_answered() {
+async fn a_silent_calls_stream_is_kept_alive() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.keep_alive = std::time::Duration::from_millis(20)).await;
     let params = json!({"name": "test__sleep", "arguments": {"text": "100"}});

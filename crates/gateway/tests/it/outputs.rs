@@ -15,7 +15,7 @@ async fn result(http: &Http, session: &str, path: &str, name: &str, arguments: V
 }
 
 #[tokio::test]
-async fn what_is_stored_is_read_by_tools_listed_from_the_start() {
+async fn listed_output_tools_read_stored_results() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -77,7 +77,7 @@ async fn where_nothing_reads_a_handle_none_is_named() {
 }
 
 #[tokio::test]
-async fn an_ordinary_result_is_whole_for_clients_and_a_cut_one_says_so_in_both_forms() {
+async fn only_large_results_are_cut_with_a_note() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -92,7 +92,7 @@ async fn an_ordinary_result_is_whole_for_clients_and_a_cut_one_says_so_in_both_f
 }
 
 #[tokio::test]
-async fn tools_are_listed_with_the_size_their_results_may_have() {
+async fn listed_tools_announce_their_result_size() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let listed = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;

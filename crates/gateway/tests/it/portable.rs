@@ -66,7 +66,7 @@ async fn ran(http: &Http, path: &str, name: &str, arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn schemas_are_listed_in_the_form_that_every_client_takes() {
+async fn schemas_are_listed_in_portable_form() {
     let fixture = fixture(ListedSchemas::Portable).await;
     let http = fixture.http().await;
     let mut listed = Vec::new();
@@ -104,7 +104,7 @@ async fn schemas_are_listed_in_the_form_that_every_client_takes() {
 }
 
 #[tokio::test]
-async fn calls_by_listed_names_reach_the_tool_by_its_own() {
+async fn listed_argument_names_map_back_to_the_tools() {
     let fixture = fixture(ListedSchemas::Portable).await;
     let http = fixture.http().await;
     let listed = tool(&http, "/mcp/odd", "union").await;
@@ -124,7 +124,7 @@ async fn calls_by_listed_names_reach_the_tool_by_its_own() {
 }
 
 #[tokio::test]
-async fn a_list_that_does_not_change_stays_byte_equal() {
+async fn an_unchanged_list_stays_byte_equal() {
     let fixture = fixture(ListedSchemas::Portable).await;
     let http = fixture.http().await;
     let list = async || http.modern("/mcp", json!(1), "tools/list", json!({})).send().await.expect("sent").text().await;
@@ -136,7 +136,7 @@ async fn a_list_that_does_not_change_stays_byte_equal() {
 }
 
 #[tokio::test]
-async fn clients_with_a_tool_search_are_asked_to_keep_ours_in_view() {
+async fn our_tools_ask_to_be_always_loaded() {
     let fixture = fixture(ListedSchemas::Portable).await;
     let http = fixture.http().await;
     let listed = body(http.modern("/mcp?expose=search", json!(1), "tools/list", json!({})), 200).await;

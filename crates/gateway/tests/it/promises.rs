@@ -69,7 +69,7 @@ async fn of_both(fixture: &Fixture, name: &str) -> [Value; 2] {
 }
 
 #[tokio::test]
-async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
+async fn a_job_reaches_the_model_with_its_id() {
     let (fixture, _) = Fixture::with_jobs(|_, _| ()).await;
     let background = |definition: &mut ToolDefinition| {
         definition.mode = Mode::Background;
@@ -93,7 +93,7 @@ async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_a_person_or_was_skipped_is_told_though_its_tool_promised_a_result() {
+async fn waiting_and_skipped_calls_reach_the_model() {
     for (answers, told) in [(Answers::Elsewhere, "needs a person's approval"), (Answers::Here, "skipped by the user")] {
         let (fixture, _) = Fixture::with_jobs(|options, _| {
             let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
@@ -112,7 +112,7 @@ async fn a_call_that_waits_for_a_person_or_was_skipped_is_told_though_its_tool_p
 }
 
 #[tokio::test]
-async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
+async fn job_tools_are_named_only_where_callable() {
     let view = |name: &str, allowed: &[&str]| ViewOptions {
         name: name.into(),
         allowed: allowed.iter().map(ToString::to_string).collect(),
@@ -154,7 +154,7 @@ async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
 }
 
 #[tokio::test]
-async fn the_task_of_a_call_that_goes_on_as_a_job_has_not_failed_and_says_which() {
+async fn a_task_that_became_a_job_has_completed() {
     let (fixture, _) = Fixture::with_jobs(|_, _| ()).await;
     let background = |definition: &mut ToolDefinition| {
         definition.mode = Mode::Background;
@@ -178,7 +178,7 @@ async fn the_task_of_a_call_that_goes_on_as_a_job_has_not_failed_and_says_which(
 }
 
 #[tokio::test]
-async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
+async fn older_clients_get_wrapped_schemas_and_results() {
     let fixture = Fixture::new().await;
     let list = |definition: &mut ToolDefinition| {
         definition.output_schema = Some(json!({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}));

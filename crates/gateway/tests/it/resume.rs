@@ -20,7 +20,7 @@ fn stream(http: &Http, session: &str) -> RequestBuilder {
 }
 
 #[tokio::test]
-async fn a_call_whose_connection_broke_is_answered_all_the_same() {
+async fn a_broken_connection_still_gets_its_answer() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
     let (session, _) = http.initialize("/mcp").await;
@@ -50,7 +50,7 @@ async fn a_call_whose_connection_broke_is_answered_all_the_same() {
 }
 
 #[tokio::test]
-async fn what_a_call_asks_and_tells_while_its_client_is_away_is_heard_later() {
+async fn questions_asked_meanwhile_arrive_after_resuming() {
     let fixture = Fixture::new().await;
     fixture.add_listed(Source::new("alpha")).await;
     let http = fixture.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
@@ -70,7 +70,7 @@ async fn what_a_call_asks_and_tells_while_its_client_is_away_is_heard_later() {
 }
 
 #[tokio::test]
-async fn notices_between_two_connections_of_a_session_are_not_lost_nor_told_twice() {
+async fn notices_between_connections_arrive_exactly_once() {
     let fixture = Fixture::new().await;
     let alpha = Source::new("alpha");
     fixture.add_listed(alpha.clone()).await;
@@ -104,7 +104,7 @@ async fn notices_between_two_connections_of_a_session_are_not_lost_nor_told_twic
 }
 
 #[tokio::test]
-async fn older_clients_and_newer_ones_get_events_without_ids() {
+async fn other_revisions_get_events_without_ids() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.keep_alive = Duration::from_millis(50)).await;
     let info = json!({"name": "t", "version": "1"});

@@ -34,7 +34,7 @@ impl Http {
 }
 
 #[tokio::test]
-async fn three_tools_are_listed_and_lead_to_the_others() {
+async fn search_lists_three_tools_that_find_others() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let list = http.list(SEARCH).await;
@@ -88,7 +88,7 @@ async fn the_view_is_that_of_the_session() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_inside_is_a_result_that_the_model_sees() {
+async fn errors_of_carried_calls_are_results() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     for (inside, expect) in [
@@ -103,7 +103,7 @@ async fn what_is_wrong_inside_is_a_result_that_the_model_sees() {
 }
 
 #[tokio::test]
-async fn policy_and_roles_are_those_of_the_tool_inside() {
+async fn policy_judges_the_carried_tool() {
     let policy = json!({"profile": "trusted", "rules": [{"effect": "deny", "tool": "test:echo"}]});
     let policy: Policy = serde_json::from_value(policy).expect("a policy");
     let fixture = Fixture::with(|options| options.policy = policy.into()).await;
@@ -121,7 +121,7 @@ async fn policy_and_roles_are_those_of_the_tool_inside() {
 }
 
 #[tokio::test]
-async fn pinned_tools_are_listed_too_and_their_short_names_hold_everywhere() {
+async fn pinned_tools_are_listed_under_short_names() {
     let fixture = Fixture::with(|options| {
         options.expose = Expose::Search;
         options.pinned = vec!["test:echo".into(), "remote__a_*".into()];
@@ -151,7 +151,7 @@ async fn pinned_tools_are_listed_too_and_their_short_names_hold_everywhere() {
 }
 
 #[tokio::test]
-async fn one_provider_is_searched_for_its_own_tools_only() {
+async fn a_providers_search_finds_its_own_tools() {
     let fixture = Fixture::new().await;
     fixture.foreign.set(&["search", "Get.Thing"]);
     let http = fixture.http().await;
@@ -173,7 +173,7 @@ async fn one_provider_is_searched_for_its_own_tools_only() {
 }
 
 #[tokio::test]
-async fn tools_that_come_and_go_are_told_to_nobody_who_searches() {
+async fn searching_clients_get_no_list_changes() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let listen = |path: &str| {
@@ -194,7 +194,7 @@ async fn tools_that_come_and_go_are_told_to_nobody_who_searches() {
 }
 
 #[tokio::test]
-async fn equal_catalogues_are_put_before_clients_in_equal_bytes() {
+async fn equal_catalogues_are_listed_in_equal_bytes() {
     let said = async || {
         let fixture = Fixture::new().await;
         let http = fixture.http().await;

@@ -21,7 +21,7 @@ use toolwright_runtime::JobManager;
 use crate::support::{Events, Fixture, LONG, body, call, rpc, soon};
 
 #[tokio::test]
-async fn an_idle_server_ends_at_once_whatever_is_connected() {
+async fn an_idle_server_ends_at_once() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -36,7 +36,7 @@ async fn an_idle_server_ends_at_once_whatever_is_connected() {
 }
 
 #[tokio::test]
-async fn a_running_call_gets_its_grace_and_then_a_reason() {
+async fn a_running_call_is_cancelled_after_the_grace() {
     let fixture = Fixture::with(|options| options.grace = Duration::from_millis(300)).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -69,7 +69,7 @@ async fn no_call_begins_once_draining_has() {
 }
 
 #[tokio::test]
-async fn what_may_run_again_is_left_as_a_job_and_the_rest_is_cancelled() {
+async fn repeatable_calls_become_jobs_on_shutdown() {
     let (fixture, store) = Fixture::with_jobs(|options, _| options.grace = Duration::from_millis(50)).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -98,7 +98,7 @@ async fn what_may_run_again_is_left_as_a_job_and_the_rest_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_server_that_drains_still_takes_connections_and_says_so() {
+async fn a_draining_server_still_answers_probes() {
     let fixture = Fixture::with(|options| options.grace = Duration::from_millis(500)).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -134,7 +134,7 @@ impl Tool for Pay {
 }
 
 #[tokio::test]
-async fn only_what_may_be_repeated_is_asked_for_again_when_a_shutdown_cancels_it() {
+async fn only_repeatable_calls_answer_503_on_shutdown() {
     let fixture = Fixture::new().await;
     let paying = Arc::new(Notify::new());
     let tools = vec![Arc::new(Pay(Arc::clone(&paying))) as Arc<dyn Tool>];

@@ -92,7 +92,7 @@ async fn both_generations_share_one_pipe() {
 }
 
 #[tokio::test]
-async fn a_request_whose_id_is_null_is_told_so_over_pipes_and_http() {
+async fn a_null_request_id_is_refused() {
     let fixture = Fixture::new().await;
     let mut client = Client::of(&fixture);
     let ping = json!({"jsonrpc": "2.0", "id": null, "method": "ping"});
@@ -147,7 +147,7 @@ async fn arguments_with_half_a_pair_reach_their_tool() {
 }
 
 #[tokio::test]
-async fn calls_run_beside_each_other_with_progress_and_cancel() {
+async fn calls_run_concurrently_with_progress_and_cancel() {
     let fixture = Fixture::new().await;
     let mut client = Client::of(&fixture);
     client.send(&call(1, "test__wait", json!({}))).await;
@@ -205,7 +205,7 @@ async fn broken_lines_are_answered_and_survived() {
 }
 
 #[tokio::test]
-async fn the_end_of_input_lets_calls_finish_within_the_grace() {
+async fn the_end_of_input_lets_calls_finish() {
     // Whose client is gone does not get all of it.
     let fixture = Fixture::with(|options| options.grace = LONG * 100).await;
     let mut client = Client::of(&fixture);
@@ -218,7 +218,7 @@ async fn the_end_of_input_lets_calls_finish_within_the_grace() {
 }
 
 #[tokio::test]
-async fn who_is_there_at_the_shutdown_is_heard_until_it_goes() {
+async fn a_connected_client_is_heard_during_shutdown() {
     let fixture = Fixture::with(|options| options.grace = LONG * 100).await;
     let mut client = Client::of(&fixture);
     client.send(&call(1, "test__sleep", json!({"text": "2500"}))).await;

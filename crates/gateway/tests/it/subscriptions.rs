@@ -51,7 +51,7 @@ fn about(method: &str, uri: &str) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn a_session_is_told_of_its_resources_and_of_lists() {
+async fn a_session_gets_resource_and_list_changes() {
     let (fixture, [alpha, beta]) = fixture().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -112,7 +112,7 @@ async fn a_session_is_told_of_its_resources_and_of_lists() {
 }
 
 #[tokio::test]
-async fn what_is_logged_for_one_session_reaches_no_other() {
+async fn a_sessions_logs_reach_no_other() {
     let (fixture, [alpha, _]) = fixture().await;
     let http = fixture.http().await;
     let ((mine, _), (other, _)) = (http.initialize("/mcp").await, http.initialize("/mcp").await);
@@ -134,7 +134,7 @@ async fn what_is_logged_for_one_session_reaches_no_other() {
 }
 
 #[tokio::test]
-async fn a_client_hears_when_what_it_was_sent_to_is_done_and_no_other_does() {
+async fn only_the_asked_client_hears_elicitation_complete() {
     let (fixture, [alpha, _beta]) = fixture().await;
     let http = fixture.http().await;
     let done = || SourceNotice::ElicitationComplete { id: "e1".into() };
@@ -159,7 +159,7 @@ async fn a_client_hears_when_what_it_was_sent_to_is_done_and_no_other_does() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_told_what_it_asked_for_under_its_id() {
+async fn a_subscription_gets_its_changes_with_its_id() {
     let (fixture, [alpha, beta]) = fixture().await;
     let http = fixture.http().await;
     let filter = json!({"promptsListChanged": true, "resourceSubscriptions": ["alpha://one", "nowhere:"]});
@@ -190,7 +190,7 @@ async fn a_subscription_is_told_what_it_asked_for_under_its_id() {
 }
 
 #[tokio::test]
-async fn many_that_want_the_same_at_once_make_one_subscription_and_the_last_to_go_ends_it() {
+async fn concurrent_subscribers_share_one_subscription() {
     let (fixture, [alpha, beta]) = fixture().await;
     let http = fixture.http().await;
     let mut sessions = Vec::new();
@@ -245,7 +245,7 @@ async fn requests_read_the_lists_that_the_catalogue_has() {
 }
 
 #[tokio::test]
-async fn a_source_that_comes_or_goes_is_told_of_beside_another_that_brings_the_same() {
+async fn added_and_removed_sources_change_the_lists() {
     let (fixture, _) = fixture().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
@@ -272,7 +272,7 @@ async fn a_source_that_comes_or_goes_is_told_of_beside_another_that_brings_the_s
 }
 
 #[tokio::test]
-async fn who_missed_notices_is_told_of_all_subscribed_resources() {
+async fn missed_notices_update_all_subscribed_resources() {
     let (fixture, [alpha, beta]) = fixture().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
@@ -298,7 +298,7 @@ async fn who_missed_notices_is_told_of_all_subscribed_resources() {
 }
 
 #[tokio::test]
-async fn what_is_followed_is_followed_at_a_source_in_the_place_of_another() {
+async fn subscriptions_move_to_a_replaced_source() {
     let (fixture, [alpha, _]) = fixture().await;
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
@@ -346,7 +346,7 @@ impl Approver for Elsewhere {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_what_the_gateway_subscribes_to_by_itself() {
+async fn resubscribing_asks_nobody_for_approval() {
     let approver = Arc::new(Elsewhere::default());
     let (fixture, store) =
         Fixture::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
@@ -382,7 +382,7 @@ async fn subscribed(http: &Http, uri: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_changed_while_a_session_had_no_stream_is_seen_to_when_it_has_one() {
+async fn a_new_stream_resubscribes_at_replaced_sources() {
     let (fixture, [alpha, _]) = fixture().await;
     let http = fixture.http().await;
     let session = subscribed(&http, "alpha://one").await;

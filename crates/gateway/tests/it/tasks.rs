@@ -83,7 +83,7 @@ async fn begin(http: &Http, session: &str, arguments: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_session_has_a_call_as_a_task_if_it_says_so() {
+async fn a_session_may_request_a_task() {
     let (_fixture, http) = fixture().await;
     let session = session(&http).await;
     let id = begin(&http, &session, json!({"ms": 300})).await;
@@ -117,7 +117,7 @@ async fn a_session_has_a_call_as_a_task_if_it_says_so() {
 }
 
 #[tokio::test]
-async fn a_task_is_cancelled_by_its_client_and_with_its_session() {
+async fn a_task_ends_with_its_session() {
     let (fixture, http) = fixture().await;
     let session = session(&http).await;
     let id = begin(&http, &session, json!({"ms": 60000})).await;
@@ -142,7 +142,7 @@ async fn a_task_is_cancelled_by_its_client_and_with_its_session() {
 }
 
 #[tokio::test]
-async fn what_a_task_asks_stands_in_the_stream_that_waits_for_its_result() {
+async fn a_tasks_questions_use_the_result_stream() {
     let (_fixture, http) = fixture().await;
     let session = session(&http).await;
     let id = begin(&http, &session, json!({"ask": [{"message": "m"}]})).await;
@@ -166,7 +166,7 @@ async fn what_a_task_asks_stands_in_the_stream_that_waits_for_its_result() {
 }
 
 #[tokio::test]
-async fn only_tools_that_say_so_are_tasks_on_request() {
+async fn only_tools_with_task_support_become_tasks() {
     let (_fixture, http) = fixture().await;
     let session = session(&http).await;
     let listed = legacy(&http, &session, "tools/list", json!({})).await;
@@ -218,7 +218,7 @@ async fn until(http: &Http, named: &Value, status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn with_the_extension_what_takes_longer_than_a_moment_is_a_task() {
+async fn a_modern_slow_call_becomes_a_task() {
     let (_fixture, http) = fixture().await;
     let call =
         |arguments: Value| modern(&http, "tools/call", json!({"name": "slow__short", "arguments": arguments}), 200);
@@ -257,7 +257,7 @@ async fn with_the_extension_what_takes_longer_than_a_moment_is_a_task() {
 }
 
 #[tokio::test]
-async fn with_the_extension_a_task_asks_by_its_status() {
+async fn a_modern_task_asks_by_its_status() {
     let (_fixture, http) = fixture().await;
     let call = |ms: u64| {
         let arguments = json!({"ms": ms, "ask": [{"message": "a"}, {"message": "b"}]});

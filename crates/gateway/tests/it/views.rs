@@ -46,7 +46,7 @@ async fn fixture_with(source: Arc<Source>) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_view_has_what_it_lets_through_and_nothing_else_runs_there() {
+async fn a_view_runs_only_what_it_allows() {
     let fixture = fixture().await;
     let http = fixture.http().await;
     let listed = body(http.modern("/mcp/small", json!(1), "tools/list", json!({})), 200).await;
@@ -70,7 +70,7 @@ async fn a_view_has_what_it_lets_through_and_nothing_else_runs_there() {
 }
 
 #[tokio::test]
-async fn a_view_that_reads_resources_lists_and_follows_them_too() {
+async fn reading_resources_allows_listing_and_subscribing() {
     let fixture = fixture().await;
     let http = fixture.http().await;
     for (path, refused) in [
@@ -104,7 +104,7 @@ async fn a_view_that_reads_resources_lists_and_follows_them_too() {
 }
 
 #[tokio::test]
-async fn what_a_view_denies_of_one_source_is_neither_listed_nor_asked_of_it() {
+async fn a_view_hides_denied_methods() {
     let (alpha, fixture) = (Source::new("alpha"), fixture_with(Source::new("beta")).await);
     fixture.add_listed(alpha.clone()).await;
     fixture.add_listed(Source::new("gamma")).await;
@@ -146,7 +146,7 @@ async fn a_view_has_its_own_policy_and_roles() {
 }
 
 #[tokio::test]
-async fn views_are_replaced_while_they_are_served_and_their_clients_told() {
+async fn replaced_views_notify_their_clients() {
     let fixture = fixture().await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp/small").await;
@@ -186,7 +186,7 @@ async fn views_are_replaced_while_they_are_served_and_their_clients_told() {
 }
 
 #[tokio::test]
-async fn a_session_keeps_how_tools_are_put_before_it_and_others_have_what_is_in_force() {
+async fn a_session_keeps_its_exposure() {
     let fixture = fixture().await;
     let http = fixture.http().await;
     let path = "/mcp/small";

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_runs_the_call_only_where_it_says_so() {
+    fn only_an_accepted_form_lets_the_call_run() {
         for (result, expect) in [
             (json!({"action": "accept", "content": {"decision": "approve"}}), ApprovalDecision::Approve),
             (json!({"action": "accept", "content": {"decision": "always"}}), ApprovalDecision::Always),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_dismissed_at_once_was_seen_by_nobody() {
+    fn a_question_dismissed_at_once_is_unanswered() {
         let (at_once, later) = (NOBODY / 2, NOBODY);
         for action in ["cancel", "decline"] {
             assert_eq!(decision(json!({"action": action}), at_once), ApprovalDecision::Later);

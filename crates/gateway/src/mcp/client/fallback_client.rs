@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_is_asked_what_is_its_own_and_answers_come_in_order() {
+    async fn client_and_fallback_answer_in_request_order() {
         let order = ["roots/list", SAMPLE, ELICIT, SAMPLE];
         let both = json!({"sampling": {}, "elicitation": {"form": {}}});
         for (client, offered, announced, expect) in [
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_client_that_shows_pages_itself_gets_the_refusal_that_names_them() {
+    fn only_clients_with_url_mode_follow_pages() {
         let both = json!({"elicitation": {"form": {}, "url": {}}});
         for (client, offered, follows) in [
             (json!({"roots": {}}), both.clone(), false),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_offers_nothing_needs_no_connection_of_its_own_kind() {
+    fn a_client_without_capabilities_accepts_either_manner() {
         assert_eq!(beside(json!({}), &json!({"sampling": {}})).manner(), Manner::Either);
     }
 }

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_keep_their_keys_and_no_two_have_the_same() {
+    fn questions_keep_their_keys_unless_they_clash() {
         let mut given = HashMap::from([("b".to_owned(), json!({"roots": [1]}))]);
         let requests = [Some("a"), Some("b"), Some("a"), None, None, Some("c")].map(ask_for).to_vec();
         let mut asked = Asked::beside(requests, &mut given, |key| key == "c");
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_the_same_by_whose_where_what() {
+    fn a_binding_covers_principal_path_method_and_arguments() {
         let bound = |principal: &str, params: Value| Binding {
             principal: principal.into(),
             path: "/mcp".into(),

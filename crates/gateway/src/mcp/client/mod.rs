@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_client_lacks_is_refused_in_its_place_and_the_rest_is_asked() {
+    async fn requests_beyond_the_clients_capabilities_are_refused() {
         let capabilities = json!({"roots": {}}).as_object().cloned().expect("object");
         let requests = ["sampling/createMessage", "roots/list", "tools/call"].map(ask_for).to_vec();
         let answers = ask_permitted(requests, &capabilities, -32021, async |permitted| {

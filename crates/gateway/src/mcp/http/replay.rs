@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_is_bounded_and_nothing_is_kept_for_ever() {
+    async fn kept_streams_are_bounded_and_expire() {
         let Rig { replay, room, ended } = rig(10);
         // Who does not read does not make the stream grow.
         let (send, sent) = mpsc::channel(1);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_delivered_makes_room_for_what_was_not() {
+    async fn delivered_streams_make_room_for_undelivered_ones() {
         let Rig { replay, .. } = rig(10);
         for (is_delivered, expect) in [(true, 1), (true, 2), (false, 3), (false, 3), (true, 3)] {
             let (send, sent) = mpsc::channel(1);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_is_kept_before_what_may_be_missed() {
+    async fn questions_are_kept_longer_than_progress() {
         use crate::mcp::message::notification;
         let Rig { replay, .. } = rig(1000);
         let (send, sent) = mpsc::channel(1);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_sent_again_is_kept_until_it_was() {
+    async fn resent_events_are_kept_until_delivered() {
         let Rig { replay, .. } = rig(1000);
         let numbers = stream::iter(1..=4 * EVENTS).map(|number| Bytes::from(number.to_string()));
         let mut first = Box::pin(replay.begin(Kind::Answer, numbers, ()));
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_breaks_while_it_is_sent_again_makes_no_room() {
+    async fn a_stream_being_resent_is_not_evicted() {
         let Rig { replay, .. } = rig(10);
         let begin = || Box::pin(replay.begin(Kind::Answer, stream::iter([Bytes::from("12345678")]), ()));
         let mut first = begin();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_sessions_make_room_the_longest_idle_first_and_busy_ones_never() {
+    fn idle_sessions_make_room_busy_ones_do_not() {
         let sessions = Sessions::new(2, Duration::from_secs(3600), Box::new(|_| ()));
         let is_open = |id: &str| sessions.find(id, |_| true).is_some();
         let first = sessions.open(caller("a")).expect("room");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_ends_what_was_idle_for_too_long() {
+    fn a_sweep_ends_idle_sessions() {
         let ended = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&ended);
         let on_end = move |session: &SessionId| all.lock().expect("lock").push(session.as_str().to_owned());

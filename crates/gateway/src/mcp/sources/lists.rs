@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_source_that_linked_counts_for_each_caller() {
+    fn the_last_linking_source_counts_per_caller() {
         let (links, p, q) = (ResourceLinks::default(), caller("p"), caller("q"));
         for (caller, server) in [(&p, "a"), (&p, "b"), (&q, "c")] {
             links.note(caller, server, std::iter::once("x://1"));

@@ -220,7 +220,7 @@ mod tests {
     use toolwright_core::session::CallId;
 
     #[test]
-    fn a_sources_result_and_error_go_on_as_they_came() {
+    fn a_sources_result_and_error_pass_through() {
         let failed = |error| own_result(Outcome::failed(CallId::new("c"), error)).expect_err("failed");
         let own = ProtocolError { code: -32002, message: "no".into(), data: Some(json!({"uri": "a"})) };
         let error = failed(ToolError::new(ErrorKind::ExecutionError, "x").with_protocol(own));

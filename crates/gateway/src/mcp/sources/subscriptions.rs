@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_client_has_left_is_let_go() {
+    fn subscriptions_after_a_client_left_are_dropped() {
         let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/".into(), agent: None };
         let view = View { scope: Scope::Whole, expose: Expose::Direct };
         let caller = Caller::new(Arc::new(session), view);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_whether_a_source_is_another_keeps_nothing_there() {
+    fn looking_for_a_replaced_source_keeps_nothing() {
         let (all, source) = (Subscribers::default(), StaticProvider::new("a", ProviderKind::Mcp, Vec::new()));
         let source: Arc<dyn Provider> = Arc::new(source.expect("a provider"));
         let shared = all.of(&owned());
