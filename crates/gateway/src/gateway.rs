@@ -15,9 +15,9 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
+use crate::mcp::call::BrokenOutputSchemas;
 use crate::mcp::client::fallback_client::FallbackClient;
 use crate::mcp::client::input_required::PausedCalls;
-use crate::mcp::result::BrokenOutputSchemas;
 use crate::mcp::sources::capabilities::SourceMethods;
 use crate::mcp::sources::lists::{MergedLists, ResourceLinks};
 use crate::mcp::sources::log_levels::LogLevels;
@@ -290,28 +290,24 @@ impl Gateway {
 
     /// The profile of a view that has one of its own.
     pub(crate) fn profile_at(&self, view: &View) -> Option<Profile> {
-        match &view.scope {
-            Scope::View(name) => self.view(name).and_then(|view| view.profile),
-            Scope::Whole | Scope::Provider(_) => None,
-        }
+        self.view_at(&view.scope).and_then(|view| view.profile)
     }
 
     /// How tools are put before a client of this part of the catalogue that does not say.
     pub(crate) fn usual_expose(&self, scope: &Scope) -> Expose {
-        let configured = match scope {
-            Scope::View(name) => self.view(name).and_then(|view| view.expose),
-            Scope::Whole | Scope::Provider(_) => None,
-        };
-        configured.unwrap_or(self.options.expose)
+        self.view_at(scope).and_then(|view| view.expose).unwrap_or(self.options.expose)
     }
 
     /// In which form input schemas of this part of the catalogue are listed.
     pub(crate) fn listed_schemas(&self, scope: &Scope) -> ListedSchemas {
-        let configured = match scope {
-            Scope::View(name) => self.view(name).and_then(|view| view.schemas),
+        self.view_at(scope).and_then(|view| view.schemas).unwrap_or(self.options.schemas)
+    }
+
+    fn view_at(&self, scope: &Scope) -> Option<Arc<ViewOptions>> {
+        match scope {
+            Scope::View(name) => self.view(name),
             Scope::Whole | Scope::Provider(_) => None,
-        };
-        configured.unwrap_or(self.options.schemas)
+        }
     }
 
     /// Whether a source of this part of the catalogue is waited for, because it has only just been started and nobody knows

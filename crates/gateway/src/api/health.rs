@@ -6,46 +6,18 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
-use toolwright_core::catalogue::{Health, Provider, ProviderStatus};
+use toolwright_core::catalogue::{Health, Provider};
 
 use super::{Answer, Api};
 use crate::http::respond;
-
-/// How a provider is doing, and why it failed.
-enum Doing {
-    Ready,
-    Starting,
-    Failed(String),
-}
-
-impl Doing {
-    /// Of a provider with what the catalogue knows of it: the error of its last list, in words that may be shown,
-    /// comes before its own word.
-    fn of(provider: &dyn Provider, status: Option<&ProviderStatus>) -> Self {
-        if let Some(error) = status.and_then(|status| status.error.clone()) {
-            return Self::Failed(error);
-        }
-        match provider.health() {
-            Health::Ready => Self::Ready,
-            Health::Starting => Self::Starting,
-            Health::Failed { reason } => Self::Failed(reason),
-        }
-    }
-
-    fn state(&self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Starting => "starting",
-            Self::Failed(_) => "failed",
-        }
-    }
-}
 
 /// One provider as it is now.
 struct Known {
     provider: Arc<dyn Provider>,
     tools: usize,
-    doing: Doing,
+    state: &'static str,
+    /// Why it failed.
+    error: Option<String>,
     withheld: Vec<Value>,
 }
 
@@ -55,10 +27,17 @@ impl Api {
         let (providers, snapshot) = (catalogue.sources(), catalogue.snapshot());
         let known = |provider: &Arc<dyn Provider>| {
             let status = snapshot.providers().iter().find(|status| status.name == provider.name());
-            let (tools, doing) = (status.map_or(0, |status| status.tools), Doing::of(&**provider, status));
+            // The error of its last list, in words that may be shown, comes before its own word.
+            let (state, error) = match (status.and_then(|status| status.error.clone()), provider.health()) {
+                (Some(error), _) => ("failed", Some(error)),
+                (None, Health::Failed { reason }) => ("failed", Some(reason)),
+                (None, Health::Ready) => ("ready", None),
+                (None, Health::Starting) => ("starting", None),
+            };
             let unapproved = snapshot.unapproved().iter().filter(|held| held.provider == provider.name());
             let withheld = unapproved.map(|held| json!({"tool": held.raw_name, "why": held.why})).collect();
-            Known { provider: Arc::clone(provider), tools, doing, withheld }
+            let tools = status.map_or(0, |status| status.tools);
+            Known { provider: Arc::clone(provider), tools, state, error, withheld }
         };
         providers.iter().map(known).collect()
     }
@@ -67,13 +46,8 @@ impl Api {
 /// `GET /api/providers`.
 pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
     let shown = |known: Known| {
-        let state = known.doing.state();
-        let error = match known.doing {
-            Doing::Failed(why) => Some(why),
-            Doing::Ready | Doing::Starting => None,
-        };
-        let (name, kind, tools) = (known.provider.name(), known.provider.kind(), known.tools);
-        let withheld = known.withheld;
+        let Known { provider, tools, state, error, withheld } = known;
+        let (name, kind) = (provider.name(), provider.kind());
         json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error, "withheld": withheld})
     };
     api.ok(&api.providers().into_iter().map(shown).collect::<Value>())
@@ -89,8 +63,8 @@ pub(super) async fn health() -> &'static str {
 /// and no longer: it counts as starting from then on.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let providers = api.providers();
-    let count = |state: &str| providers.iter().filter(|known| known.doing.state() == state).count();
-    let is_unknown = |known: &Known| matches!(known.doing, Doing::Starting) && known.tools == 0;
+    let count = |state: &str| providers.iter().filter(|known| known.state == state).count();
+    let is_unknown = |known: &Known| known.state == "starting" && known.tools == 0;
     let ledger = api.gateway.options.executor.ledger().check().await;
     let state = if api.gateway.is_draining() {
         "draining"

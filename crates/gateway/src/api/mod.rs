@@ -4,7 +4,6 @@
 //! what the command line prints with `--json`, written by the same functions. Errors have one shape (`error`).
 
 mod approvals;
-mod call;
 mod health;
 mod jobs;
 mod routes;

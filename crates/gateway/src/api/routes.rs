@@ -7,7 +7,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use serde_json::{Map, Value, json};
 
-use super::{Api, approvals, call, health, jobs, openapi, tools};
+use super::{Api, approvals, health, jobs, openapi, tools};
 use crate::ServerInfo;
 use crate::http::{API, HEALTH, READY};
 
@@ -198,7 +198,7 @@ pub(super) fn routes() -> Vec<Route> {
             Post,
             "/api/call",
             "call",
-            call::call,
+            tools::call,
             "Calls one tool. That it failed is its result, and the status 200 all the same.",
         )
         .body("Call")

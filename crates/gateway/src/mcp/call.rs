@@ -1,23 +1,48 @@
-//! `tools/call`: from the client's parameters to a result.
+//! `tools/call`: from the client's parameters to a result, and the output schemas that results have broken.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::Value;
-use toolwright_core::error::{ErrorKind, ProtocolError};
-use toolwright_core::outcome::Outcome;
+use hashbrown::HashMap;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::Entry;
+use toolwright_core::content::{ContentBlock, joined_text};
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN};
+use toolwright_core::output::TOOL_OUTPUT;
+use toolwright_core::passthrough::RESULT_FIELDS;
+use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::CallId;
+use toolwright_mcp::{downgrade, list_validation};
 use toolwright_runtime::executor::CallerNames;
 
 use super::message::{RpcError, SaidBy, to_json};
-use super::protocol::Era;
+use super::protocol::{Era, SERVER_INFO};
 use super::request::PendingRequest;
 use super::response::Waiting;
-use super::result::CallResult;
-use super::session::Caller;
+use super::session::{Caller, ClientState};
 use super::tasks::wished;
 use super::tools::output_schema;
 use crate::Gateway;
+
+/// Key in the `_meta` of a result that is marked as an error and is none: what stands in its place, as
+/// [`STANDS_IN`] says it.
+pub(super) const STANDS_IN_META: &str = "toolwright/stands_in";
+
+/// Key in the `_meta` of a failed call's result: the error object of JSON-RPC by which its source refused it.
+const ERROR_META: &str = "toolwright/error";
+
+/// Told beside what stands in the place of a result, where that is marked as an error.
+const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
+                       schema is for comes later. Do not make this call again.)";
+
+/// Key in the `_meta` of a result that breaks its tool's output schema, and so is given as text: where and how.
+const MISMATCH_META: &str = "toolwright/output_schema_mismatch";
+
+/// Where a structured result that is the tool's own has what is said beside it.
+const BESIDE: &str = "toolwright";
 
 impl Gateway {
     /// Starts a call of a tool.
@@ -89,11 +114,187 @@ pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
     RpcError { code: error.code, message: error.message.clone().into(), data, said_by: SaidBy::Source }
 }
 
+/// `CallToolResult` of the specification.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CallResult {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    content: Vec<ContentBlock>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_error: bool,
+    #[serde(rename = "_meta", skip_serializing_if = "Map::is_empty")]
+    meta: Map<String, Value>,
+    /// Fields of the source's own result that have no place here.
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+impl CallResult {
+    /// The result of a tool that the client knows to have this output schema.
+    fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
+        let mut meta = outcome.meta;
+        let stored = outcome.extras.remove(TOOL_OUTPUT);
+        meta.extend(stored.clone().map(|note| (TOOL_OUTPUT.to_owned(), note)));
+        // Programs tell errors by their codes; the model reads the message in the content.
+        if let Some(error) = outcome.error.as_ref().and_then(ToolError::protocol) {
+            meta.insert(ERROR_META.into(), serde_json::to_value(error).unwrap_or_default());
+        }
+        if era == Era::Modern {
+            // The response is ours, whoever made the result.
+            meta.insert(SERVER_INFO.into(), serde_json::to_value(info).unwrap_or_default());
+        }
+        let more = match outcome.extras.remove(RESULT_FIELDS) {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        // The names of what was found, for programs; clients may show their model nothing else.
+        let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
+        let mut structured = match stored.filter(|_| schema.is_none() && outcome.ok) {
+            Some(note) => told_of_cut(structured, note, &outcome.content),
+            None => structured,
+        };
+        let mut content = outcome.content;
+        let mismatch = outcome.extras.remove(SCHEMA_MISMATCH).filter(|_| outcome.ok);
+        // The SDKs' clients throw away what is not as its tool's output schema says and no error, and what is structured
+        // in one too.
+        let hidden = mismatch.is_some() && schema.is_some();
+        if let Some(mismatch) = mismatch {
+            broken(&mut content, structured.take(), &mismatch, hidden);
+            meta.insert(MISMATCH_META.into(), mismatch);
+        }
+        if let Some(value) = structured.as_ref().filter(|value| !value.is_object())
+            && era == Era::Legacy
+            && !content.iter().any(|block| matches!(block, ContentBlock::Text { .. }))
+        {
+            // To programs of that generation it is nothing but text.
+            content.push(ContentBlock::text(value.to_string()));
+        }
+        // A result of a tool with an output schema has structured content, or is an error (MCP 2025-11-25, "Output
+        // Schema"): the SDKs' clients throw any other away, with its text and the job's id in it.
+        let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none() && !hidden);
+        if let Some(what) = stands_in {
+            if what != "skipped" {
+                content.push(ContentBlock::text(GOES_ON));
+            }
+            meta.insert(STANDS_IN_META.into(), what.clone());
+        }
+        Self {
+            result_type: (era == Era::Modern).then_some("complete"),
+            content,
+            is_error: !outcome.ok || hidden || stands_in.is_some(),
+            structured_content: structured.map(|value| list_validation::structured(value, schema, era)),
+            meta,
+            more,
+        }
+    }
+
+    /// The same for clients of this legacy revision.
+    fn downgraded(mut self, version: &str) -> Self {
+        downgrade::content(version, &mut self.content);
+        if let Some(value) = self.structured_content.as_ref().filter(|_| !downgrade::has_structured(version))
+            && self.content.is_empty()
+        {
+            self.content.push(ContentBlock::text(value.to_string()));
+        }
+        self
+    }
+}
+
+/// Puts a result that is not as its tool's output schema says into text, and says so.
+fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: &Value, is_marked: bool) {
+    if let Some(value) = structured {
+        let says_it = |block: &ContentBlock| match block {
+            ContentBlock::Text { text, .. } => serde_json::from_str::<Value>(text).is_ok_and(|said| said == value),
+            _ => false,
+        };
+        if !content.iter().any(says_it) {
+            content.push(ContentBlock::text(value.to_string()));
+        }
+    }
+    let part = |key: &str| mismatch.get(key).and_then(Value::as_str).unwrap_or_default();
+    let marked = if is_marked { " Nothing has failed, though this result is marked as an error." } else { "" };
+    content.push(ContentBlock::text(format!(
+        "(The result is given as text: it is not what the tool's output schema says, at {}: {}.{marked})",
+        part("path"),
+        part("message"),
+    )));
+}
+
+/// The structured result of a tool without an output schema, which says as the text does that something was stored:
+/// several clients show nothing else. One that takes the place of content stands there only where all of that is text.
+fn told_of_cut(structured: Option<Value>, mut note: Value, content: &[ContentBlock]) -> Option<Value> {
+    note["message"] = joined_text(content).into();
+    match structured {
+        Some(Value::Object(mut own)) => {
+            own.insert(BESIDE.to_owned(), note);
+            Some(Value::Object(own))
+        }
+        None if content.iter().all(|block| matches!(block, ContentBlock::Text { .. })) => Some(note),
+        structured => structured,
+    }
+}
+
+/// Definitions of which this is remembered; what is broken beyond them is announced on.
+const MAX_BROKEN: usize = 4096;
+
+/// Tools, by the hash of their definition, whose results have broken their output schemas. Clients of the official SDKs
+/// throw a result away that breaks the schema its tool is listed with, so such a schema is not announced again until the
+/// tool's definition is another one.
+#[derive(Default)]
+pub(crate) struct BrokenOutputSchemas(Mutex<HashMap<ContentHash, u64>>);
+
+impl BrokenOutputSchemas {
+    /// Notes it of a definition. Whether that is news.
+    fn note(&self, definition: ContentHash) -> bool {
+        let mut all = self.lock();
+        if all.len() >= MAX_BROKEN || all.contains_key(&definition) {
+            return false;
+        }
+        let number = all.len() as u64 + 1;
+        all.insert(definition, number);
+        true
+    }
+
+    /// Whether a definition's output schema is not announced any more.
+    pub(crate) fn has(&self, definition: ContentHash) -> bool {
+        self.lock().contains_key(&definition)
+    }
+
+    /// How many are not.
+    pub(crate) fn count(&self) -> u64 {
+        self.lock().len() as u64
+    }
+
+    /// Whether a client knows that this definition's output schema is not announced any more.
+    pub(crate) fn is_known_to(&self, definition: Option<ContentHash>, client: &ClientState) -> bool {
+        definition
+            .and_then(|definition| self.lock().get(&definition).copied())
+            .is_some_and(|n| n <= client.unannounced())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ContentHash, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gateway {
+    /// Notes where a result broke its tool's output schema. Lists are others from then on, and clients are told.
+    pub(crate) fn note_broken_schema(&self, entry: &Entry, outcome: &Outcome) {
+        let is_broken = outcome.ok && outcome.extras.contains_key(SCHEMA_MISMATCH);
+        if is_broken && self.broken_output_schemas.note(entry.tool.hash()) {
+            self.lists.forget();
+            self.options.catalogue.notify_watchers();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolwright_core::error::{ProtocolError, ToolError};
 
     fn outcome(error: ToolError) -> Outcome {
         Outcome::failed(CallId::new("c"), error)
@@ -110,5 +311,96 @@ mod tests {
         assert!(protocol_error(&failed(-32602)).is_none());
         let unknown = ToolError::new(ErrorKind::UnknownTool, "did you mean x?");
         assert_eq!(protocol_error(&outcome(unknown)).expect("error").code, RpcError::INVALID_PARAMS);
+    }
+
+    fn info() -> crate::ServerInfo {
+        crate::ServerInfo { name: "s".into(), title: None, version: "1".into() }
+    }
+
+    #[test]
+    fn a_result_keeps_all_fields_and_the_note() {
+        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "late"));
+        done.meta.insert("k".into(), json!(1));
+        done.extras.insert("tool_output".into(), json!({"handle": "h"}));
+        done.extras.insert("exit_code".into(), json!(3));
+        done.extras.insert(RESULT_FIELDS.into(), json!({"later": true}));
+        done.structured = Some(json!({"a": [1]}));
+        let legacy = serde_json::to_value(CallResult::of(done.clone(), None, Era::Legacy, &info())).expect("json");
+        let text = json!([{"type": "text", "text": "(tool failed: late)"}]);
+        let expect = json!({
+            "content": text, "structuredContent": {"a": [1]}, "isError": true,
+            "_meta": {"k": 1, "tool_output": {"handle": "h"}}, "later": true,
+        });
+        assert_eq!(legacy, expect);
+        let modern = serde_json::to_value(CallResult::of(done, None, Era::Modern, &info())).expect("json");
+        assert_eq!((&modern["resultType"], &modern["_meta"][SERVER_INFO]["name"]), (&json!("complete"), &json!("s")));
+    }
+
+    #[test]
+    fn structured_results_become_text_for_old_clients() {
+        for (version, expect) in
+            [("2025-03-26", json!([{"type": "text", "text": "{\"a\":1}"}])), ("2025-06-18", json!([]))]
+        {
+            let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+            (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!({"a": 1})));
+            let result = CallResult::of(done, None, Era::Legacy, &info()).downgraded(version);
+            assert_eq!(serde_json::to_value(result).expect("json")["content"], expect, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_placeholder_for_a_result_is_an_error() {
+        let schema = json!({"type": "object"});
+        let check = |what: Option<&str>, schema: Option<&Value>, structured: Option<Value>, expect: (bool, usize)| {
+            let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+            (done.ok, done.error, done.structured) = (true, None, structured);
+            done.extras.extend(what.map(|what| (STANDS_IN.to_owned(), what.into())));
+            for era in [Era::Legacy, Era::Modern] {
+                let result = serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
+                let told = result["content"].as_array().expect("content").len();
+                assert_eq!((result["isError"] == true, told), expect, "{result}");
+            }
+        };
+        check(Some("job"), Some(&schema), None, (true, 2));
+        check(Some("skipped"), Some(&schema), None, (true, 1));
+        check(Some("job"), None, Some(json!({"job": "j"})), (false, 1));
+        check(Some("step"), Some(&schema), Some(json!({})), (false, 1));
+        // What a server does against its own word is its own.
+        check(None, Some(&schema), None, (false, 1));
+    }
+
+    #[test]
+    fn a_result_breaking_its_schema_becomes_text() {
+        let schema = json!({"type": "object", "required": ["a"]});
+        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+        (done.ok, done.error, done.content) = (true, None, vec![ContentBlock::text("{\"b\": 1}")]);
+        done.extras.insert(SCHEMA_MISMATCH.into(), json!({"path": "(root)", "message": "a is missing"}));
+        for (structured, texts) in [(Some(json!({"b": 1})), 2), (Some(json!({"b": 2})), 3), (None, 2)] {
+            done.structured = structured;
+            for (schema, marked) in [(Some(&schema), true), (None, false)] {
+                for era in [Era::Legacy, Era::Modern] {
+                    let result =
+                        serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
+                    let content = result["content"].as_array().expect("content");
+                    let notice = content[content.len() - 1]["text"].as_str().unwrap_or_default();
+                    assert_eq!((content.len(), result.get("structuredContent")), (texts, None), "{result}");
+                    assert_eq!((result["isError"] == true, notice.contains("Nothing has failed")), (marked, marked));
+                    assert!(notice.contains("at (root): a is missing"), "{notice}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn older_clients_get_non_objects_wrapped() {
+        let schema = json!({"type": "array"});
+        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+        (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!([1])));
+        let result =
+            |era| serde_json::to_value(CallResult::of(done.clone(), Some(&schema), era, &info())).expect("json");
+        let expect = json!({"content": [{"type": "text", "text": "[1]"}], "structuredContent": {"result": [1]}});
+        assert_eq!(result(Era::Legacy), expect);
+        let modern = result(Era::Modern);
+        assert_eq!((&modern["structuredContent"], &modern["content"]), (&json!([1]), &json!([])));
     }
 }

@@ -9,7 +9,7 @@
 //! Both generations are served side by side, request by request: up to 2025-11-25 with `initialize`
 //! and sessions, and 2026-07-28 with a complete `_meta` in each request.
 
-mod call;
+pub(crate) mod call;
 pub(crate) mod client;
 mod dispatch;
 pub(crate) mod http;
@@ -17,7 +17,6 @@ mod instructions;
 mod protocol;
 mod request;
 mod response;
-pub(crate) mod result;
 mod session;
 pub(crate) mod sources;
 pub(crate) mod stdio;

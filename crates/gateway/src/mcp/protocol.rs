@@ -12,7 +12,7 @@ use super::message::{self, Request, RpcError};
 
 pub(crate) use toolwright_mcp::level::Level;
 pub(crate) use toolwright_mcp::revision::{
-    BATCHING, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, SUBSCRIPTION_ID, negotiate,
+    BATCHING, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, negotiate,
 };
 
 /// Keys of `_meta` that are for us: the protocol's own begin so.

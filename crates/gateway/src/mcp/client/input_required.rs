@@ -53,32 +53,8 @@ struct PausedCall {
     binding: ContentHash,
     principal: String,
     channel: Arc<ResponseChannel>,
-    /// What was asked and is not answered: a call may ask several things at the same time.
-    batches: Vec<Batch>,
-    /// How many there were.
-    asked: u64,
-}
-
-/// What was asked together.
-struct Batch {
-    number: u64,
-    asked: Asked,
-    answered: oneshot::Sender<Vec<Value>>,
-}
-
-impl PausedCall {
-    /// What is still to be answered, as the protocol's `inputRequests`.
-    fn open(&self) -> Map<String, Value> {
-        self.batches.iter().flat_map(|batch| batch.asked.open()).collect()
-    }
-
-    /// Hands over the answers of what is answered as a whole.
-    fn hand_over(&mut self) {
-        for batch in self.batches.extract_if(.., |batch| batch.asked.is_answered()) {
-            // Whoever asked may not wait any more.
-            let _ = batch.answered.send(batch.asked.answers());
-        }
-    }
+    /// A call may ask several things at the same time.
+    open: OpenQuestions,
 }
 
 /// What makes a request the same as a call's first one.
@@ -143,32 +119,89 @@ impl Asked {
         }
     }
 
-    pub(crate) fn is_answered(&self) -> bool {
+    fn is_answered(&self) -> bool {
         self.questions.iter().all(|(.., answer)| answer.is_some())
     }
 
-    pub(crate) fn answers(self) -> Vec<Value> {
+    fn answers(self) -> Vec<Value> {
         self.questions.into_iter().filter_map(|(.., answer)| answer).collect()
     }
 
     /// What is still to be answered, as the protocol's `inputRequests`.
-    pub(crate) fn open(&self) -> Map<String, Value> {
+    fn open(&self) -> impl Iterator<Item = (String, Value)> {
         let open = self.questions.iter().filter(|(.., answer)| answer.is_none());
-        open.map(|(key, question, _)| (key.clone(), question.clone())).collect()
+        open.map(|(key, question, _)| (key.clone(), question.clone()))
     }
 }
 
-/// A batch among those that wait; it is taken back with the guard.
-struct Place<'a> {
+/// What a call has asked its client and is not answered yet: one round for each time that it asked.
+#[derive(Default)]
+pub(crate) struct OpenQuestions {
+    rounds: Vec<Round>,
+    /// How many there were.
+    begun: u64,
+}
+
+/// What was asked together.
+struct Round {
+    number: u64,
+    asked: Asked,
+    answered: oneshot::Sender<Vec<Value>>,
+}
+
+impl OpenQuestions {
+    /// Adds a round: its number, and its answers once all are there.
+    pub(crate) fn add(&mut self, asked: Asked) -> (u64, oneshot::Receiver<Vec<Value>>) {
+        let (answered, answers) = oneshot::channel();
+        let number = self.begun;
+        self.begun += 1;
+        self.rounds.push(Round { number, asked, answered });
+        (number, answers)
+    }
+
+    /// Takes a round back, if it is not answered.
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.rounds.retain(|round| round.number != number);
+    }
+
+    /// Takes answers; others than those that were asked for are not looked at.
+    pub(crate) fn take(&mut self, answers: &Map<String, Value>) {
+        self.rounds.iter_mut().for_each(|round| round.asked.take(answers.clone()));
+    }
+
+    /// Hands over the answers of what is answered as a whole.
+    pub(crate) fn hand_over(&mut self) {
+        for round in self.rounds.extract_if(.., |round| round.asked.is_answered()) {
+            // Whoever asked may not wait any more.
+            let _ = round.answered.send(round.asked.answers());
+        }
+    }
+
+    /// What is still to be answered, as the protocol's `inputRequests`.
+    pub(crate) fn requests(&self) -> Map<String, Value> {
+        self.rounds.iter().flat_map(|round| round.asked.open()).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rounds.is_empty()
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.rounds.iter().any(|round| round.asked.has(key))
+    }
+}
+
+/// A round of a paused call; it is taken back with the guard.
+struct OpenRound<'a> {
     paused_calls: &'a PausedCalls,
     call: u128,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for OpenRound<'_> {
     fn drop(&mut self) {
         if let Some(Call::Paused(paused)) = self.paused_calls.lock().get_mut(&self.call) {
-            paused.batches.retain(|batch| batch.number != self.number);
+            paused.open.remove(self.number);
         }
     }
 }
@@ -201,22 +234,20 @@ impl PausedCalls {
         expiry: Duration,
     ) -> Result<Vec<Value>, ToolError> {
         let Asking { call, channel, binding, given } = asking;
-        let (answered, answers) = oneshot::channel();
-        let (question, _place) = {
+        let (question, answers, _round) = {
             let mut calls = self.lock();
-            let asked = Asked::beside(requests, &mut given.lock().unwrap_or_else(PoisonError::into_inner), |key| {
-                let Some(Call::Paused(paused)) = calls.get(&call) else { return false };
-                paused.batches.iter().any(|batch| batch.asked.has(key))
-            });
+            let asked = Asked::beside(
+                requests,
+                &mut given.lock().unwrap_or_else(PoisonError::into_inner),
+                |key| matches!(calls.get(&call), Some(Call::Paused(paused)) if paused.open.has(key)),
+            );
             if asked.is_answered() {
                 return Ok(asked.answers());
             }
             let paused = Self::place_of(&mut calls, call, channel, binding)?;
-            let number = paused.asked;
-            paused.asked += 1;
             paused.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
-            paused.batches.push(Batch { number, asked, answered });
-            (self.question(call, paused), Place { paused_calls: self, call, number })
+            let (number, answers) = paused.open.add(asked);
+            (self.question(call, paused), answers, OpenRound { paused_calls: self, call, number })
         };
         // No request waits while the client has another question before it: then it learns of this one as it answers.
         channel.end(Ok(question)).await;
@@ -236,7 +267,7 @@ impl PausedCalls {
         channel: &Arc<ResponseChannel>,
         binding: &Binding,
     ) -> Result<&'a mut PausedCall, ToolError> {
-        let waits = |of: &Call| matches!(of, Call::Paused(paused) if !paused.batches.is_empty());
+        let waits = |of: &Call| matches!(of, Call::Paused(paused) if !paused.open.is_empty());
         let full = |count: usize, max: usize, whose: &str| {
             let why = || format!("{max} calls {whose}wait for their callers' answers already, which is the limit");
             if count >= max { Err(ToolError::new(ErrorKind::LimitExceeded, why())) } else { Ok(()) }
@@ -257,8 +288,7 @@ impl PausedCalls {
                 binding: binding.hash(),
                 principal: binding.principal.clone(),
                 channel: Arc::clone(channel),
-                batches: Vec::new(),
-                asked: 0,
+                open: OpenQuestions::default(),
             })),
         };
         match place {
@@ -294,15 +324,13 @@ impl PausedCalls {
         if paused.round != round {
             return Err(RpcError::invalid_params("this requestState was used already; use the latest one"));
         }
-        for batch in &mut paused.batches {
-            batch.asked.take(answers.clone());
-        }
-        if paused.batches.iter().all(|batch| batch.asked.is_answered()) {
+        paused.open.take(&answers);
+        if paused.open.requests().is_empty() {
             paused.channel.attach(attached(&paused.channel)?);
         }
         paused.round += 1;
-        paused.hand_over();
-        if paused.batches.is_empty() {
+        paused.open.hand_over();
+        if paused.open.is_empty() {
             return Ok(Resumed::GoesOn(Arc::clone(&paused.channel)));
         }
         Ok(Resumed::AskedAgain(self.question(call, paused)))
@@ -313,7 +341,7 @@ impl PausedCalls {
         let state = RequestState { call, round: *round, expires: *expires, binding: *binding };
         to_json(&json!({
             "resultType": "input_required",
-            "inputRequests": paused.open(),
+            "inputRequests": paused.open.requests(),
             "requestState": self.key.seal(&state),
             "_meta": {SERVER_INFO: self.server_info},
         }))
@@ -434,7 +462,7 @@ mod tests {
         let mut given = HashMap::from([("b".to_owned(), json!({"roots": [1]}))]);
         let requests = [Some("a"), Some("b"), Some("a"), None, None, Some("c")].map(ask_for).to_vec();
         let mut asked = Asked::beside(requests, &mut given, |key| key == "c");
-        let open: Vec<String> = asked.open().keys().cloned().collect();
+        let open: Vec<String> = asked.open().map(|(key, _)| key).collect();
         assert_eq!(open, ["a", "a-2", "roots-list", "roots-list-2", "c-2"]);
         let mut take = |answers: Value| asked.take(answers.as_object().cloned().expect("object"));
         take(json!({"a": {"n": 1}, "a-2": {"n": 2}, "roots-list": {"n": 3}, "other": {}, "c-2": {}}));

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
@@ -17,7 +16,7 @@ use toolwright_runtime::catalogue::Notice;
 use super::AT_ONCE;
 use super::subscriptions::{Subscription, nearest};
 use crate::mcp::message::{Filter, Id, notification};
-use crate::mcp::protocol::{Level, SERVER_INFO, SUBSCRIPTION_ID};
+use crate::mcp::protocol::Level;
 use crate::mcp::request::Work;
 use crate::mcp::session::Caller;
 use crate::view::Scope;
@@ -272,6 +271,14 @@ pub(crate) struct OfSubscription<'a> {
     meta: SubscriptionMeta<'a>,
 }
 
+#[derive(Serialize)]
+struct SubscriptionMeta<'a> {
+    #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
+    subscription: &'a Id,
+    #[serde(rename = "io.modelcontextprotocol/serverInfo", skip_serializing_if = "Option::is_none")]
+    server: Option<&'a ServerInfo>,
+}
+
 impl<'a> OfSubscription<'a> {
     /// These fields, of an object without `_meta`.
     pub(crate) fn new(subscription: &'a Id, fields: Value) -> Self {
@@ -282,23 +289,6 @@ impl<'a> OfSubscription<'a> {
     pub(crate) fn by(mut self, server: &'a ServerInfo) -> Self {
         self.meta.server = Some(server);
         self
-    }
-}
-
-/// The `_meta` of these.
-struct SubscriptionMeta<'a> {
-    subscription: &'a Id,
-    server: Option<&'a ServerInfo>,
-}
-
-impl Serialize for SubscriptionMeta<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut meta = serializer.serialize_map(None)?;
-        meta.serialize_entry(SUBSCRIPTION_ID, self.subscription)?;
-        if let Some(server) = self.server {
-            meta.serialize_entry(SERVER_INFO, server)?;
-        }
-        meta.end()
     }
 }
 

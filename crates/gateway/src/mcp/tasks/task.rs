@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use toolwright_core::approval::EXPIRY;
 use toolwright_core::cancel::{Cancel, CancelCause};
@@ -21,11 +21,11 @@ use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{Described, Status};
 
 use super::Tasks;
-use crate::mcp::client::input_required::Asked;
+use crate::mcp::call::STANDS_IN_META;
+use crate::mcp::client::input_required::{Asked, OpenQuestions};
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::Era;
 use crate::mcp::response::ResponseChannel;
-use crate::mcp::result::STANDS_IN_META;
 use crate::mcp::session::Caller;
 
 /// How long a call may take before a client with the extension is answered with a task.
@@ -59,7 +59,7 @@ struct State {
     /// Questions of a call that is no task yet.
     plain: usize,
     asked: u64,
-    rounds: Vec<Round>,
+    open: OpenQuestions,
     streams: Vec<Weak<ResponseChannel>>,
 }
 
@@ -81,13 +81,6 @@ pub(super) struct Ended {
 /// What a task came to.
 pub(super) type Outcome = Result<Ended, RpcError>;
 
-/// What is asked at once by its status.
-struct Round {
-    number: u64,
-    asked: Asked,
-    answered: oneshot::Sender<Vec<Value>>,
-}
-
 impl Task {
     /// What a caller's call is as a task. `cancel` is the call's.
     pub(crate) fn new(caller: &Caller, era: Era, ttl: Duration, cancel: Cancel, clock: &Arc<dyn Clock>) -> Arc<Self> {
@@ -99,7 +92,7 @@ impl Task {
             waiting: 0,
             plain: 0,
             asked: 0,
-            rounds: Vec::new(),
+            open: OpenQuestions::default(),
             streams: Vec::new(),
         };
         Arc::new(Self {
@@ -314,20 +307,18 @@ impl Task {
 
     /// Asks by its status, and waits for the answers.
     pub(super) async fn ask(self: &Arc<Self>, mut requests: Vec<ClientRequest>) -> Result<Vec<Value>, ToolError> {
-        let (answered, answers) = oneshot::channel();
-        let number = {
+        let (number, answers) = {
             let mut state = self.lock();
             for request in &mut requests {
                 // No two questions of a task have one key, ever: a client knows by it what it has answered.
                 state.asked += 1;
                 request.key = Some(format!("input-{}", state.asked));
             }
-            let number = state.asked;
-            state.rounds.push(Round { number, asked: Asked::new(requests, &mut HashMap::new()), answered });
+            let round = state.open.add(Asked::new(requests, &mut HashMap::new()));
             self.touch(state);
-            number
+            round
         };
-        let _open = Open { task: Arc::clone(self), number };
+        let _open = OpenRound { task: Arc::clone(self), number };
         match tokio::time::timeout(EXPIRY, answers).await {
             Ok(Ok(answers)) => Ok(answers),
             Ok(Err(_)) | Err(_) => Err(unanswered()),
@@ -336,21 +327,15 @@ impl Task {
 
     /// The protocol's `inputRequests`.
     pub(super) fn questions(&self) -> Map<String, Value> {
-        self.lock().rounds.iter().flat_map(|round| round.asked.open()).collect()
+        self.lock().open.requests()
     }
 
     /// Takes answers; others than those that were asked for are not looked at.
     pub(super) fn take(&self, answers: &Map<String, Value>) {
         let mut state = self.lock();
-        for round in &mut state.rounds {
-            round.asked.take(answers.clone());
-        }
-        let done: Vec<Round> = state.rounds.extract_if(.., |round| round.asked.is_answered()).collect();
+        state.open.take(answers);
+        state.open.hand_over();
         self.touch(state);
-        for Round { asked, answered, .. } in done {
-            // A call that ended meanwhile has no use for them.
-            let _ = answered.send(asked.answers());
-        }
     }
 
     /// Notes that it has changed.
@@ -384,7 +369,7 @@ impl Ended {
 
 fn status(state: &State, era: Era) -> Status {
     match &state.stage {
-        Stage::Plain | Stage::Working if state.waiting > 0 || !state.rounds.is_empty() => Status::InputRequired,
+        Stage::Plain | Stage::Working if state.waiting > 0 || !state.open.is_empty() => Status::InputRequired,
         Stage::Plain | Stage::Working => Status::Working,
         Stage::Cancelled => Status::Cancelled,
         Stage::Ended(Err(_)) => Status::Failed,
@@ -431,13 +416,13 @@ impl Drop for Plain {
 }
 
 /// Questions that are open until the guard goes.
-struct Open {
+struct OpenRound {
     task: Arc<Task>,
     number: u64,
 }
 
-impl Drop for Open {
+impl Drop for OpenRound {
     fn drop(&mut self) {
-        self.task.lock().rounds.retain(|round| round.number != self.number);
+        self.task.lock().open.remove(self.number);
     }
 }
