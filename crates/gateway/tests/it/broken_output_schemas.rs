@@ -1,7 +1,5 @@
 //! Tools whose results break their own output schemas.
 
-use std::sync::Arc;
-
 use reqwest::Method;
 use serde_json::{Value, json};
 use toolwright_core::definition::{OnOutputMismatch, ToolDefinition};
