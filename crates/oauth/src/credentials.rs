@@ -1,13 +1,11 @@
-//! What is kept between runs: who we are to an authorization server, and what it gave us.
+//! What is stored for a server between runs: the client that we are to its authorization server, and its tokens.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 use toolwright_core::Secret;
 use toolwright_core::canonical::ContentHash;
-
-use super::secret::{kept, kept_if_any};
 
 /// How long before its end a token is not used any more, unless it lives shorter than ten times that.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -139,6 +137,59 @@ impl Token {
 /// Seconds since 1970.
 pub(crate) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Writes a secret.
+pub(crate) fn kept<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose())
+}
+
+/// Writes a secret, if there is one.
+#[expect(clippy::ref_option, reason = "what serde calls a function with")]
+pub(crate) fn kept_if_any<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+    match secret {
+        Some(secret) => serializer.serialize_some(secret.expose()),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// What is kept for a server, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginState {
+    /// The authorization server.
+    pub issuer: Option<String>,
+    /// Our identifier there.
+    pub client: Option<String>,
+    /// The token's, if there is one.
+    pub token: Option<TokenState>,
+    /// Scopes that the server has asked for since the login.
+    pub wanted_scopes: Vec<String>,
+}
+
+/// What is known of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenState {
+    /// Scopes that were given.
+    pub scopes: Vec<String>,
+    /// When it ends, in seconds since 1970.
+    pub expires_at: Option<u64>,
+    /// Whether it can be renewed without a person.
+    pub renewable: bool,
+}
+
+impl LoginState {
+    pub(crate) fn of(kept: Option<&Credentials>) -> Self {
+        LoginState {
+            issuer: kept.and_then(|kept| kept.issuer.clone()),
+            client: kept.and_then(|kept| Some(kept.client.as_ref()?.id.clone())),
+            token: kept.and_then(|kept| kept.token.as_ref()).map(|token| TokenState {
+                scopes: token.granted.clone(),
+                expires_at: token.expires_at,
+                renewable: token.refresh.is_some(),
+            }),
+            wanted_scopes: kept.map(|kept| kept.wanted_scopes.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 #[cfg(test)]

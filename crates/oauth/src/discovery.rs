@@ -1,16 +1,13 @@
-//! Finding the authorization server of an MCP server.
+//! Discovery of a server's authorization server: the 401 challenge (RFC 9110, 6750), the published metadata (RFC 9728,
+//! RFC 8414, OpenID Connect Discovery) with what of it is believed, and the scopes to ask for.
 
 use http::header::WWW_AUTHENTICATE;
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use url::Url;
 
-use super::challenge::BearerChallenge;
-use super::error::OAuthError;
-use super::metadata::{
-    ResourceMetadata, ServerMetadata, check_issuer, check_resource, resource_metadata_urls, same_issuer,
-    server_metadata_urls,
-};
-use super::wire::Wire;
+use crate::error::{OAuthError, excerpt};
+use crate::wire::Wire;
 
 /// All that is known of who gives out tokens for a server.
 #[derive(Debug, Clone)]
@@ -111,4 +108,417 @@ pub(crate) async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<
     let found = wire.document_at::<ServerMetadata>("the authorization server's metadata", &places).await?;
     found.iter().try_for_each(|metadata| check_issuer(issuer, metadata))?;
     Ok(found)
+}
+
+/// A protected resource's word on how it is protected.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct ResourceMetadata {
+    /// Its identifier, sent as `resource` exactly as it stands here.
+    pub(crate) resource: String,
+    /// Issuers of the authorization servers that it trusts.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) authorization_servers: Vec<String>,
+    /// Scopes that it knows.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) scopes_supported: Vec<String>,
+}
+
+/// An authorization server's word on itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct ServerMetadata {
+    /// Its identifier.
+    pub(crate) issuer: String,
+    /// Where people log in.
+    pub(crate) authorization_endpoint: Option<String>,
+    /// Where tokens come from.
+    pub(crate) token_endpoint: Option<String>,
+    /// Where clients register (RFC 7591).
+    pub(crate) registration_endpoint: Option<String>,
+    /// Where tokens are taken back (RFC 7009).
+    pub(crate) revocation_endpoint: Option<String>,
+    /// Scopes that it knows.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) scopes_supported: Vec<String>,
+    /// How clients authenticate at the token endpoint, as it was written: see [`ServerMetadata::auth_methods`].
+    pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    /// PKCE methods.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) code_challenge_methods_supported: Vec<String>,
+    /// Whether a client's identifier may be the URL of its metadata.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) client_id_metadata_document_supported: bool,
+    /// Whether every answer of its login page names it (RFC 9207).
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) authorization_response_iss_parameter_supported: bool,
+}
+
+impl ServerMetadata {
+    /// How clients may authenticate at the token endpoint; `None` where it does not say, which stands for
+    /// `client_secret_basic` (RFC 8414 section 2). An empty list says nothing: there is to be none (section 3.2).
+    pub(crate) fn auth_methods(&self) -> Option<&[String]> {
+        self.token_endpoint_auth_methods_supported.as_deref().filter(|methods| !methods.is_empty())
+    }
+}
+
+/// A member that is left out or, which servers write as well, null.
+fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Where a resource's metadata may lie, in the order to ask: what the challenge names, or else the well-known places
+/// of its path and of its root (RFC 9728 section 3.1).
+pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&Url>) -> Vec<Url> {
+    if let Some(named) = named {
+        return vec![named.clone()];
+    }
+    let mut urls = vec![well_known(server, "oauth-protected-resource", server.path())];
+    let root = well_known(server, "oauth-protected-resource", "");
+    if !urls.contains(&root) {
+        urls.push(root);
+    }
+    urls
+}
+
+/// Where the metadata of an issuer may lie, in the order to ask (MCP authorization, "Authorization Server Metadata
+/// Discovery").
+pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
+    let path = issuer.path().trim_end_matches('/');
+    let mut urls =
+        vec![well_known(issuer, "oauth-authorization-server", path), well_known(issuer, "openid-configuration", path)];
+    if !path.is_empty() {
+        let mut appended = bare(issuer);
+        appended.set_path(&format!("{path}/.well-known/openid-configuration"));
+        urls.push(appended);
+    }
+    urls
+}
+
+fn well_known(of: &Url, name: &str, path: &str) -> Url {
+    let mut url = bare(of);
+    url.set_path(&format!("/.well-known/{name}{}", path.trim_end_matches('/')));
+    url
+}
+
+/// A URL without query, fragment and credentials.
+fn bare(url: &Url) -> Url {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    // These fail only for URLs that cannot have credentials.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url
+}
+
+/// Whether metadata that calls itself `resource` speaks for `server`: the same origin, and a path above its own or
+/// the same. Anything else would have tokens for one server made out to another.
+///
+/// # Errors
+/// [`OAuthError::Metadata`].
+pub(crate) fn check_resource(server: &Url, resource: &str) -> Result<(), OAuthError> {
+    let speaks = Url::parse(resource).is_ok_and(|resource| {
+        let above = resource.path().trim_end_matches('/');
+        let rest = server.path().strip_prefix(above);
+        resource.fragment().is_none()
+            && resource.origin() == server.origin()
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    });
+    if speaks {
+        return Ok(());
+    }
+    Err(OAuthError::Metadata(format!(
+        "its metadata is that of another resource, `{}`, not of {}: tokens for it would be good elsewhere, so none \
+         is asked for",
+        excerpt(resource),
+        bare(server),
+    )))
+}
+
+/// Whether metadata found for `expected` names that issuer (RFC 8414 section 3.3). A slash at the end does not tell
+/// two issuers apart, because both have their metadata in the same place.
+///
+/// # Errors
+/// [`OAuthError::Metadata`].
+pub(crate) fn check_issuer(expected: &str, metadata: &ServerMetadata) -> Result<(), OAuthError> {
+    if same_issuer(expected, &metadata.issuer) {
+        return Ok(());
+    }
+    Err(OAuthError::Metadata(format!(
+        "the authorization server `{}` calls itself `{}` in its metadata: one of them is not who it says",
+        excerpt(expected),
+        excerpt(&metadata.issuer),
+    )))
+}
+
+/// Whether two names are one issuer's.
+pub(crate) fn same_issuer(a: &str, b: &str) -> bool {
+    a.strip_suffix('/').unwrap_or(a) == b.strip_suffix('/').unwrap_or(b)
+}
+
+/// What a server says of the token it wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct BearerChallenge {
+    /// `error`.
+    pub(crate) error: Option<String>,
+    /// `error_description`.
+    pub(crate) description: Option<String>,
+    /// `scope`, its words.
+    pub(crate) scopes: Vec<String>,
+    /// `resource_metadata` (RFC 9728 section 5.1).
+    pub(crate) resource_metadata: Option<String>,
+}
+
+impl BearerChallenge {
+    /// The first bearer challenge among the header's values; `None` if there is none.
+    pub(crate) fn of(headers: &[String]) -> Option<Self> {
+        headers.iter().find_map(|header| Self::in_header(header))
+    }
+
+    fn in_header(header: &str) -> Option<Self> {
+        let mut found: Option<Self> = None;
+        for item in items(header) {
+            match item {
+                Item::Scheme(_) if found.is_some() => break,
+                Item::Scheme(scheme) => found = scheme.eq_ignore_ascii_case("bearer").then(Self::default),
+                Item::Parameter(name, value) => {
+                    if let Some(challenge) = &mut found {
+                        challenge.take(&name, value);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn take(&mut self, name: &str, value: String) {
+        match name.to_ascii_lowercase().as_str() {
+            "error" => self.error = Some(value),
+            "error_description" => self.description = Some(value),
+            "scope" => self.scopes = value.split_ascii_whitespace().map(str::to_owned).collect(),
+            "resource_metadata" => self.resource_metadata = Some(value),
+            _ => {}
+        }
+    }
+}
+
+enum Item {
+    Scheme(String),
+    Parameter(String, String),
+}
+
+/// Schemes and parameters in order. What is no part of either is passed over: a header is never refused whole.
+fn items(header: &str) -> Vec<Item> {
+    let mut items = Vec::new();
+    let mut rest = header;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', ',']);
+        let end = rest.find([' ', '\t', ',', '=', '"']).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        if rest.is_empty() {
+            return items;
+        }
+        if word.is_empty() {
+            // A stray `=` or quotation mark.
+            rest = after.get(1..).unwrap_or_default();
+            continue;
+        }
+        let spaced = after.trim_start_matches([' ', '\t']);
+        match spaced.strip_prefix('=') {
+            // A scheme's `token68` may end in `=`: what follows is not a value then.
+            Some(value) if !value.trim_start().is_empty() && !value.starts_with(['=', ',']) => {
+                let (value, after) = value_of(value.trim_start_matches([' ', '\t']));
+                items.push(Item::Parameter(word.to_owned(), value));
+                rest = after;
+            }
+            Some(padding) => rest = padding.trim_start_matches('='),
+            None => {
+                items.push(Item::Scheme(word.to_owned()));
+                rest = after;
+            }
+        }
+    }
+}
+
+/// A token or quoted string, and what follows it.
+fn value_of(text: &str) -> (String, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find([' ', '\t', ',']).unwrap_or(text.len());
+        return (text[..end].to_owned(), &text[end..]);
+    };
+    let mut value = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (value, &quoted[at + 1..]),
+            '\\' => value.extend(chars.next().map(|(_, escaped)| escaped)),
+            _ => value.push(c),
+        }
+    }
+    (value, "")
+}
+
+/// What is known when scopes are chosen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ScopeSources<'a> {
+    /// Set by the operator; these are always asked for.
+    pub(crate) configured: &'a [String],
+    /// Asked for before, on the same authorization server.
+    pub(crate) before: &'a [String],
+    /// Of the server's challenge.
+    pub(crate) challenged: &'a [String],
+    /// Of the protected resource's metadata.
+    pub(crate) supported: &'a [String],
+    /// Of the authorization server's metadata.
+    pub(crate) server_supported: &'a [String],
+}
+
+/// The scopes to ask for, without repetitions: the challenge's, or else the resource's, with those that were set or
+/// asked for before. Empty leaves the parameter out. `offline_access`, which brings a refresh token, joins them where
+/// the authorization server knows it; alone it would replace the server's own default.
+pub(crate) fn choose(sources: ScopeSources<'_>) -> Vec<String> {
+    let wanted = match (sources.challenged, sources.configured) {
+        ([], []) => sources.supported,
+        (challenged, _) => challenged,
+    };
+    let mut chosen: Vec<String> = Vec::new();
+    for scope in sources.configured.iter().chain(sources.before).chain(wanted) {
+        if !chosen.contains(scope) {
+            chosen.push(scope.clone());
+        }
+    }
+    let offline = |scope: &String| scope == OFFLINE_ACCESS;
+    if !chosen.is_empty() && sources.server_supported.iter().any(offline) && !chosen.iter().any(offline) {
+        chosen.push(OFFLINE_ACCESS.to_owned());
+    }
+    chosen
+}
+
+/// The scope that asks for a refresh token (OpenID Connect Core section 11).
+pub(crate) const OFFLINE_ACCESS: &str = "offline_access";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).expect("a URL")
+    }
+
+    #[test]
+    fn metadata_lies_where_the_standards_say() {
+        let shown = |urls: Vec<Url>| urls.iter().map(|url| url.path().to_owned()).collect::<Vec<_>>();
+        for (server, expect) in [
+            (
+                "https://h/mcp?x=1#f",
+                vec!["/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource"],
+            ),
+            ("https://h/", vec!["/.well-known/oauth-protected-resource"]),
+        ] {
+            assert_eq!(shown(resource_metadata_urls(&url(server), None)), expect, "{server}");
+        }
+        let named = url("https://h/custom.json");
+        assert_eq!(resource_metadata_urls(&url("https://h/mcp"), Some(&named)), [named]);
+        for (issuer, expect) in [
+            ("https://h", vec!["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"]),
+            (
+                "https://h/t/",
+                vec![
+                    "/.well-known/oauth-authorization-server/t",
+                    "/.well-known/openid-configuration/t",
+                    "/t/.well-known/openid-configuration",
+                ],
+            ),
+        ] {
+            assert_eq!(shown(server_metadata_urls(&url(issuer))), expect, "{issuer}");
+        }
+    }
+
+    #[test]
+    fn a_resource_speaks_for_its_own_path_and_below() {
+        for (server, resource, expect) in [
+            ("https://h/mcp", "https://h/mcp", true),
+            ("https://h/mcp", "https://h", true),
+            ("https://h/mcp", "https://H:443/", true),
+            ("https://h/mcp/a", "https://h/mcp/", true),
+            ("https://h/mcpx", "https://h/mcp", false),
+            ("https://h/mcp", "https://h/mcp/a", false),
+            ("https://h/mcp", "http://h/mcp", false),
+            ("https://h/mcp", "https://h:8443/mcp", false),
+            ("https://h/mcp", "https://evil/mcp", false),
+            ("https://h/mcp", "https://h/mcp#x", false),
+            ("https://h/mcp", "nonsense", false),
+        ] {
+            assert_eq!(check_resource(&url(server), resource).is_ok(), expect, "{server} {resource}");
+        }
+    }
+
+    #[test]
+    fn an_issuer_is_who_it_says() {
+        for (expected, issuer, expect) in [
+            ("https://h", "https://h", true),
+            ("https://h/", "https://h", true),
+            ("https://h/t", "https://h", false),
+            ("https://h", "https://H", false),
+        ] {
+            let metadata = ServerMetadata { issuer: issuer.into(), ..ServerMetadata::default() };
+            assert_eq!(check_issuer(expected, &metadata).is_ok(), expect, "{expected} {issuer}");
+        }
+    }
+
+    fn check(headers: &[&str], expect: Option<(&[&str], Option<&str>, Option<&str>)>) {
+        let headers: Vec<_> = headers.iter().map(|header| (*header).to_owned()).collect();
+        let found = BearerChallenge::of(&headers);
+        let shown = found.as_ref().map(|challenge| {
+            let scopes: Vec<_> = challenge.scopes.iter().map(String::as_str).collect();
+            (scopes, challenge.error.as_deref(), challenge.resource_metadata.as_deref())
+        });
+        assert_eq!(shown, expect.map(|(scopes, error, metadata)| (scopes.to_vec(), error, metadata)), "{headers:?}");
+    }
+
+    #[test]
+    fn bearer_challenges_are_found_among_others() {
+        check(&[], None);
+        check(&["Basic realm=\"a, Bearer b\""], None);
+        check(&["Bearer"], Some((&[], None, None)));
+        check(
+            &["bearer scope=\"a b\", resource_metadata=\"https://x/y\""],
+            Some((&["a", "b"], None, Some("https://x/y"))),
+        );
+        check(
+            &["Basic realm=\"x\", Bearer error=insufficient_scope , scope = \"a\\\"b\", DPoP scope=\"other\""],
+            Some((&["a\"b"], Some("insufficient_scope"), None)),
+        );
+        check(&["Negotiate abc==", "Bearer scope=\"a"], Some((&["a"], None, None)));
+        check(&["Negotiate abc==, Bearer scope=a"], Some((&["a"], None, None)));
+        check(&["=,\"\",=Bearer error=x"], Some((&[], Some("x"), None)));
+    }
+
+    #[test]
+    fn the_narrowest_source_decides_and_nothing_asked_for_is_lost() {
+        let words = |text: &str| text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        for (configured, before, challenged, supported, server, expect) in [
+            ("", "", "", "", "", ""),
+            ("", "", "", "a b", "", "a b"),
+            ("", "", "c", "a b", "", "c"),
+            ("", "a", "c a", "b", "", "a c"),
+            ("x", "", "", "a b", "", "x"),
+            ("x", "", "c", "a b", "", "x c"),
+            ("", "", "", "", "offline_access", ""),
+            ("", "", "c", "", "c offline_access", "c offline_access"),
+            ("", "offline_access c", "c", "", "offline_access", "offline_access c"),
+        ] {
+            let chosen = choose(ScopeSources {
+                configured: &words(configured),
+                before: &words(before),
+                challenged: &words(challenged),
+                supported: &words(supported),
+                server_supported: &words(server),
+            });
+            assert_eq!(chosen, words(expect), "{configured:?} {before:?} {challenged:?} {supported:?} {server:?}");
+        }
+    }
 }

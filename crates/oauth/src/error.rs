@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a token.
+//! Errors on the way to a token.
 
 use toolwright_core::pins::is_invisible;
 

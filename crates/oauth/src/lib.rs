@@ -16,42 +16,26 @@
 //! and of the issuer it was looked for under; tokens, registrations and configured secrets are one issuer's and are
 //! not shown to another.
 
-mod acquire;
-mod assertion;
 mod bearer;
-mod challenge;
 mod config;
 mod consent;
 mod credentials;
 mod discovery;
 mod error;
 mod grants;
-mod keeping;
-mod login_state;
-mod loopback;
-mod members;
-mod metadata;
-mod random;
-mod redirect;
 mod registration;
-mod renewal;
-mod revocation;
-mod scope;
-mod secret;
 mod session;
 mod settings;
 mod store;
 mod token;
-mod trial;
 mod wire;
 
-pub use assertion::SigningKey;
 pub use config::{IdentityProviderConfig, OAuthConfig, OAuthGrant};
 pub use consent::Consent;
-pub use credentials::{AuthMethod, Client, Credentials, Token};
+pub use credentials::{AuthMethod, Client, Credentials, LoginState, Token, TokenState};
 pub use error::OAuthError;
-pub use login_state::{LoginState, TokenState};
-pub use revocation::{Logout, Revocation};
+pub use grants::SigningKey;
 pub use session::{OAuth, OAuthParts};
 pub use settings::{AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings};
 pub use store::{CredentialLock, CredentialStore, ServerKey};
+pub use token::{Logout, Revocation};

@@ -1,4 +1,4 @@
-//! Who we are to an authorization server: a configured identifier, the URL of our metadata, or a registration.
+//! The client identity at an authorization server: configured, a metadata document's URL, or registered (RFC 7591).
 
 use serde::Deserialize;
 use serde_json::json;
@@ -6,11 +6,11 @@ use toolwright_core::Secret;
 
 use super::credentials::{AuthMethod, Client, unix_now};
 use super::discovery::Discovered;
+use super::discovery::ServerMetadata;
 use super::error::{OAuthError, excerpt};
-use super::members::{Members, seconds};
-use super::metadata::ServerMetadata;
 use super::settings::{ClientProof, ClientSettings};
 use super::wire::Wire;
+use super::wire::{Members, seconds};
 
 /// What a refusal to register is of.
 pub(crate) const REGISTRATION: &str = "registration";

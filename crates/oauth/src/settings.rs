@@ -2,8 +2,8 @@
 
 use toolwright_core::Secret;
 
-use super::assertion::SigningKey;
 use super::credentials::Client;
+use super::grants::SigningKey;
 
 /// How one server's tokens are got. The default asks a person, and registers by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

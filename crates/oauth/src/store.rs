@@ -1,4 +1,4 @@
-//! Where credentials are kept: a folder of files that only their owner reads, or memory.
+//! The credential store: a folder of files that only their owner can read, or memory.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};

@@ -1,17 +1,24 @@
-//! The few HTTP exchanges that OAuth needs, each bounded in time and size.
+//! HTTP exchanges bounded in time and size, and the reading of their answers member by member.
+//!
+//! An error names the member only: the parser's words may quote the answer, and the answer may hold a secret.
 
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use ring::digest;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use toolwright_core::Cancel;
+use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, NetError};
 use url::{Host, Url};
 
-use super::error::{OAuthError, excerpt};
-use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, NetError};
+use crate::error::{OAuthError, excerpt};
 
 /// Bound on one exchange, redirects and body included.
 const EXCHANGE_BOUND: Duration = Duration::from_secs(15);
@@ -185,6 +192,103 @@ pub(crate) fn shown(url: &Url) -> String {
     url.to_string()
 }
 
+/// A JSON object that an endpoint answered with.
+pub(crate) struct Members {
+    what: &'static str,
+    all: Map<String, Value>,
+}
+
+impl Members {
+    /// Reads the body of the answer to the request `what`.
+    ///
+    /// # Errors
+    /// [`OAuthError::Answer`].
+    pub(crate) fn read(what: &'static str, body: &[u8]) -> Result<Self, OAuthError> {
+        match serde_json::from_slice(body) {
+            Ok(all) => Ok(Self { what, all }),
+            Err(_) => Err(OAuthError::Answer { what, reason: "it is not a JSON object".to_owned() }),
+        }
+    }
+
+    /// A member that must be there.
+    ///
+    /// # Errors
+    /// [`OAuthError::Answer`].
+    pub(crate) fn required<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, OAuthError> {
+        let what = self.what;
+        self.optional(name)?.ok_or_else(|| OAuthError::Answer { what, reason: format!("it has no `{name}`") })
+    }
+
+    /// A member that may be left out, or be null.
+    ///
+    /// # Errors
+    /// [`OAuthError::Answer`].
+    pub(crate) fn optional<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, OAuthError> {
+        let Some(value) = self.all.remove(name) else { return Ok(None) };
+        let kind = kind(&value);
+        serde_json::from_value(value)
+            .map_err(|_| OAuthError::Answer { what: self.what, reason: format!("its `{name}` cannot be {kind}") })
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "this number",
+        Value::String(_) => "this text",
+        Value::Array(_) => "this list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Scopes: words of one text, or a list of texts, which some servers write.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Scopes {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl Scopes {
+    /// Each by itself.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let texts = match self {
+            Self::Text(text) => std::slice::from_ref(text),
+            Self::List(texts) => texts,
+        };
+        texts.iter().flat_map(|text| text.split_ascii_whitespace()).map(str::to_owned).collect()
+    }
+}
+
+/// Seconds, which servers write as a number, also with a fraction, or as a text of one; `None` for anything else, and
+/// for less than none.
+pub(crate) fn seconds(value: &Value) -> Option<u64> {
+    let text = value.as_str().map(str::trim);
+    if let Some(whole) = value.as_u64().or_else(|| text?.parse().ok()) {
+        return Some(whole);
+    }
+    let fraction: f64 = value.as_f64().or_else(|| text?.parse().ok())?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is cut, and not below zero")]
+    (fraction.is_finite() && fraction >= 0.0).then_some(fraction as u64)
+}
+
+/// 256 random bits.
+///
+/// # Errors
+/// [`OAuthError::Setting`] where the system gives no randomness.
+pub(crate) fn random_text() -> Result<String, OAuthError> {
+    let mut bytes = [0; 32];
+    let failed = |_| OAuthError::Setting("the system's random number generator does not work".to_owned());
+    SystemRandom::new().fill(&mut bytes).map_err(failed)?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// The S256 challenge of a PKCE verifier (RFC 7636 section 4.2).
+pub(crate) fn s256(verifier: &str) -> String {
+    URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,5 +339,35 @@ mod tests {
         let inside = Url::parse("https://169.254.169.254/latest").expect("a URL");
         let refused = wire.document_at::<Value>("its metadata", &[inside]).await.expect_err("refused");
         assert!(refused.to_string().contains("link-local"), "{refused}");
+    }
+
+    use serde_json::json;
+
+    #[test]
+    fn seconds_are_read_however_they_are_written() {
+        for (value, expect) in [
+            (json!(3600), Some(3600)),
+            (json!(3600.0), Some(3600)),
+            (json!(3600.9), Some(3600)),
+            (json!("3600"), Some(3600)),
+            (json!(" 3600.5 "), Some(3600)),
+            (json!(1e300), Some(u64::MAX)),
+            (json!(0), Some(0)),
+            (json!(-1), None),
+            (json!("-1.5"), None),
+            (json!("NaN"), None),
+            (json!("inf"), None),
+            (json!("soon"), None),
+            (json!([]), None),
+        ] {
+            assert_eq!(seconds(&value), expect, "{value}");
+        }
+    }
+
+    #[test]
+    fn challenges_are_those_of_rfc_7636_appendix_b() {
+        assert_eq!(s256("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+        let (one, two) = (random_text().expect("random"), random_text().expect("random"));
+        assert!(one.len() == 43 && one != two);
     }
 }
