@@ -1,4 +1,4 @@
-//! What all clients share: catalogue, executor, policy, and the count of running calls.
+//! The gateway: what all its clients share, the views and policies in force, and how it drains.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,100 +26,99 @@ use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
 use crate::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
 
-/// The longest tool name that is offered: some clients drop server and tool names over 60 together.
+/// The longest tool name that is listed: some clients drop tools whose server and tool names exceed 60 characters together.
 pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
 /// The largest message, in bytes.
 const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
-/// Calls that run at once, over all clients; the executor's queues bound further.
+/// Calls that run at once, over all clients. The executor's queues bound them further.
 const DEFAULT_MAX_CALLS: usize = 512;
-/// How long running calls may go on after a shutdown was asked for.
+/// How long running calls may continue after a shutdown was requested.
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
-/// How long running calls get to end once they are cancelled.
+/// How long cancelled calls may take to end.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// How long after its start a gateway waits for sources of which nobody knows yet what they have: many a client asks for
-/// its tools at once, and never again. Clients wait for the list with nothing on their screens: what is later is announced.
+/// How long after its start the gateway waits for the first lists of its sources. Many clients ask for tools at once and
+/// never again. Later lists are announced by notifications.
 const FIRST_LISTS: Duration = Duration::from_secs(2);
-/// How long a call may be silent towards a client that wants to hear of its progress. Half of the shortest limit known: 30 s.
+/// How often a silent call sends progress to a client that asked for it. Half of the shortest client timeout known: 30 s.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long calls may take to become jobs.
+/// How long it may take to turn running calls into jobs at a shutdown.
 const HAND_OVER: Duration = Duration::from_secs(1);
-/// How long calls that have ended may take to be answered.
+/// How long the answers of ended calls may take to go out.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
 
-/// How the server names itself.
+/// The server's name and version, as MCP's `Implementation`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServerInfo {
-    /// For programs.
+    /// Name for programs.
     pub name: String,
-    /// For people.
+    /// Name for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Its version.
+    /// Version.
     pub version: String,
 }
 
-/// Whether a client's own user is asked where policy asks, by elicitation.
+/// Whether the gateway asks a client's own user by elicitation where policy asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elicitation {
-    /// Those of the owner's clients that can be: they speak 2025-06-18 or later, have forms, and up to 2025-11-25 take
-    /// events. Other principals do not approve their own calls.
+    /// Ask the owner's clients that can be asked: they speak 2025-06-18 or later, offer forms, and up to 2025-11-25 accept
+    /// event streams. Other principals never approve their own calls.
     WherePossible {
-        /// How long a question stands.
+        /// How long a question may go unanswered.
         expiry: Duration,
     },
-    /// Nobody's.
+    /// Ask no client.
     Never,
 }
 
-/// Parts and bounds of a gateway.
+/// What a gateway is made of, and its bounds.
 pub struct GatewayOptions {
-    /// What is offered.
+    /// The catalogue that it serves.
     pub catalogue: Arc<Catalogue>,
-    /// What runs it.
+    /// The executor that runs calls.
     pub executor: Arc<Executor>,
-    /// What may run; see [`Gateway::set_policy`].
+    /// Decides what may run; see [`Gateway::set_policy`].
     pub policy: Arc<Policy>,
-    /// Answers where policy asks and the client is not asked.
+    /// Answers where policy asks and the gateway does not ask the client.
     pub approver: Arc<dyn Approver>,
-    /// Whether clients are asked.
+    /// Whether the gateway asks clients.
     pub elicitation: Elicitation,
-    /// Who answers what sources ask where a call's client cannot; `None`: nobody.
+    /// Answers what sources ask where a call's client cannot; `None`: nobody does.
     pub fallback_client: Option<Arc<dyn FallbackClient>>,
-    /// What sources are told of folders outside of calls: the client at standard input and output is asked for its own,
-    /// and they are told those. Give each such connection a gateway of its own where there are several.
+    /// The roots that sources get outside of calls. The stdio client is asked for its own roots, which are put here. Give
+    /// each stdio connection its own gateway where there are several.
     pub roots: Option<Arc<Roots>>,
-    /// Workspace root of every session.
+    /// The workspace root of every session.
     pub root: PathBuf,
-    /// How the server names itself.
+    /// The server's name and version.
     pub info: ServerInfo,
-    /// What clients tell their model about the whole catalogue.
+    /// Instructions that clients give to their model about the whole catalogue.
     pub instructions: Option<String>,
-    /// How tools are put before a client that does not say: over stdio, and at addresses without `expose`.
+    /// How tools are exposed where the client does not choose: over stdio, and at addresses without `?expose`.
     pub expose: Expose,
-    /// Parts of the catalogue with addresses of their own; see [`Gateway::set_views`]. A view and a provider may not
-    /// have one name; see [`Gateway::clash`].
+    /// Parts of the catalogue with their own addresses; see [`Gateway::set_views`]. A view and a provider may not share a
+    /// name; see [`Gateway::clash`].
     pub views: Vec<ViewOptions>,
-    /// Tools that [`Expose::Search`] lists too, as globs on ids and wire names.
+    /// Tools that [`Expose::Search`] lists as well, as globs on ids and wire names.
     pub pinned: Vec<String>,
-    /// Who finds tools for [`Expose::Search`].
+    /// Finds tools for [`Expose::Search`].
     pub finder: ToolFinder,
-    /// In which form input schemas are listed.
+    /// The form in which input schemas are listed.
     pub schemas: ListedSchemas,
-    /// How often a client that wants to hear of a call's progress is told that it goes on, where the tool says nothing
-    /// itself.
+    /// How often a silent call sends progress to a client that asked for progress.
     pub heartbeat: Duration,
-    /// Longest tool name offered at `/mcp`, in characters.
+    /// Longest tool name listed at `/mcp`, in characters.
     pub max_tool_name: usize,
-    /// Largest message taken from a client, in bytes.
+    /// Largest message accepted from a client, in bytes.
     pub max_message: usize,
-    /// Calls that run at once; more are refused.
+    /// Calls that run at once; further calls are refused.
     pub max_calls: usize,
-    /// How long running calls may go on once a shutdown was asked for.
+    /// How long running calls may continue after a shutdown was requested.
     pub grace: Duration,
 }
 
 impl GatewayOptions {
-    /// The given parts with the default bounds; all tools are listed, and searches go by words.
+    /// The given parts with default bounds. All tools are listed, and the search is lexical.
     #[must_use]
     pub fn new(
         catalogue: Arc<Catalogue>,
@@ -161,7 +160,7 @@ fn shared(views: &[ViewOptions]) -> Arc<[Arc<ViewOptions>]> {
     views.iter().cloned().map(Arc::new).collect()
 }
 
-/// The gateway. Shared by `Arc` between all transports.
+/// The gateway. All transports share it by `Arc`.
 pub struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) lists: ToolLists,
@@ -173,18 +172,18 @@ pub struct Gateway {
     pub(crate) subscribers: Subscribers,
     pub(crate) paused_calls: Arc<PausedCalls>,
     pub(crate) tasks: Arc<Tasks>,
-    /// As results say it.
+    /// `options.info` as JSON, for results.
     pub(crate) server_info: Value,
     pub(crate) running: TaskTracker,
     pub(crate) call_permits: Arc<Semaphore>,
-    /// Until when first lists are waited for.
+    /// Until when requests wait for first lists.
     pub(crate) first_lists: Instant,
     policies: RwLock<Policies>,
-    /// Counts changes of `policies` that may shut somebody out.
+    /// Counts changes of views, which may shut a principal out.
     views_changed: watch::Sender<u64>,
 }
 
-/// What may be replaced while it serves: the views, the policy, and what that comes to with the profiles of views.
+/// What may be replaced while the gateway serves: the views, the policy, and that policy under each profile of a view.
 struct Policies {
     views: Arc<[Arc<ViewOptions>]>,
     own: Arc<Policy>,
@@ -210,7 +209,7 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// A gateway. Its catalogue lists prompts and resources too from now on, so that it is made within a runtime.
+    /// Makes a gateway. From now on its catalogue keeps lists of prompts and resources too, for which it needs a tokio runtime.
     #[must_use]
     pub fn new(options: GatewayOptions) -> Arc<Self> {
         options.catalogue.keep_lists();
@@ -235,21 +234,21 @@ impl Gateway {
         })
     }
 
-    /// The policy that the next call is asked under.
+    /// The policy for the next call.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).own)
     }
 
-    /// Replaces the policy. Running calls keep theirs.
+    /// Replaces the policy. Running calls keep their policy.
     pub fn set_policy(&self, policy: Arc<Policy>) {
         let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         *policies = Policies::of(policy, Arc::clone(&policies.views));
     }
 
-    /// Replaces the views; whether they are others. Their clients are told where that changes their lists, and streams
-    /// of those who may not use a view any more end. Running calls go on, and so do sessions, which keep how tools are
-    /// put before their clients ([`ViewOptions::expose`]); requests and subscriptions without one have that in force.
+    /// Replaces the views, and returns whether they differ. Clients are notified where their lists change. Streams of
+    /// principals that may no longer use a view end. Running calls continue. Sessions continue and keep how tools are
+    /// exposed to them ([`ViewOptions::expose`]); requests and subscriptions without a session use the new setting.
     pub fn set_views(&self, views: &[ViewOptions]) -> bool {
         {
             let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
@@ -269,7 +268,7 @@ impl Gateway {
         Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).views)
     }
 
-    /// Waits until this principal may not use this part of the catalogue any more.
+    /// Waits until this principal may no longer use this part of the catalogue.
     pub(crate) async fn shut_out(&self, scope: &Scope, principal: &Principal) {
         let Scope::View(name) = scope else { return std::future::pending().await };
         let mut changes = self.views_changed.subscribe();
@@ -293,12 +292,12 @@ impl Gateway {
         self.view_at(&view.scope).and_then(|view| view.profile)
     }
 
-    /// How tools are put before a client of this part of the catalogue that does not say.
+    /// How tools are exposed at this part of the catalogue where the client does not choose.
     pub(crate) fn usual_expose(&self, scope: &Scope) -> Expose {
         self.view_at(scope).and_then(|view| view.expose).unwrap_or(self.options.expose)
     }
 
-    /// In which form input schemas of this part of the catalogue are listed.
+    /// The form in which input schemas of this part of the catalogue are listed.
     pub(crate) fn listed_schemas(&self, scope: &Scope) -> ListedSchemas {
         self.view_at(scope).and_then(|view| view.schemas).unwrap_or(self.options.schemas)
     }
@@ -310,19 +309,18 @@ impl Gateway {
         }
     }
 
-    /// Whether a source of this part of the catalogue is waited for, because it has only just been started and nobody knows
-    /// yet what it has.
+    /// Whether requests wait for the first list of a source of this part of the catalogue.
     pub(crate) fn awaits_lists(&self, scope: &Scope) -> bool {
         let unlisted = self.options.catalogue.unlisted();
         self.awaits_first_lists() && unlisted.iter().any(|provider| scope.may_have(&**provider))
     }
 
-    /// Whether sources are waited for of which nobody knows yet what they have.
+    /// Whether requests still wait for first lists at all.
     pub(crate) fn awaits_first_lists(&self) -> bool {
         Instant::now() < self.first_lists
     }
 
-    /// Waits for such sources, until two seconds after the start of the gateway at the most.
+    /// Waits for first lists, until [`FIRST_LISTS`] after the start of the gateway.
     pub(crate) async fn listed(&self, scope: &Scope) {
         let listed = self.options.catalogue.listed(|provider| scope.may_have(provider));
         if tokio::time::timeout_at(self.first_lists, listed).await.is_err() {
@@ -335,7 +333,7 @@ impl Gateway {
         self.views().iter().find(|view| view.name == name).cloned()
     }
 
-    /// A view that has the name of a provider, if there is one: they share the addresses `/mcp/{name}`.
+    /// The name of a view that is also the name of a provider, if there is one. Both would be served at `/mcp/{name}`.
     #[must_use]
     pub fn clash(&self) -> Option<String> {
         let sources = self.options.catalogue.sources();
@@ -344,10 +342,10 @@ impl Gateway {
         clashing.map(|view| view.name.clone())
     }
 
-    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period, and jobs
-    /// that no other process may run again. Then it makes jobs of the calls that one may, has the executor end the others
-    /// and waits until they are answered, but not for ever. Returns at once when nothing of that runs; may be called
-    /// more than once.
+    /// Shuts down: refuses new calls, fails queued ones, and lets running calls, and jobs that no other process may
+    /// repeat, continue for the grace period. Then repeatable calls become jobs for the next process, the executor cancels
+    /// the others, and their answers get a short time to go out. Returns at once when nothing runs. May be called more
+    /// than once.
     pub async fn drain(&self) {
         self.running.close();
         let executor = &self.options.executor;
@@ -377,7 +375,7 @@ impl Gateway {
         }
     }
 
-    /// Whether new calls are refused because the server is shutting down.
+    /// Whether the gateway is shutting down and refuses new calls.
     pub(crate) fn is_draining(&self) -> bool {
         self.running.is_closed()
     }

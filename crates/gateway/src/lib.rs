@@ -1,7 +1,9 @@
-//! Serving the catalogue to MCP clients over stdio and HTTP, and to any client as plain JSON.
+//! Serves the catalogue to MCP clients over stdio and HTTP, and to any HTTP client as plain JSON.
 //!
-//! A [`Gateway`] holds what every client shares; [`serve_stdio`] and [`serve_http`] put clients in
-//! touch with it. Each call goes through the one executor of `toolwright-runtime`.
+//! A [`Gateway`] holds what all clients share. [`serve_stdio`] and [`serve_http`] connect clients to it. Every call goes
+//! through the executor of `toolwright-runtime`.
+//!
+//! `mcp` is the MCP server, `api` the HTTP API, `http` what everything over HTTP shares; `serve` puts them on one listener.
 
 mod api;
 mod gateway;

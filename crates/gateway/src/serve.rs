@@ -23,25 +23,25 @@ use crate::http::guard::{self, Guard};
 use crate::http::{ApiError, HttpError, HttpOptions, MetricsSource};
 use crate::mcp::http::{Endpoint, part, whole};
 
-/// How often idle sessions are looked for.
+/// How often idle sessions are ended.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How long the last answers may take to go out once nothing runs.
+/// How long the last answers may take to go out after everything has ended.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
-/// A server that listens. It answers while `serving` is polled.
+/// A listening server. It answers while `serving` is polled.
 pub struct HttpServer {
     /// The address, with the real port.
     pub addr: std::net::SocketAddr,
-    /// Ends after a shutdown, when running calls have ended or have been cancelled.
+    /// Completes after a shutdown, when running calls have ended or were cancelled.
     pub serving: BoxFuture<'static, std::io::Result<()>>,
 }
 
-/// Binds and prepares the server: MCP at `/mcp` (the whole catalogue) and `/mcp/{provider}` (one
-/// provider under its own names), both with `?expose=search` or `?expose=direct`, the API at `/api/…` with its
-/// OpenAPI document at `/api/openapi.json`, `/metrics`, `/health` and `/ready`.
+/// Binds the address and prepares the server: MCP at `/mcp` (the whole catalogue) and at `/mcp/{name}` (a view, or one
+/// provider under its own names), both with `?expose=search` or `?expose=direct`; the API at `/api/…` with its OpenAPI
+/// document at `/api/openapi.json`; `/metrics`, `/health` and `/ready`.
 ///
-/// Once `shutdown` fires, streams that wait for changes end, new calls are refused with 503, and what runs is drained
-/// (see [`Gateway::drain`]); connections are taken and answered until then.
+/// When `shutdown` fires, notification streams end, new calls are answered 503, and the gateway drains (see
+/// [`Gateway::drain`]). Until that is done connections are accepted and answered.
 ///
 /// # Errors
 /// [`HttpError`], before anything is served.
@@ -97,7 +97,7 @@ pub async fn serve_http(
     Ok(HttpServer { addr, serving: serving.boxed() })
 }
 
-/// Answers a scraper; 404 where nothing is counted.
+/// `GET /metrics`; 404 without a source.
 async fn scrape(State(source): State<Option<Arc<dyn MetricsSource>>>, headers: HeaderMap) -> Response {
     let Some(source) = source else { return StatusCode::NOT_FOUND.into_response() };
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a client asked to see: which part of the catalogue, and how it is put before it.
+//! Views: the part of the catalogue that a client sees, and how its tools are exposed.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use toolwright_core::catalogue::Provider;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::Profile;
 
-/// How the catalogue is put before clients.
+/// How tools are exposed to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Expose {
     /// All tools are listed.
     #[default]
     Direct,
-    /// Three tools are listed that find, describe and call the others, and those that are pinned. The others
-    /// run all the same when they are called.
+    /// Only three tools that find, describe and call the others are listed, and the pinned ones. A client may call the
+    /// others all the same.
     Search,
 }
 
@@ -31,7 +31,7 @@ impl FromStr for Expose {
 }
 
 impl Expose {
-    /// What the query of an address says; the last word counts, and other parameters are not looked at.
+    /// The `expose` parameter of a query. The last one counts; other parameters are ignored.
     ///
     /// # Errors
     /// The message for another value.
@@ -41,45 +41,45 @@ impl Expose {
     }
 }
 
-/// In which form input schemas are listed. Calls are checked against the tool's own schema either way.
+/// The form in which input schemas are listed. Calls are checked against the tool's own schema either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ListedSchemas {
-    /// In the form that every client in use takes, see [`Portable`](toolwright_models::dialect::Portable).
+    /// The form that every known client accepts, see [`Portable`](toolwright_models::dialect::Portable).
     #[default]
     Portable,
-    /// As their sources give them, with only those keywords at the root mended by which clients refuse a whole list.
+    /// As the source gives them, except for root keywords that make clients reject a whole list.
     Raw,
 }
 
-/// A part of the catalogue that the operator has made and named.
+/// A named part of the catalogue with its own address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewOptions {
-    /// Its name, which is its address: `/mcp/{name}`. No provider may have it.
+    /// Its name and address: `/mcp/{name}`. No provider may have the same name.
     pub name: String,
-    /// What is in it, as globs on wire names (`github__*`); empty: everything. Methods are named as tools are:
-    /// `github__resources_read` stands for a server's resources, their lists and subscriptions to them included, and
+    /// What it contains, as globs on wire names (`github__*`); empty: everything. Methods are named like tools:
+    /// `github__resources_read` stands for a server's resources, their lists and subscriptions included, and
     /// `github__prompts_get` for its prompts and their list.
     pub allowed: Vec<String>,
-    /// What of it is not; `github__resources_list` or `github__resources_subscribe` takes that alone away.
+    /// What it excludes; `github__resources_list` or `github__resources_subscribe` excludes that method alone.
     pub denied: Vec<String>,
-    /// How tools are put before a client that does not say.
+    /// How tools are exposed where the client does not choose.
     pub expose: Option<Expose>,
-    /// In which form input schemas are listed; without one as [`GatewayOptions::schemas`](crate::GatewayOptions::schemas)
+    /// The form in which input schemas are listed; `None`: as [`GatewayOptions::schemas`](crate::GatewayOptions::schemas)
     /// says.
     pub schemas: Option<ListedSchemas>,
-    /// What decides where no rule of the gateway's policy does; without one that policy's own profile.
+    /// Decides where no rule of the gateway's policy does; `None`: that policy's own profile.
     pub profile: Option<Profile>,
-    /// Who may use it: principals with one of these roles, and the owner; empty: everybody.
+    /// Roles that may use it, besides the owner; empty: everybody.
     pub roles: Vec<String>,
 }
 
 impl ViewOptions {
-    /// Whether a tool or method of this wire name is in it.
+    /// Whether it contains a tool or method of this wire name.
     pub(crate) fn shows(&self, wire_name: &str) -> bool {
         allowed_by(&self.allowed, &self.denied, wire_name)
     }
 
-    /// Whether this wire name is among what is not in it.
+    /// Whether it excludes this wire name explicitly.
     pub(crate) fn denies(&self, wire_name: &str) -> bool {
         !allowed_by(&[], &self.denied, wire_name)
     }
@@ -105,7 +105,7 @@ impl Scope {
         }
     }
 
-    /// Whether anything of a provider can be in it.
+    /// Whether it can contain anything of a provider.
     pub(crate) fn may_have(&self, provider: &dyn Provider) -> bool {
         match self {
             Self::Whole | Self::View(_) => true,
@@ -114,12 +114,10 @@ impl Scope {
     }
 }
 
-/// What one client sees.
+/// What a client sees: a part of the catalogue, and how its tools are exposed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct View {
-    /// Of which part.
     pub(crate) scope: Scope,
-    /// How.
     pub(crate) expose: Expose,
 }
 

@@ -32,64 +32,62 @@ pub(crate) const READY: &str = "/ready";
 /// The paths that need no token: those that ask whether there is anybody.
 pub(crate) const OPEN: [&str; 2] = [HEALTH, READY];
 
-/// Where and for whom to listen.
+/// Where an HTTP server listens, who may use it, and its bounds.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Address; port 0 takes a free one.
+    /// Address. Port 0 takes a free port.
     pub addr: SocketAddr,
-    /// Every request but `/health` and `/ready` must bring it. Needed beyond loopback.
+    /// Every request except `/health` and `/ready` must send it. Required beyond loopback.
     pub token: Option<Token>,
-    /// Opens everything too, but is needed for the API alone. Without this and `token` nobody gets to the API.
+    /// Opens everything as `token` does, but only the API requires it. Without this and `token` nobody can use the API.
     pub api_token: Option<Token>,
-    /// Who sends one of these tokens, or nothing where none is needed.
+    /// The principal of requests with one of these tokens, and of those without a token where none is required.
     pub principal: Principal,
-    /// Clients with tokens of their own. Where there are any, nobody gets in without one.
+    /// Clients with their own tokens. Where there are any, every request needs a token.
     pub clients: Vec<Client>,
-    /// Host names under which the server is reached, besides `localhost` and the address itself;
-    /// without a port any port is meant.
+    /// Host names of the server besides `localhost` and the address itself. A name without a port allows any port.
     pub allowed_hosts: Vec<String>,
-    /// Origins (`https://host[:port]`) of web pages that may call and read what is answered (CORS), besides the
-    /// server's own. They send the token as any client does.
+    /// Origins (`https://host[:port]`) of web pages that may call and read answers (CORS), besides the server's own. They
+    /// send the token like any client.
     pub allowed_origins: Vec<String>,
-    /// Connections at once. A further one closes the longest idle; where none is idle it is one of 64 beyond the limit,
-    /// of which one request is answered: `/health` and `/ready` as ever, all else 503. Of those too the longest idle goes
-    /// when there are more. One that has only just come, or is being closed, is left alone for a quarter of a second;
-    /// whoever comes meanwhile waits to be accepted. One that is closed for another while its
-    /// request is still coming is answered 503 first, and has a second to read that; 256 of those at the most.
+    /// Connections at once. A further connection closes the longest idle one. Where none is idle it becomes one of 64 spare
+    /// connections, on which one request is answered: `/health` and `/ready` as usual, all others 503. When the spare
+    /// ones are used up, the longest idle of them closes. A new or closing connection is left alone for a quarter of a
+    /// second; meanwhile newcomers wait to be accepted. A connection that closes for another while its request is still
+    /// arriving gets 503 and has a second to read it; at most 256 connections do so at once.
     pub max_connections: usize,
-    /// A connection that has not sent its first request within this time is closed.
+    /// Closes a connection that has not sent its first request within this time.
     pub first_request: Duration,
-    /// A request whose body stops coming for this time is answered 408. One that is not there yet holds no place
-    /// among `max_requests`, and its connection gives way as an idle one does.
+    /// Answers 408 to a request whose body stalls for this time. Until its body has arrived a request does not count
+    /// among `max_requests`, and its connection counts as idle.
     pub body_pause: Duration,
-    /// A connection that has been idle between two requests for this time is closed.
+    /// Closes a connection that has been idle between two requests for this time.
     pub connection_idle: Duration,
-    /// Bytes of the bodies of all requests that are not answered yet; what needs more is answered 503. The first 64 KiB
-    /// of each are not counted, so that small requests always find room: with them, all bodies take no more than this
-    /// and 64 KiB a connection. It is never less than the largest message
+    /// Bytes of the bodies of all unanswered requests; a request beyond it is answered 503. The first 64 KiB of each body
+    /// are not counted, so that small requests always have room. It is at least the largest message
     /// ([`GatewayOptions::max_message`](crate::GatewayOptions::max_message)).
     pub max_body_bytes: usize,
-    /// Requests at once; more are answered 503. `/health` and `/ready` are not counted.
+    /// Requests at once; further ones are answered 503. `/health` and `/ready` do not count.
     pub max_requests: usize,
-    /// Sessions at once, and streams that wait for changes. A further session ends the longest idle; where
-    /// none is idle, and for a further stream, the answer is 503.
+    /// Sessions at once, and notification streams at once. A further session ends the longest idle one; where none is
+    /// idle, and for a further stream, the answer is 503.
     pub max_sessions: usize,
-    /// Sessions unused for so long are ended.
+    /// Ends sessions that were unused for this time.
     pub session_idle: Duration,
-    /// Silence after which a stream says that it lives.
+    /// Silence after which a stream sends a comment to keep its connection open.
     pub keep_alive: Duration,
-    /// What `/metrics` answers; nothing is there if `None`.
+    /// The source of `/metrics`; `None`: 404.
     pub metrics: Option<Arc<dyn MetricsSource>>,
-    /// What `/api/approvals` works on.
+    /// The stores behind `/api/approvals`.
     pub stores: ApiStores,
-    /// Tells which program is at the other end of a connection. One that a Toolwright started decides nothing, with a
-    /// token or without. Without a token only the owner's programs are asked about their own calls; what cannot be told
-    /// is none of them.
+    /// Finds the program at the other end of a connection. A program that Toolwright started can approve nothing, with a
+    /// token or without. Without a token only the owner's programs are asked about their own calls; an unknown program
+    /// is not.
     pub look_up_peer: LookUpPeer,
 }
 
 impl HttpOptions {
-    /// Defaults for an address: no token, the owner as caller.
+    /// The defaults for an address: no token, and every caller is the owner.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
         Self {
@@ -115,7 +113,7 @@ impl HttpOptions {
         }
     }
 
-    /// Checks that the address may be listened on as configured. [`serve_http`] does so too.
+    /// Checks that listening at this address is safe. [`serve_http`](crate::serve_http) does so too.
     ///
     /// # Errors
     /// [`HttpError::Exposed`] for an address beyond loopback without a token.
@@ -125,18 +123,18 @@ impl HttpOptions {
     }
 }
 
-/// Why the server does not listen.
+/// Why an HTTP server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// Anybody on the network could run tools.
+    /// The address is reachable from the network and no token is set.
     #[error("{0} can be reached from other machines and no token is set: set a token, or listen on 127.0.0.1")]
     Exposed(SocketAddr),
-    /// The address cannot be bound.
+    /// Binding the address failed.
     #[error("cannot listen on {addr}: {source}")]
     Bind {
         /// The address.
         addr: SocketAddr,
-        /// Cause.
+        /// The cause.
         source: std::io::Error,
     },
 }
@@ -144,9 +142,9 @@ pub enum HttpError {
 /// The stores that `/api/approvals` works on.
 #[derive(Clone)]
 pub struct ApiStores {
-    /// The questions that wait for a person.
+    /// Questions that wait for a person.
     pub inbox: Arc<dyn InboxStore>,
-    /// What was approved for always.
+    /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,
 }
 
@@ -156,13 +154,13 @@ impl fmt::Debug for ApiStores {
     }
 }
 
-/// Where `/metrics` has its text from.
+/// The source of `/metrics`.
 pub trait MetricsSource: fmt::Debug + Send + Sync {
-    /// The `Content-Type` and the text, in the format that this `Accept` header prefers.
+    /// The `Content-Type` and text in the format that this `Accept` header prefers.
     fn read(&self, accept: &str) -> (&'static str, String);
 }
 
-/// When a client that was told 503 may try again, in seconds.
+/// Seconds after which a client may retry after a 503.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An error as JSON, of one shape: `{"error": {"kind", "message"}}`.
@@ -209,7 +207,7 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
     }
 
-    /// It is not in a state for this.
+    /// The state of the thing does not allow it.
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", message)
     }
@@ -224,22 +222,22 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "send application/json")
     }
 
-    /// The body did not come.
+    /// The body did not arrive in time.
     pub(crate) fn late() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not arrive in time")
     }
 
-    /// There is no room now.
+    /// A bound was reached; retry later.
     pub(crate) fn busy(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     }
 
-    /// Nothing begins any more.
+    /// The server is shutting down.
     pub(crate) fn shutting_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the server is shutting down")
     }
 
-    /// A fault of ours.
+    /// A fault of the server.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorKind::InternalError.as_str(), message)
     }
@@ -271,7 +269,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A JSON answer. A client that is told 503 is told when to try again.
+/// A JSON answer. A 503 says when to retry.
 pub(crate) fn respond(status: StatusCode, body: &Value) -> Response {
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response();
     if status == StatusCode::SERVICE_UNAVAILABLE {
