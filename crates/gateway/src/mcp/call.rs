@@ -1,4 +1,4 @@
-//! `tools/call`: from the client's parameters to a result, and the output schemas that results have broken.
+//! `tools/call`: from the client's parameters to a result. It also notes output schemas that results have broken.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,28 +27,29 @@ use super::tasks::wished;
 use super::tools::output_schema;
 use crate::Gateway;
 
-/// Key in the `_meta` of a result that is marked as an error and is none: what stands in its place, as
-/// [`STANDS_IN`] says it.
+/// Key in the `_meta` of a result that is marked as an error only because a placeholder ([`STANDS_IN`]) replaces
+/// it.
 pub(super) const STANDS_IN_META: &str = "toolwright/stands_in";
 
-/// Key in the `_meta` of a failed call's result: the error object of JSON-RPC by which its source refused it.
+/// Key in the `_meta` of a failed call's result: the JSON-RPC error of its source.
 const ERROR_META: &str = "toolwright/error";
 
-/// Told beside what stands in the place of a result, where that is marked as an error.
+/// Added to a placeholder that is marked as an error.
 const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
                        schema is for comes later. Do not make this call again.)";
 
-/// Key in the `_meta` of a result that breaks its tool's output schema, and so is given as text: where and how.
+/// Key in the `_meta` of a result that breaks its tool's output schema and is given as text: where and how it does.
 const MISMATCH_META: &str = "toolwright/output_schema_mismatch";
 
-/// Where a structured result that is the tool's own has what is said beside it.
+/// Key of the gateway's own note inside a structured result.
 const BESIDE: &str = "toolwright";
 
 impl Gateway {
     /// Starts a call of a tool.
     ///
     /// # Errors
-    /// A JSON-RPC error for what is no tool failure: no name, no such tool in the view, and as [`Gateway::start`].
+    /// A JSON-RPC error where the tool is not the cause: no name, no such tool in the view, and the errors of
+    /// [`Gateway::start`].
     pub(crate) fn start_call(
         self: &Arc<Self>,
         caller: &Caller,
@@ -70,7 +71,7 @@ impl Gateway {
             let lists = Arc::clone(&list);
             let names: CallerNames = Arc::new(move |entry| lists.name_of(entry).map(str::to_owned));
             let outcome = match call {
-                // Pinned: a future that is awaited by value is copied first.
+                // Pinned, because awaiting a future by value copies it first.
                 Ok((name, arguments)) => pin!(work.run_call(&list.snapshot, name, arguments, Some(names))).await?,
                 Err(error) => Outcome::failed(CallId::new(&*written), error),
             };
@@ -84,7 +85,7 @@ impl Gateway {
                 return Err(error);
             }
             let schema = named.as_deref().and_then(output_schema);
-            // A client that has listed since does not look for what is not promised any more.
+            // A client that has listed the tools since does not expect the output schema any more.
             let hash = named.as_ref().map(|entry| entry.tool.hash());
             let schema = schema.filter(|_| !work.gateway.broken_output_schemas.is_known_to(hash, &work.caller.client));
             let result = CallResult::of(outcome, schema, era, &work.gateway.options.info);
@@ -96,9 +97,9 @@ impl Gateway {
     }
 }
 
-/// The outcomes that are answered with a JSON-RPC error: an unknown tool (MCP, "Error Handling"), and
-/// an upstream that needs what only the client can do: declare a capability, have its user open an address. An
-/// unknown name inside a call is the model's to mend, who sees results but not errors.
+/// The JSON-RPC error for outcomes that need one: an unknown tool (MCP, "Error Handling"), and an upstream that
+/// needs something only the client can do, such as declaring a capability or opening a page. An unknown name inside a
+/// carried call stays a result, because the model must correct it and sees only results.
 fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
     let error = outcome.error.as_ref()?;
     if error.kind() == ErrorKind::UnknownTool && !outcome.provenance.carried {
@@ -108,7 +109,7 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
     error.protocol().filter(|upstream| for_client.contains(&upstream.code)).map(passed_on)
 }
 
-/// A source's own error, untouched.
+/// A source's own error, unchanged.
 pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
     let data = error.data.clone().map(Box::new);
     RpcError { code: error.code, message: error.message.clone().into(), data, said_by: SaidBy::Source }
@@ -127,30 +128,30 @@ struct CallResult {
     is_error: bool,
     #[serde(rename = "_meta", skip_serializing_if = "Map::is_empty")]
     meta: Map<String, Value>,
-    /// Fields of the source's own result that have no place here.
+    /// Fields of the source's own result that this struct does not have.
     #[serde(flatten)]
     more: Map<String, Value>,
 }
 
 impl CallResult {
-    /// The result of a tool that the client knows to have this output schema.
+    /// The result of a tool that was listed to the client with this output schema.
     fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
         let mut meta = outcome.meta;
         let stored = outcome.extras.remove(TOOL_OUTPUT);
         meta.extend(stored.clone().map(|note| (TOOL_OUTPUT.to_owned(), note)));
-        // Programs tell errors by their codes; the model reads the message in the content.
+        // Programs read the code; the model reads the message in the content.
         if let Some(error) = outcome.error.as_ref().and_then(ToolError::protocol) {
             meta.insert(ERROR_META.into(), serde_json::to_value(error).unwrap_or_default());
         }
         if era == Era::Modern {
-            // The response is ours, whoever made the result.
+            // The gateway writes the response, whoever made the result.
             meta.insert(SERVER_INFO.into(), serde_json::to_value(info).unwrap_or_default());
         }
         let more = match outcome.extras.remove(RESULT_FIELDS) {
             Some(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
-        // The names of what was found, for programs; clients may show their model nothing else.
+        // The search result as structured content is for programs; some clients would show the model nothing else.
         let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
         let mut structured = match stored.filter(|_| schema.is_none() && outcome.ok) {
             Some(note) => told_of_cut(structured, note, &outcome.content),
@@ -158,8 +159,8 @@ impl CallResult {
         };
         let mut content = outcome.content;
         let mismatch = outcome.extras.remove(SCHEMA_MISMATCH).filter(|_| outcome.ok);
-        // The SDKs' clients throw away what is not as its tool's output schema says and no error, and what is structured
-        // in one too.
+        // SDK clients discard a result that breaks its tool's output schema, unless it is an error without
+        // structured content.
         let hidden = mismatch.is_some() && schema.is_some();
         if let Some(mismatch) = mismatch {
             broken(&mut content, structured.take(), &mismatch, hidden);
@@ -169,11 +170,11 @@ impl CallResult {
             && era == Era::Legacy
             && !content.iter().any(|block| matches!(block, ContentBlock::Text { .. }))
         {
-            // To programs of that generation it is nothing but text.
+            // Programs of that generation get only text.
             content.push(ContentBlock::text(value.to_string()));
         }
-        // A result of a tool with an output schema has structured content, or is an error (MCP 2025-11-25, "Output
-        // Schema"): the SDKs' clients throw any other away, with its text and the job's id in it.
+        // A result of a tool with an output schema has structured content or is an error (MCP 2025-11-25, "Output
+        // Schema"). SDK clients discard any other result, with the job's id in it.
         let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none() && !hidden);
         if let Some(what) = stands_in {
             if what != "skipped" {
@@ -191,7 +192,7 @@ impl CallResult {
         }
     }
 
-    /// The same for clients of this legacy revision.
+    /// The same result for clients of this legacy revision.
     fn downgraded(mut self, version: &str) -> Self {
         downgrade::content(version, &mut self.content);
         if let Some(value) = self.structured_content.as_ref().filter(|_| !downgrade::has_structured(version))
@@ -203,7 +204,7 @@ impl CallResult {
     }
 }
 
-/// Puts a result that is not as its tool's output schema says into text, and says so.
+/// Turns a result that breaks its tool's output schema into text, with a note.
 fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: &Value, is_marked: bool) {
     if let Some(value) = structured {
         let says_it = |block: &ContentBlock| match block {
@@ -223,8 +224,9 @@ fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: 
     )));
 }
 
-/// The structured result of a tool without an output schema, which says as the text does that something was stored:
-/// several clients show nothing else. One that takes the place of content stands there only where all of that is text.
+/// Adds the note that output was stored to the structured result of a tool without an output schema, because
+/// several clients show nothing else. Where there is no structured result, the note replaces it only if all content is
+/// text.
 fn told_of_cut(structured: Option<Value>, mut note: Value, content: &[ContentBlock]) -> Option<Value> {
     note["message"] = joined_text(content).into();
     match structured {
@@ -237,17 +239,17 @@ fn told_of_cut(structured: Option<Value>, mut note: Value, content: &[ContentBlo
     }
 }
 
-/// Definitions of which this is remembered; what is broken beyond them is announced on.
+/// Definitions that are remembered; output schemas beyond them stay listed.
 const MAX_BROKEN: usize = 4096;
 
-/// Tools, by the hash of their definition, whose results have broken their output schemas. Clients of the official SDKs
-/// throw a result away that breaks the schema its tool is listed with, so such a schema is not announced again until the
-/// tool's definition is another one.
+/// Tools, by the hash of their definition, whose results have broken their output schemas. SDK clients discard a
+/// result that breaks the listed schema, so the gateway lists such a tool without its schema until the definition
+/// changes.
 #[derive(Default)]
 pub(crate) struct BrokenOutputSchemas(Mutex<HashMap<ContentHash, u64>>);
 
 impl BrokenOutputSchemas {
-    /// Notes it of a definition. Whether that is news.
+    /// Notes a definition, and returns whether it is new.
     fn note(&self, definition: ContentHash) -> bool {
         let mut all = self.lock();
         if all.len() >= MAX_BROKEN || all.contains_key(&definition) {
@@ -258,17 +260,17 @@ impl BrokenOutputSchemas {
         true
     }
 
-    /// Whether a definition's output schema is not announced any more.
+    /// Whether this definition is listed without its output schema.
     pub(crate) fn has(&self, definition: ContentHash) -> bool {
         self.lock().contains_key(&definition)
     }
 
-    /// How many are not.
+    /// How many definitions are.
     pub(crate) fn count(&self) -> u64 {
         self.lock().len() as u64
     }
 
-    /// Whether a client knows that this definition's output schema is not announced any more.
+    /// Whether this client has listed the tools since this definition lost its output schema.
     pub(crate) fn is_known_to(&self, definition: Option<ContentHash>, client: &ClientState) -> bool {
         definition
             .and_then(|definition| self.lock().get(&definition).copied())
@@ -281,7 +283,7 @@ impl BrokenOutputSchemas {
 }
 
 impl Gateway {
-    /// Notes where a result broke its tool's output schema. Lists are others from then on, and clients are told.
+    /// Notes the tool of a result that broke its output schema. Its list changes, and clients are notified.
     pub(crate) fn note_broken_schema(&self, entry: &Entry, outcome: &Outcome) {
         let is_broken = outcome.ok && outcome.extras.contains_key(SCHEMA_MISMATCH);
         if is_broken && self.broken_output_schemas.note(entry.tool.hash()) {
@@ -365,7 +367,7 @@ mod tests {
         check(Some("skipped"), Some(&schema), None, (true, 1));
         check(Some("job"), None, Some(json!({"job": "j"})), (false, 1));
         check(Some("step"), Some(&schema), Some(json!({})), (false, 1));
-        // What a server does against its own word is its own.
+        // A server that breaks its own promise is passed through.
         check(None, Some(&schema), None, (false, 1));
     }
 

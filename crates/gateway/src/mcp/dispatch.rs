@@ -1,4 +1,4 @@
-//! One request in, one reply out: the methods that are served, whatever the transport. A batch is several at once.
+//! Answers requests, whatever the transport: picks the method of one, and takes the messages of a batch.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use super::sources::notifications::{Granted, OfSubscription};
 use super::tasks;
 use crate::Gateway;
 
-/// How long a modern client may keep what the server says about itself, in milliseconds.
+/// How long a modern client may cache the answer of `server/discover`, in milliseconds.
 const DISCOVER_TTL_MS: u64 = 3_600_000;
-/// A list may change at any moment: a client that keeps it subscribes.
+/// How long it may cache a list: not at all, because a list may change at any moment.
 const LIST_TTL_MS: u64 = 0;
 
 const CALL: &str = "tools/call";
 /// The one legacy revision that has tasks.
 const WITH_TASKS: &str = "2025-11-25";
 
-/// What a request comes to.
+/// The reply to a request.
 pub(crate) enum Reply {
     /// A result, as JSON.
     Result(Vec<u8>),
     /// An error.
     Error(RpcError),
-    /// Something that runs and ends its response itself.
+    /// Work that runs and ends its response itself.
     Running(Waiting),
-    /// A subscription, with what it asks for.
+    /// A subscription, with the filter that it asks for.
     Listen(Filter),
 }
 
@@ -46,19 +46,19 @@ impl From<Result<Reply, RpcError>> for Reply {
     }
 }
 
-/// That batches are not for this client.
+/// The error for a client that may not send batches.
 pub(crate) fn no_batches() -> RpcError {
     let why = format!("several messages at once are taken where {BATCHING} was agreed on, and nowhere else");
     RpcError::new(RpcError::INVALID_REQUEST, why)
 }
 
-/// Whether a request of this method is answered with instructions: see [`Gateway::introduced`].
+/// Whether the answer to this method contains instructions: see [`Gateway::introduced`].
 pub(crate) fn introduces(method: &str) -> bool {
     matches!(method, "initialize" | "server/discover")
 }
 
 impl Gateway {
-    /// Answers a request; what takes a while is answered to `to`, which takes its notifications too.
+    /// Answers a request. Work that takes a while sends its notifications and its answer to `to`.
     pub(crate) fn reply(self: &Arc<Self>, caller: &Caller, era: Era, request: Request, to: ReplyTo) -> Reply {
         let has_cursor = request.params.cursor.is_some();
         match (era, request.method.as_str()) {
@@ -90,11 +90,11 @@ impl Gateway {
         }
     }
 
-    /// Takes the messages of a batch (2025-03-26, "Batching"), each as one that stands alone, but that nothing is said of it
-    /// before its answer. `each` sees every request first.
+    /// Takes the messages of a batch (2025-03-26, "Batching"). Each is handled like a single message, but sends
+    /// nothing before its answer. `each` sees every request first.
     ///
     /// # Errors
-    /// Why the batch is refused as a whole.
+    /// The batch is refused as a whole.
     pub(crate) fn batch(
         self: &Arc<Self>,
         caller: &Caller,
@@ -133,7 +133,7 @@ impl Gateway {
         let refuse = |why: &'static str| Reply::Error(RpcError::new(RpcError::INVALID_REQUEST, why));
         let reply = match era_of(&request, None) {
             Era::Modern => refuse("a request of 2026-07-28 stands alone: it is no part of a batch"),
-            // Nothing may be asked before it is answered (2025-03-26, basic/lifecycle).
+            // A client must be initialized before it sends anything else (2025-03-26, basic/lifecycle).
             Era::Legacy if request.method == "initialize" => refuse("`initialize` must not be part of a batch"),
             Era::Legacy => self.reply(caller, Era::Legacy, request, ReplyTo::Whole(events)),
         };
@@ -189,14 +189,14 @@ impl Gateway {
         to_json(&result)
     }
 
-    /// Lists the tools once the sources that are just starting have said theirs.
+    /// Lists the tools after waiting for the first lists of starting sources.
     fn start_list(self: &Arc<Self>, caller: &Caller, pending: PendingRequest) -> Result<Waiting, RpcError> {
         let (era, has_cursor) = (pending.era, pending.request.params.cursor.is_some());
         self.start(caller, pending, async move |work| {
             let Work { gateway, caller, cancel, .. } = work;
             tokio::select! {
                 () = gateway.listed(&caller.view.scope) => {}
-                // Its end is the end of the request.
+                // A cancelled request needs no wait.
                 _ = cancel.cancelled() => {}
             }
             gateway.list_tools(&caller, era, has_cursor)
@@ -213,7 +213,7 @@ impl Gateway {
         Ok(self.list_result("tools", list.json(era), era))
     }
 
-    /// The result of a list method, of this JSON array under this key.
+    /// The result of a list method: this JSON array under this key.
     pub(crate) fn list_result(&self, key: &str, json: &[u8], era: Era) -> Vec<u8> {
         let mut out = Vec::with_capacity(json.len() + 256);
         out.extend_from_slice(format!(r#"{{"{key}":"#).as_bytes());
@@ -229,30 +229,31 @@ impl Gateway {
         out
     }
 
-    /// The result that ends a subscription in good order.
+    /// The result that ends a subscription when the server shuts down.
     pub(crate) fn listen_result(&self, subscription: &Id) -> Vec<u8> {
         to_json(&OfSubscription::new(subscription, json!({"resultType": "complete"})).by(&self.options.info))
     }
 }
 
-/// What a subscription is told first: how much of it was granted.
+/// The first notification of a subscription: what was granted.
 pub(crate) fn acknowledged(granted: &Granted) -> Bytes {
     let params = OfSubscription::new(&granted.id, json!({"notifications": granted.filter}));
     notification("notifications/subscriptions/acknowledged", Some(&params))
 }
 
-/// The messages of a batch that was taken.
+/// A batch that was taken.
 #[derive(Default)]
 pub(crate) struct Batch {
     answers: Vec<BoxFuture<'static, Option<Bytes>>>,
-    /// Whether anything in it asked for an answer.
+    /// Whether it contains a request.
     pub(crate) has_requests: bool,
     /// The methods of its notifications.
     pub(crate) notified: Vec<String>,
 }
 
 impl Batch {
-    /// All answers as one message, once the last is there; `None` when there is none. What its client cancelled has none.
+    /// Waits for all answers and returns them as one message; `None` where there is none. A cancelled request has
+    /// no answer.
     pub(crate) async fn answers(self) -> Option<Bytes> {
         let answers: Vec<Bytes> = join_all(self.answers).await.into_iter().flatten().collect();
         if answers.is_empty() {

@@ -1,16 +1,15 @@
-//! What clients tell their model about the tools of an address, as one text.
+//! The instructions of an address: the gateway's own text, and what each source says about its tools.
 
 use toolwright_core::pins::is_invisible;
 
-/// The longest text, in the units that JavaScript counts: Claude Code cuts what is longer (2.1.285 does so at 2,048, whatever
-/// the server's name is), and with it whoever stands at its end.
+/// The longest text, in UTF-16 units: Claude Code cuts longer ones (2.1.285 cuts at 2,048).
 const MAX_ALL: usize = 2048;
-/// What one source is quoted with at least; where there is not so much for each, those that come last are only named.
+/// The shortest quote of a source. Where there is less room for each, the last sources are only counted.
 const MIN_SAID: usize = 60;
 const CUT: &str = " [cut here]";
 
-/// `ours` first, then what sources say, each quoted under its name; what is short leaves its room to the others. Sources'
-/// own names for their tools lack the prefix that they have here.
+/// `ours` first, then each source's words, quoted under its name. Short quotes leave their room to longer ones. The
+/// heading gives the prefix of the source's tools, which its own words lack.
 pub(super) fn together(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
     let mut all = shortened(&ours.join("\n\n"), MAX_ALL);
     let said = said.map(|(name, words)| (name, words.trim().chars().filter(|c| !is_invisible(*c)).collect::<String>()));
@@ -50,10 +49,10 @@ pub(super) fn of_one(ours: &[String], said: Option<String>) -> Option<String> {
     (!all.is_empty()).then(|| shortened(&all.join("\n\n"), MAX_ALL))
 }
 
-/// What one source says.
+/// The words of one source.
 struct Part {
     heading: String,
-    /// Quoted, so that none can speak in the name of another.
+    /// Quoted, so that no source can speak in another's name.
     quoted: String,
     head: usize,
     words: usize,
@@ -71,7 +70,7 @@ impl Part {
     }
 }
 
-/// The most that each may have of `room`, where who needs less takes less.
+/// The largest share of `room` for each; those that need less take less.
 fn share(needs: impl Iterator<Item = usize>, room: usize) -> usize {
     let mut needs: Vec<usize> = needs.collect();
     needs.sort_unstable();
@@ -89,7 +88,7 @@ fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// A text of so many units at most, with a mark where it is cut.
+/// A text of at most `most` units, with a mark where it is cut.
 fn shortened(words: &str, most: usize) -> String {
     if units(words) <= most {
         return words.to_owned();
@@ -134,7 +133,7 @@ mod tests {
         let of = |name: &str| text.split(&format!("{name}__... here:\n")).nth(1).expect("quoted").matches('ä').count();
         let (a, c) = (text.matches('ä').count() - of("c"), of("c"));
         assert_eq!(a, c);
-        // Characters that JavaScript counts twice.
+        // Characters of two UTF-16 units.
         let wide = check("", &[("a", &*"🦀".repeat(2000))]).expect("words");
         assert!(units(&wide) <= MAX_ALL && wide.ends_with("🦀 [cut here]"));
     }

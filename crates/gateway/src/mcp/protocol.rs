@@ -1,4 +1,4 @@
-//! The two generations of the protocol and how a request tells which one it speaks.
+//! The two generations of the protocol, how a request shows its generation, and what a modern request must carry.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ pub(crate) use toolwright_mcp::revision::{
     BATCHING, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, negotiate,
 };
 
-/// Keys of `_meta` that are for us: the protocol's own begin so.
+/// Prefix of the `_meta` keys that the protocol owns.
 const PROTOCOL_PREFIX: &str = "io.modelcontextprotocol/";
 
-/// What a request's parameters say in `_meta` beyond what the protocol owns.
+/// The `_meta` of a request without the keys that the protocol owns.
 pub(crate) fn own_meta(params: Option<&RawValue>) -> Map<String, Value> {
     #[derive(Deserialize)]
     struct WithMeta {
@@ -34,7 +34,7 @@ pub(crate) fn own_meta(params: Option<&RawValue>) -> Map<String, Value> {
     meta
 }
 
-/// What the maker of a modern request says that it is, as it says it; nothing where it says nothing.
+/// The client info of a modern request, as JSON; empty where it has none.
 pub(crate) fn client_info(params: Option<&RawValue>) -> String {
     #[derive(Deserialize)]
     struct WithMeta {
@@ -46,7 +46,7 @@ pub(crate) fn client_info(params: Option<&RawValue>) -> String {
 }
 
 /// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has: any value that is no
-/// legacy revision counts as modern, so that a client learns what is served.
+/// legacy revision counts as modern, so that a client learns which revisions are served.
 pub(crate) fn era_of(request: &Request, header: Option<&str>) -> Era {
     let modern = header.is_some_and(|version| !LEGACY_VERSIONS.contains(&version))
         || request.params.meta.protocol_version.is_some()

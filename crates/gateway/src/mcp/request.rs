@@ -1,4 +1,4 @@
-//! The work on one request that takes a while: where its response goes, who is asked about it, and the task that runs it.
+//! The work on one request that takes a while: its response, the client and approver that it may ask, and its task.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ use super::tasks::{Task, TaskClient, TaskProgress, Way};
 use crate::Gateway;
 use crate::gateway::Elicitation;
 
-/// Told after policy's reason about what the gateway does by itself.
+/// Added to policy's reason where the gateway acts by itself.
 const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
 
 /// A request whose answer takes a while.
@@ -42,7 +42,7 @@ pub(crate) struct PendingRequest {
     pub(crate) era: Era,
     pub(crate) request: Request,
     pub(crate) to: ReplyTo,
-    /// How long it is kept if it becomes a task; only calls of tools do.
+    /// How long the call is kept if it becomes a task. Only tool calls become tasks.
     pub(crate) task: Option<Duration>,
 }
 
@@ -52,22 +52,21 @@ impl PendingRequest {
     }
 }
 
-/// What the work on one request needs: for whom it is, and under which conditions calls run.
+/// The context of the work on one request: its caller, and the conditions under which calls run.
 pub(crate) struct Work {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) caller: Caller,
     client: Arc<dyn CallClient>,
     lineage: Option<Lineage>,
     pub(crate) cancel: Cancel,
-    /// To the request that waits for it.
+    /// The channel to the request that waits.
     pub(crate) channel: Option<Arc<ResponseChannel>>,
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
 }
 
 impl Work {
-    /// Work that nobody waits for, at a caller's address. Where policy asks it is denied: what an answer came to would
-    /// be nobody's.
+    /// Work for which nobody waits, at a caller's address. Where policy asks, the call is denied.
     pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
         Self {
             gateway: Arc::clone(gateway),
@@ -81,12 +80,12 @@ impl Work {
         }
     }
 
-    /// The same work, of which this approver is asked.
+    /// The same work with this approver.
     pub(crate) fn asking(self, approver: &Arc<dyn Approver>) -> Self {
         Self { approver: Arc::clone(approver), ..self }
     }
 
-    /// The same work, as far as this token lets it.
+    /// The same work under another cancel token.
     pub(crate) fn under(&self, cancel: Cancel) -> Self {
         Self {
             gateway: Arc::clone(&self.gateway),
@@ -100,10 +99,10 @@ impl Work {
         }
     }
 
-    /// Runs one call of a name or id in this snapshot.
+    /// Runs one call of a tool, by its name or id in this snapshot.
     ///
     /// # Errors
-    /// A fault of the executor's: that the call failed is its outcome.
+    /// The executor failed. A failed call is an outcome, not an error.
     pub(crate) async fn run_call(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -135,11 +134,11 @@ impl Work {
 }
 
 impl Gateway {
-    /// Starts the work on a request, in a task of its own, so that it ends in good order whatever becomes of the
-    /// connection. Its result goes to whichever request waits for it then.
+    /// Starts the work on a request in its own task, so that it completes whatever happens to the connection. The
+    /// result goes to the request that waits for it at that time.
     ///
     /// # Errors
-    /// The JSON-RPC error to answer with: shutting down, too many calls, an id that is in use.
+    /// The JSON-RPC error to answer with: the server shuts down, too many calls run, or the id is in use.
     pub(crate) fn start<F>(
         self: &Arc<Self>,
         caller: &Caller,
@@ -173,11 +172,11 @@ impl Gateway {
                 (Arc::new(SessionClient { channel, state, params: raw }), way, capabilities, None)
             }
             Era::Modern => {
-                // Whose request may not be answered with a question is not asked.
+                // Some methods may not be answered `input_required`.
                 let capabilities = params.meta.client_capabilities.take();
                 let capabilities = capabilities.filter(|_| convert::may_require_input(&method)).unwrap_or_default();
                 let capabilities = Arc::new(capabilities);
-                // The request that comes back with answers may want what the first did not.
+                // The request that resumes the call may want progress that the first did not.
                 wants_progress |= !capabilities.is_empty();
                 let pausable = PausableCall::new(&self.paused_calls, &channel);
                 let client = RequestClient {
@@ -240,7 +239,7 @@ impl Gateway {
         Ok(waiting)
     }
 
-    /// A place among the calls that run at once.
+    /// One of the permits for calls that run at once.
     fn call_permit(&self) -> Result<OwnedSemaphorePermit, RpcError> {
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
@@ -251,7 +250,8 @@ impl Gateway {
         })
     }
 
-    /// Who answers where policy asks: the user of `client` where that can be asked and is the owner's, else `otherwise`.
+    /// Answers where policy asks: the user of `client` if the client can be asked and is the owner's, else
+    /// `otherwise`.
     fn approver(
         &self,
         caller: &Caller,
@@ -259,7 +259,7 @@ impl Gateway {
         otherwise: Arc<dyn Approver>,
     ) -> Arc<dyn Approver> {
         match (self.options.elicitation, client) {
-            // What others than the owner may do is not theirs to decide.
+            // Other principals must not approve their own calls.
             (Elicitation::WherePossible { expiry }, Some(client)) if caller.session.principal.owner => {
                 Arc::new(ClientApprover { client, asker: caller.asker.clone(), expiry, otherwise })
             }
@@ -267,7 +267,7 @@ impl Gateway {
         }
     }
 
-    /// Takes a request that brings answers to a call that waits for them.
+    /// Takes a request that brings the answers for which a paused call waits.
     ///
     /// # Errors
     /// As [`PausedCalls::resume`](super::client::input_required::PausedCalls::resume).
@@ -286,14 +286,14 @@ impl Gateway {
     }
 }
 
-/// The token under which a request wants progress, and the least severe log message that it wants.
+/// The progress token and the log level of a request.
 fn wanted(params: &mut Params) -> (Option<super::message::Id>, Option<Level>) {
     (params.meta.progress_token.take(), params.meta.log_level.as_deref().and_then(Level::parse))
 }
 
-/// Whether a client can ask its user about a call.
+/// Whether a client can show its user a form.
 fn has_forms(capabilities: &Map<String, Value>) -> bool {
-    // Most offer nothing at all, and what is missing is not asked here.
+    // Most clients offer nothing at all.
     !capabilities.is_empty() && asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
 }
 

@@ -1,4 +1,4 @@
-//! The response to a request that runs: its progress, what its tool logs and asks meanwhile, and its end.
+//! The response to a running request: progress, log messages and questions meanwhile, and its end.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,26 +17,26 @@ use super::message::{self, Id, RpcError, notification};
 use super::protocol::{Era, Level};
 use super::session::Entered;
 
-/// By how much progress grows that a tool did not make: seen by nobody, and enough to be more in a number of 64 bits.
+/// By how much the progress of a heartbeat grows: invisible to people, and still an increase in an `f64`.
 const LEAST: f64 = 1e-9;
 const LEAST_SHARE: f64 = 1e-12;
 
-/// What is sent to one request.
+/// What a request's response consists of.
 pub(crate) enum Event {
     /// A notification, or a question to the client.
     Note(Bytes),
-    /// The last: result or error, or nothing to a client that cancelled.
+    /// The end: a result or an error, or nothing where the client cancelled.
     End(Option<Result<Vec<u8>, RpcError>>),
 }
 
 /// The transport's end of a response.
 #[derive(Clone)]
 pub(crate) enum ReplyTo {
-    /// All messages of a connection, one after another.
+    /// All messages of a connection share one channel.
     Connection(mpsc::Sender<Bytes>),
     /// A response of its own, which may be a stream.
     Stream(mpsc::Sender<Event>),
-    /// A response of its own that has room for its end only.
+    /// A response of its own that takes only the end.
     Whole(mpsc::Sender<Event>),
 }
 
@@ -61,17 +61,16 @@ impl ReplyTo {
 
 /// The request that waits for a call.
 pub(crate) struct Attached {
-    /// Its place among what can be cancelled.
+    /// Its entry among the running requests.
     pub(crate) entered: Entered,
     pub(crate) to: ReplyTo,
-    /// Under which it wants progress.
+    /// Its progress token.
     pub(crate) progress: Option<Id>,
-    /// The least severe log message that it wants (2026-07-28).
+    /// The log level that it wants (2026-07-28).
     pub(crate) level: Option<Level>,
 }
 
-/// A call's channel to its client. A modern call that asks something has no request that waits for it until the client
-/// comes back with the answer.
+/// A call's channel to its client. While a modern call waits for answers, no request is attached.
 pub(crate) struct ResponseChannel {
     pub(crate) cancel: Cancel,
     era: Era,
@@ -80,7 +79,7 @@ pub(crate) struct ResponseChannel {
 
 struct State {
     attached: Option<Attached>,
-    /// What the latest request wanted to have logged.
+    /// The log level of the latest request.
     level: Option<Level>,
 }
 
@@ -90,9 +89,9 @@ impl ResponseChannel {
         Arc::new(Self { cancel, era, state: Mutex::new(state) })
     }
 
-    /// Sends something that may be lost: a client that does not read misses it. Never waits.
+    /// Sends something that may be lost where the client does not read. Never waits.
     pub(crate) fn note(&self, message: impl FnOnce(&Attached) -> Option<Bytes>) {
-        // The lock is kept while sending, so that two notes at once keep their order.
+        // Sending happens under the lock, so that concurrent notes keep their order.
         let state = self.lock();
         if let Some(attached) = &state.attached
             && let Some(message) = message(attached)
@@ -102,7 +101,8 @@ impl ResponseChannel {
         }
     }
 
-    /// Asks something in the stream of the response, which is returned. `None`: there is none, or nobody reads it any more.
+    /// Asks something in the stream of the response, and returns the stream. `None`: there is none, or nobody reads
+    /// it.
     pub(crate) async fn question(&self, message: Bytes) -> Option<ReplyTo> {
         let to = self.lock().attached.as_ref().map(|attached| attached.to.clone())?;
         match &to {
@@ -113,16 +113,16 @@ impl ResponseChannel {
         Some(to)
     }
 
-    /// Whether something can be asked in the stream of the response.
+    /// Whether the response is a stream that can carry questions.
     pub(crate) fn takes_questions(&self) -> bool {
         self.lock().attached.as_ref().is_some_and(|attached| !matches!(attached.to, ReplyTo::Whole(_)))
     }
 
-    /// Ends the response, if a request waits for it. A client that cancelled is not answered.
+    /// Ends the response if a request is attached. A client that cancelled gets no answer.
     pub(crate) async fn end(&self, result: Result<Vec<u8>, RpcError>) {
         let Some(Attached { to, entered, .. }) = self.lock().attached.take() else { return };
         let id = entered.id().clone();
-        // From here on its id may be used again.
+        // Its id may be used again from here on.
         drop(entered);
         let is_wanted = self.cancel.cause() != Some(CancelCause::User);
         match to {
@@ -136,22 +136,22 @@ impl ResponseChannel {
         }
     }
 
-    /// Whether a request waits for the call.
+    /// Whether a request is attached.
     pub(crate) fn is_attached(&self) -> bool {
         self.lock().attached.is_some()
     }
 
-    /// Whether a request waits for it, and nobody has cancelled.
+    /// Whether a request is attached and the call is not cancelled.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_attached() && !self.cancel.is_cancelled()
     }
 
-    /// The request that waits from now on.
+    /// Attaches the request that waits from now on.
     pub(crate) fn attach(&self, attached: Attached) {
         *self.lock() = State { level: attached.level, attached: Some(attached) };
     }
 
-    /// The least severe log message that the latest request wants.
+    /// The log level of the latest request.
     pub(crate) fn level(&self) -> Option<Level> {
         self.lock().level
     }
@@ -181,7 +181,7 @@ pub(crate) fn whole(id: &Id, result: &Result<Vec<u8>, RpcError>) -> Bytes {
     }
 }
 
-/// The side of one request that waits for its response to end.
+/// Held by the transport while a request waits for its response.
 pub(crate) struct Waiting {
     channel: Weak<ResponseChannel>,
     id: Id,
@@ -200,11 +200,11 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Nobody waits any more. To a modern client closing the stream means cancel; an older one may
-        // lose its connection without meaning it (2025-11-25, "Sending Messages to the Server").
+        // To a modern client, closing the stream means cancel. An older client may lose its connection by accident
+        // (2025-11-25, "Sending Messages to the Server").
         let Some(channel) = self.channel.upgrade().filter(|channel| channel.era == Era::Modern) else { return };
         let is_ours = |attached: &Attached| match attached.to {
-            // A pipe that breaks ends everything that runs, not one request.
+            // A broken pipe ends the whole connection, not one request.
             ReplyTo::Connection(_) => false,
             ReplyTo::Stream(_) | ReplyTo::Whole(_) => *attached.entered.id() == self.id,
         };
@@ -215,26 +215,26 @@ impl Drop for Waiting {
     }
 }
 
-/// Sends a call's progress to where its response will go. Never waits: a client that does not read
-/// misses progress, not the result.
+/// Sends a call's progress to its response. Never waits: a client that does not read misses progress, not the
+/// result.
 pub(crate) struct Progress {
     channel: Arc<ResponseChannel>,
     last_sent: Mutex<LastSent>,
 }
 
-/// What the client was sent last.
+/// The last progress of a call.
 struct LastSent {
-    /// The tool's own word.
+    /// What the tool reported.
     own: f64,
     total: Option<f64>,
-    /// The last number that was sent.
+    /// What was sent.
     sent: Option<f64>,
     at: Instant,
 }
 
 impl LastSent {
-    /// The next number to send for this one. The protocol wants progress that grows, whoever reports it: what a tool reports
-    /// below a heartbeat is sent as a little more than that.
+    /// The number to send for this progress. The protocol wants it to grow, so progress below the last number is
+    /// sent as slightly more than that.
     fn next(&mut self, progress: f64) -> f64 {
         let next = match self.sent {
             Some(sent) if progress <= sent => sent + LEAST.max(sent.abs() * LEAST_SHARE),
@@ -246,14 +246,14 @@ impl LastSent {
 }
 
 impl Progress {
-    /// Progress under the token of the request that waits for the call.
+    /// Progress under the token of the attached request.
     pub(crate) fn new(channel: Arc<ResponseChannel>) -> Self {
         let last_sent = LastSent { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
         Self { channel, last_sent: Mutex::new(last_sent) }
     }
 
-    /// Does `work`, and tells its client every so often that it goes on, as long as the tool says nothing: many clients give
-    /// a call up that they have not heard of for some time. It ends with the work: a call that goes on as a job is answered.
+    /// Does `work` and sends a heartbeat whenever the tool was silent for `every`, because many clients give up
+    /// silent calls. Heartbeats end with the work; a call that became a job is answered.
     pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>, every: Duration) -> T {
         tokio::select! {
             biased;
@@ -306,7 +306,7 @@ struct Params<'a> {
 impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
         let Partial::Progress { progress, total, message, more } = partial else { return };
-        // The lock is kept while sending, so that two reports at once keep their order; sending does not wait.
+        // Sending happens under the lock, so that concurrent reports keep their order; it does not wait.
         let mut last_sent = self.last_sent();
         if progress < last_sent.own || !progress.is_finite() {
             return;
@@ -367,7 +367,7 @@ mod tests {
             tokio::time::sleep(EVERY / 2).await;
             report(1.0, "half");
             tokio::time::sleep(EVERY / 2).await;
-            // Says again what it said.
+            // Repeats its last report.
             report(1.0, "still half");
             tokio::time::sleep(EVERY + EVERY / 2).await;
             report(1.0, "and still");

@@ -1,4 +1,4 @@
-//! Whose requests these are: the caller, what it has running, and the client of a session up to 2025-11-25.
+//! The caller of a request: its session, its running requests, and the state of a client up to 2025-11-25.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,48 +17,48 @@ use super::sources::subscriptions::{Subscription, nearest};
 use crate::http::Connection;
 use crate::view::{Expose, View};
 
-/// Revisions whose clients may be asked by forms or addresses.
+/// Revisions whose clients may be asked by elicitation.
 const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
-/// The revision whose clients take streams up again, and take an event without data for what it is.
+/// The revision whose clients resume streams and understand an event without data.
 const RESUMING: &str = "2025-11-25";
-/// Pages of which one session's client is told that they are done, and bytes of the name of one.
+/// Pages of one session that are remembered until they are done, and the longest id of one, in bytes.
 const MAX_PAGES: usize = 256;
 const MAX_PAGE_ID: usize = 1024;
-/// Resources that one session subscribes to.
+/// Resources that one session may subscribe to.
 pub(crate) const MAX_SUBSCRIBED: usize = 1024;
 
-/// Whose requests these are.
+/// The caller of a request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) session: Arc<Session>,
     pub(crate) view: View,
-    /// How the address that it came to says that tools are put before it, if it does.
+    /// `?expose` of its address.
     pub(crate) expose_asked: Option<Expose>,
-    /// What the caller has running; a cancel is looked up here.
+    /// Its running requests.
     pub(crate) running: Arc<RunningCalls>,
-    /// Its client, as far as it is one of a session.
+    /// The state of its client, if it has a session.
     pub(crate) client: Arc<ClientState>,
-    /// What runs for it.
+    /// Tasks that run for it.
     pub(crate) tasks: TaskTracker,
-    /// At whose other end the one sits who is asked about its calls.
+    /// Who is asked about its calls.
     pub(crate) asker: Asker,
 }
 
-/// Who sits at the other end where a client is asked whether a call may run.
+/// The program whose user is asked whether a call may run.
 #[derive(Debug, Clone)]
 pub(crate) enum Asker {
-    /// Whoever started this process.
+    /// The program that started this process.
     Parent,
-    /// A program that came over HTTP.
+    /// A program that connected over HTTP.
     Remote {
         connection: Connection,
-        /// Whether it has shown a token.
+        /// Whether it has sent a token.
         is_proven: bool,
     },
 }
 
 impl Asker {
-    /// Whether it may decide in its owner's name.
+    /// Whether its user may decide in the owner's name.
     pub(crate) async fn may_decide(&self) -> bool {
         match self {
             Self::Parent => true,
@@ -77,7 +77,7 @@ impl Caller {
         Self { session, view, expose_asked: None, running, client, tasks, asker: Asker::Parent }
     }
 
-    /// Takes a notification of its client.
+    /// Handles a notification of its client.
     pub(crate) fn notified(&self, method: &str, params: &Params) {
         if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
             self.running.cancel(id);
@@ -85,10 +85,10 @@ impl Caller {
     }
 }
 
-/// Requests of one session that are running, by id.
+/// Running requests of one session, by id.
 #[derive(Debug)]
 pub(crate) struct RunningCalls {
-    /// Above all of theirs: a call that waits for its client to come back has no request.
+    /// Parent of all tokens, because a paused call has no request.
     all: Cancel,
     by_id: Mutex<hashbrown::HashMap<Id, Cancel>>,
 }
@@ -100,15 +100,15 @@ impl Default for RunningCalls {
 }
 
 impl RunningCalls {
-    /// A token for a call of this session.
+    /// A cancel token for a call of this session.
     pub(crate) fn token(&self) -> Cancel {
         self.all.child()
     }
 
-    /// Notes a request; it is forgotten when the guard goes.
+    /// Enters a request until the guard is dropped.
     ///
     /// # Errors
-    /// When a request of that id is running.
+    /// A request with that id is running.
     pub(crate) fn enter(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Result<Entered, RpcError> {
         let mut by_id = lock(&self.by_id);
         if by_id.contains_key(id) {
@@ -118,25 +118,25 @@ impl RunningCalls {
         Ok(Entered { running: Arc::clone(self), id: id.clone() })
     }
 
-    /// Cancels one request on the client's behalf; one that has ended is no error.
+    /// Cancels a request for its client; one that has ended is ignored.
     pub(crate) fn cancel(&self, id: &Id) {
         if let Some(cancel) = lock(&self.by_id).get(id) {
             cancel.cancel(CancelCause::User);
         }
     }
 
-    /// Cancels all requests: the client is gone.
+    /// Cancels all requests, because the client is gone.
     pub(crate) fn cancel_all(&self) {
         self.all.cancel(CancelCause::User);
     }
 
-    /// Whether nothing runs.
+    /// Whether no request runs.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.by_id).is_empty()
     }
 }
 
-/// A request noted in [`RunningCalls`].
+/// A request in [`RunningCalls`].
 pub(crate) struct Entered {
     running: Arc<RunningCalls>,
     id: Id,
@@ -155,25 +155,25 @@ impl Drop for Entered {
     }
 }
 
-/// What is kept of a session's client: what it announced of itself, what it is asked, what it wants to hear of.
+/// State of a session's client: what it announced, what it was asked, and what it wants to hear of.
 #[derive(Default)]
 pub(crate) struct ClientState(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The revision that it speaks, once it has introduced itself.
+    /// The revision that it was initialized with.
     version: Option<&'static str>,
     capabilities: Arc<Map<String, Value>>,
-    /// The least severe log messages that it has asked for.
+    /// The log level that it has set.
     level: Option<Level>,
-    /// How many output schemas were not announced any more when it last listed tools.
+    /// How many output schemas the tool list left out when it last listed tools.
     unannounced: u64,
-    /// How many questions it was asked, and those that are open.
+    /// How many questions it was asked, and the open ones.
     asked: u64,
     open: HashMap<Id, oneshot::Sender<Response>>,
-    /// By the addresses that it has for them.
+    /// By the addresses under which it knows them.
     subscriptions: HashMap<String, Subscription>,
-    /// Its session has ended.
+    /// Whether its session has ended.
     has_left: bool,
     /// Pages that it was asked to open.
     pages: VecDeque<Page>,
@@ -182,13 +182,13 @@ struct State {
 /// A page that a client was asked to open.
 #[derive(PartialEq)]
 struct Page {
-    /// Whose it is, where that is known: the names are each source's own.
+    /// Whose page it is, where that is known. Ids are unique per source only.
     source: Option<String>,
     name: String,
 }
 
 impl ClientState {
-    /// Notes what the client said of itself when it introduced itself under this revision.
+    /// Notes the revision and capabilities with which it was initialized.
     pub(crate) fn introduced(&self, version: &'static str, capabilities: Option<&Map<String, Value>>) {
         let mut capabilities = capabilities.cloned().unwrap_or_default();
         if !ELICITING.contains(&version) {
@@ -198,59 +198,59 @@ impl ClientState {
         (state.version, state.capabilities) = (Some(version), Arc::new(capabilities));
     }
 
-    /// The revision that it speaks; the newest of its generation where it has not said.
+    /// The revision that it speaks; the newest legacy one before it is initialized.
     pub(crate) fn version(&self) -> &'static str {
         self.lock().version.unwrap_or(LEGACY_VERSIONS[0])
     }
 
-    /// Whether it takes streams over HTTP up again whose connection broke.
+    /// Whether it resumes HTTP streams after its connection broke.
     pub(crate) fn resumes_streams(&self) -> bool {
         self.lock().version == Some(RESUMING)
     }
 
-    /// What it can be asked.
+    /// Its capabilities.
     pub(crate) fn capabilities(&self) -> Arc<Map<String, Value>> {
         Arc::clone(&self.lock().capabilities)
     }
 
-    /// How it is asked by whatever runs for it.
+    /// How sources may ask it.
     pub(crate) fn manner(&self) -> Manner {
         if self.lock().capabilities.is_empty() { Manner::Either } else { Manner::Requests }
     }
 
-    /// Notes that it has the list of tools in which this many output schemas are not announced any more.
+    /// Notes that it has listed the tools, with this many output schemas left out.
     pub(crate) fn has_listed(&self, unannounced: u64) {
         let mut state = self.lock();
         state.unannounced = state.unannounced.max(unannounced);
     }
 
-    /// How many output schemas were not announced any more in the last list that it has.
+    /// How many output schemas its last tool list left out.
     pub(crate) fn unannounced(&self) -> u64 {
         self.lock().unannounced
     }
 
-    /// From now on it gets log messages of this level and above; before it gets all.
+    /// Sets its log level; before that it gets all messages.
     pub(crate) fn set_level(&self, level: Level) {
         self.lock().level = Some(level);
     }
 
-    /// The least severe log messages that it has asked for, if it has.
+    /// The log level that it has set.
     pub(crate) fn level_asked(&self) -> Option<Level> {
         self.lock().level
     }
 
-    /// The least severe log messages that it wants.
+    /// The least severe log messages that it gets.
     pub(crate) fn level(&self) -> Level {
         self.level_asked().unwrap_or(Level::Debug)
     }
 
-    /// Whether it wants log messages of this level.
+    /// Whether it gets log messages of this level.
     pub(crate) fn wants(&self, level: Level) -> bool {
         level >= self.level()
     }
 
-    /// Notes that it is asked to open this page (parameters of `elicitation/create`), and hears when its source says that
-    /// its user is done there. Whoever asks in the middle of a call does not say which source it is.
+    /// Notes that it was asked to open this page (parameters of `elicitation/create`), so that it hears when its
+    /// source reports completion. A question inside a call does not say which source asks.
     pub(crate) fn asked_to_open(&self, source: Option<&str>, page: &Value) {
         let name = page.get("elicitationId").and_then(Value::as_str).filter(|name| name.len() <= MAX_PAGE_ID);
         let Some(name) = name else { return };
@@ -271,7 +271,7 @@ impl ClientState {
         }
     }
 
-    /// Forgets this page of a source, now that its user is done there. Whether the client was asked to open it.
+    /// Forgets a page of a source that is done, and returns whether this client was asked to open it.
     pub(crate) fn page_is_done(&self, source: &str, name: &str) -> bool {
         let mut state = self.lock();
         let is_meant = |page: &Page| page.name == name && page.source.as_deref().is_none_or(|known| known == source);
@@ -279,16 +279,16 @@ impl ClientState {
         at.and_then(|at| state.pages.remove(at)).is_some()
     }
 
-    /// Takes a client's response. What was not asked, or no longer matters, is dropped.
+    /// Takes a client's response. One that nobody waits for is dropped.
     pub(crate) fn settle(&self, response: Response) {
         let waiting = response.id.as_ref().and_then(|id| self.lock().open.remove(id));
         if let Some(waiting) = waiting {
-            // Whoever asked may have gone meanwhile.
+            // The call that asked may have ended meanwhile.
             let _ = waiting.send(response);
         }
     }
 
-    /// A question of ours; it is forgotten when the guard goes.
+    /// Opens a question; it is forgotten when the guard is dropped.
     pub(crate) fn question(self: &Arc<Self>) -> (Question, oneshot::Receiver<Response>) {
         let (settled, answer) = oneshot::channel();
         let mut state = self.lock();
@@ -298,8 +298,7 @@ impl ClientState {
         (Question { client: Arc::clone(self), id }, answer)
     }
 
-    /// Notes that it is to hear when this resource changes, unless it has left meanwhile. `None` when it has subscribed to
-    /// too many.
+    /// Adds a subscription to a resource, unless the session has ended. `None`: it has too many.
     pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) -> Option<()> {
         let mut state = self.lock();
         if state.has_left {
@@ -312,22 +311,22 @@ impl ClientState {
         Some(())
     }
 
-    /// It no longer wants to hear when this resource changes.
+    /// Removes a subscription.
     pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
         self.lock().subscriptions.remove(uri)
     }
 
-    /// What it has subscribed to, under the addresses that it has for them.
+    /// The resources that it has subscribed to, by the addresses under which it knows them.
     pub(crate) fn subscribed(&self) -> Vec<String> {
         self.lock().subscriptions.keys().cloned().collect()
     }
 
-    /// The same as their sources have them.
+    /// The same by the addresses of their sources.
     pub(crate) fn followed(&self) -> Vec<Owned> {
         self.lock().subscriptions.values().map(|subscription| subscription.owned().clone()).collect()
     }
 
-    /// Its session has ended: it hears of nothing any more, whatever still runs for it.
+    /// Drops all subscriptions and accepts no more, because its session has ended.
     pub(crate) fn leave(&self) {
         let mut state = self.lock();
         state.has_left = true;
@@ -336,7 +335,7 @@ impl ClientState {
         drop(subscriptions);
     }
 
-    /// Under which address it has subscribed to this resource of a source, if it has.
+    /// The address under which it has subscribed to this resource of a source, if it has.
     pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         nearest(self.lock().subscriptions.iter(), provider, uri)
     }
@@ -346,14 +345,14 @@ impl ClientState {
     }
 }
 
-/// A question whose answer is awaited.
+/// An open question.
 pub(crate) struct Question {
     client: Arc<ClientState>,
     pub(crate) id: Id,
 }
 
 impl Question {
-    /// Whether nobody has answered yet.
+    /// Whether it is not answered yet.
     pub(crate) fn is_open(&self) -> bool {
         self.client.lock().open.contains_key(&self.id)
     }

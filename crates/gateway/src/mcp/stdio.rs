@@ -1,4 +1,4 @@
-//! MCP over a pair of byte streams: one JSON message a line.
+//! MCP over a pair of byte streams: one JSON message per line.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,33 +27,33 @@ use crate::Gateway;
 use crate::gateway::STOP_LIMIT;
 use crate::view::{Scope, View};
 
-/// Messages that wait for the client to read; behind them responses wait and progress is dropped.
+/// Messages that wait for the client to read. Beyond them responses wait and progress is dropped.
 const OUTBOX: usize = 256;
-/// How long calls may go on at the most once the client has closed its end.
+/// How long calls may continue after the client closed its input.
 const GONE_GRACE: Duration = Duration::from_secs(2);
-/// How long what is written last may take to go out.
+/// How long the last messages may take to go out.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 /// Subscriptions of one connection.
 const MAX_SUBSCRIPTIONS: usize = 16;
-/// Notifications after which a client is asked for its roots.
+/// Notifications after which the client's roots may have changed.
 const ROOTS_MAY_CHANGE: [&str; 2] = ["notifications/initialized", "notifications/roots/list_changed"];
 /// How long the client has to list its roots.
 const ROOTS_LIMIT: Duration = Duration::from_secs(30);
 
-/// Serves the client at standard input and output, which is the owner, until it closes its end or
-/// `shutdown` fires. Running calls may end within the gateway's grace period, or two seconds where the client has
-/// closed its end, which is how it ends a server (MCP, "Lifecycle: Shutdown").
+/// Serves the client at standard input and output as the owner, until it closes its end or `shutdown` fires.
+/// Running calls may complete within the gateway's grace period, or within two seconds where the client has closed its
+/// end, which is how a client ends a server (MCP, "Lifecycle: Shutdown").
 ///
 /// # Errors
-/// When a stream fails; the client closing it is none.
+/// A stream failed. A client that closes its end is no error.
 pub async fn serve_stdio(gateway: Arc<Gateway>, shutdown: Cancel) -> std::io::Result<()> {
     serve_connection(gateway, input(), output(), shutdown).await
 }
 
-/// As [`serve_stdio`] over any pair of streams.
+/// [`serve_stdio`] over any pair of streams.
 ///
 /// # Errors
-/// When a stream fails; the client closing it is none.
+/// A stream failed. A client that closes its end is no error.
 pub async fn serve_connection<R, W>(gateway: Arc<Gateway>, input: R, output: W, shutdown: Cancel) -> std::io::Result<()>
 where
     R: AsyncRead + Send + Unpin,
@@ -74,7 +74,7 @@ where
     };
     let mut lines = Lines::new(input, connection.gateway.options.max_message);
     let mut client = Client::New;
-    // The client is heard meanwhile: it may answer what a call asks it, or go.
+    // The client is read during the drain: it may answer a question, or close its end.
     let draining = Arc::clone(&connection.gateway);
     let mut drained = pin!(async {
         shutdown.cancelled().await;
@@ -86,7 +86,7 @@ where
                 Ok(Some(Line::Whole(text))) if is_batch(&text) => connection.batch(&text).await,
                 Ok(Some(line)) => {
                     let message = connection.parse(line);
-                    // A client says nothing more before it is answered (basic/lifecycle).
+                    // A client sends nothing else before this answer (basic/lifecycle).
                     if connection.awaits_introductions(&message) {
                         tokio::select! {
                             () = connection.gateway.introduced(&connection.caller.view.scope) => {}
@@ -105,7 +105,7 @@ where
                 Err(error) => break ended_by_peer(Err(error)),
             },
             () = &mut drained => break Ok(()),
-            // The client reads no more: nothing that runs has a use.
+            // The client does not read any more, so nothing that runs has a use.
             written = &mut writer => {
                 connection.close(Duration::ZERO).await;
                 return ended_by_peer(written.unwrap_or_else(|error| Err(std::io::Error::other(error))));
@@ -130,7 +130,7 @@ fn ended_by_peer(result: std::io::Result<()>) -> std::io::Result<()> {
     result.or_else(|error| if matches!(error.kind(), BrokenPipe | ConnectionReset) { Ok(()) } else { Err(error) })
 }
 
-/// An older client is told of changes once it has introduced itself and was answered.
+/// An older client gets notifications once it was initialized and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Client {
     New,
@@ -142,9 +142,9 @@ struct Connection {
     gateway: Arc<Gateway>,
     caller: Caller,
     outbox: mpsc::Sender<Bytes>,
-    /// One for each subscription.
+    /// One task for each subscription, and one for each question about roots.
     watchers: TaskTracker,
-    /// One for each batch whose answers are not all there.
+    /// One task for each unanswered batch.
     batches: TaskTracker,
     /// Ends the watchers.
     closed: Cancel,
@@ -161,14 +161,14 @@ impl Connection {
         }
     }
 
-    /// Whether this message is answered with instructions, for which a server that has only just been started is waited for.
+    /// Whether the answer to this message contains instructions that need the lists of starting sources.
     fn awaits_introductions(&self, message: &Result<Message, Refused>) -> bool {
         matches!(message, Ok(Message::Request(request)) if introduces(&request.method))
             && self.gateway.awaits_lists(&self.caller.view.scope)
     }
 
-    /// Takes a message; what is to be answered at once is returned. Not a future: it would be as large as all that it
-    /// can come to.
+    /// Handles a message and returns the answer that is ready at once. Not async: that future would be as large as
+    /// everything it could do.
     fn handle(&self, message: Result<Message, Refused>, client: &mut Client) -> Option<Bytes> {
         match message {
             Ok(Message::Request(request)) => {
@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Takes several messages at once, which are answered together when the last has its answer.
+    /// Takes a batch, which is answered when its last request is.
     async fn batch(&self, text: &[u8]) {
         let batch = match self.gateway.batch(&self.caller, text, |_| {}) {
             Ok(batch) => batch,
@@ -237,14 +237,14 @@ impl Connection {
         let (id, outbox, closed) = (id.clone(), self.outbox.clone(), self.closed.clone());
         self.watchers.spawn(async move {
             let _entered = entered;
-            // Sources are asked, which takes a while; other messages must not wait for it.
+            // Sources are asked here, which takes a while; other messages must not wait for it.
             let granted = gateway.grant(&caller, id, asked).await;
             let first = acknowledged(&granted);
             let changes = Notifications::of_subscription(&gateway, &caller, granted);
             if outbox.send(first).await.is_ok() {
                 forward(changes.stream(), outbox.clone(), cancel).await;
             }
-            // Only the server's own end of a subscription is answered.
+            // A subscription gets an answer only when the server ends it.
             if closed.is_cancelled() {
                 outbox.send(last).await.ok();
             }
@@ -252,13 +252,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the client of changes from now on.
+    /// Sends the client notifications from now on.
     fn watch(&self) {
         let changes = Notifications::of_session(&self.gateway, &self.caller);
         self.watchers.spawn(forward(changes.stream(), self.outbox.clone(), self.closed.clone()));
     }
 
-    /// Asks the client for its roots after a notification by which they may be others, and has sources told.
+    /// Asks the client for its roots after a notification that says they may have changed, and passes them to
+    /// sources.
     fn learn_roots_after(&self, notification: &str) {
         if !ROOTS_MAY_CHANGE.contains(&notification) {
             return;
@@ -291,19 +292,19 @@ impl Connection {
         });
     }
 
-    /// A client whose requests stand alone is asked for its roots within its calls only.
+    /// A modern client is asked for its roots only within its calls.
     fn withhold_roots(&self) {
         if let Some(roots) = self.gateway.options.roots.as_ref().filter(|roots| roots.is_awaited()) {
             roots.withhold();
         }
     }
 
-    /// A closed outbox means that the client is gone, which the loop notices by itself.
+    /// A closed outbox means that the client is gone, which the loop notices itself.
     async fn send(&self, message: Bytes) {
         self.outbox.send(message).await.ok();
     }
 
-    /// Lets calls end within `grace`, then cancels them, and ends everything that sends.
+    /// Lets calls complete within `grace`, then cancels them, and ends everything that sends.
     async fn close(&self, grace: Duration) {
         self.closed.cancel(CancelCause::Shutdown);
         self.caller.tasks.close();
@@ -319,7 +320,7 @@ impl Connection {
     }
 }
 
-/// Sends what comes until `end` fires or the client is gone.
+/// Sends messages until `end` fires or the client is gone.
 async fn forward(messages: impl Stream<Item = Bytes> + Send, outbox: mpsc::Sender<Bytes>, end: Cancel) {
     let mut messages = std::pin::pin!(messages.take_until(Box::pin(end.cancelled())));
     while let Some(message) = messages.next().await {

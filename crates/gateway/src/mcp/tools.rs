@@ -1,4 +1,4 @@
-//! What `tools/list` says: one list per view and caller, written once per snapshot.
+//! The tool lists: what `tools/list` answers for each view and caller, and what listed names mean.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,8 +32,8 @@ use crate::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
 const JOB_WAIT: &str = "job__wait";
 const ELSEWHERE: &str = "not served at this address";
-/// Tells Claude Code to keep a tool in its model's context, where its own tool search keeps others out ("Scale with MCP Tool
-/// Search" of its documentation, anthropics/claude-code#54158).
+/// Makes Claude Code keep a tool in its model's context despite its own tool search ("Scale with MCP Tool Search"
+/// of its documentation, anthropics/claude-code#54158).
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them by what they do, tools__describe \
                              gives their schemas, tools__call runs them.";
@@ -41,28 +41,28 @@ const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them
 const WHOSE_TOOLS: &str = "Toolwright has the tools of several sources; a tool's name begins with its source, as in \
                            source__tool. How many each has:";
 
-/// The tools that one caller has in one view of one snapshot.
+/// The tools of one caller in one view of one snapshot.
 pub(crate) struct ToolList {
-    /// What names mean.
+    /// What the names mean.
     pub(crate) snapshot: Arc<Snapshot>,
-    /// The JSON array of the tools that are listed.
+    /// The JSON array of the listed tools.
     json: Bytes,
-    /// The same for clients of the older generation, who know output schemas of objects only.
+    /// The same for legacy clients, whose output schemas must be objects.
     legacy_json: Bytes,
-    /// Hash of `json`, out of which the other follows: equal lists need no `list_changed`.
+    /// Hash of `json`: equal lists need no `list_changed`.
     pub(crate) fingerprint: ContentHash,
-    /// What clients tell their model about the tools that are not listed.
+    /// The instructions about namespaces and unlisted tools.
     index: Option<String>,
-    /// Tools by the name that the view has for them, listed or not.
+    /// Tools by their names in the view, listed or not.
     named: HashMap<String, Arc<Entry>>,
-    /// The schemas that clients were listed, of tools whose calls have to be changed back.
+    /// Portable schemas whose argument names must be mapped back in calls.
     renaming: Schemas,
 }
 
 /// Portable schemas by the hashes of their tools.
 type Schemas = HashMap<ContentHash, Arc<Portable>>;
 
-/// Who looks at what, as far as lists differ by it.
+/// What tool lists differ by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     view: View,
@@ -123,7 +123,7 @@ impl ToolList {
         Self { fingerprint: ContentHash::of_bytes(&json), json, legacy_json, index, named, renaming, snapshot }
     }
 
-    /// The JSON array of the tools that are listed to clients of `era`.
+    /// The JSON array of the tools for clients of `era`.
     pub(crate) fn json(&self, era: Era) -> &Bytes {
         match era {
             Era::Modern => &self.json,
@@ -131,12 +131,12 @@ impl ToolList {
         }
     }
 
-    /// The tool that this view has under a name.
+    /// The tool of this name in the view.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<Entry>> {
         self.named.get(name)
     }
 
-    /// The tool that the executor takes a name for.
+    /// The tool that the executor resolves this name to.
     pub(crate) fn meant(&self, name: &str) -> Option<&Arc<Entry>> {
         self.named.get(name).or_else(|| match self.snapshot.resolve(name) {
             Resolution::Found(index, _) => self.snapshot.list().get(index),
@@ -144,19 +144,18 @@ impl ToolList {
         })
     }
 
-    /// The same, and of one that carries another call the tool of that.
+    /// The same; for a call that carries another call, the carried tool.
     pub(crate) fn carried(&self, name: &str, arguments: &Value) -> Option<&Arc<Entry>> {
         let entry = self.meant(name)?;
         let inside = arguments.get("name").and_then(Value::as_str).filter(|_| is_carrier(entry));
         inside.map_or(Some(entry), |name| self.meant(name))
     }
 
-    /// A call as the executor knows it. In the whole catalogue every spelling of a tool's name is left to it;
-    /// a list of one provider knows its own names only. A call that is carried by this one names its tool as
-    /// the view does, too.
+    /// Translates a call for the executor. In the whole catalogue the executor resolves every spelling of a name;
+    /// the list of one provider accepts only its own names. The name of a carried call is translated too.
     ///
     /// # Errors
-    /// For a list of one provider: that it does not have this name, and why, as far as that is known.
+    /// For the list of one provider: it has no tool of this name, and the reason where it is known.
     pub(crate) fn for_executor(
         &self,
         view: &View,
@@ -183,7 +182,7 @@ impl ToolList {
         Ok((entry.wire_name.clone(), RawArguments::Value(self.by_own_names(entry, arguments))))
     }
 
-    /// Arguments that were written by the schema that the client was listed, as the tool takes them.
+    /// Arguments written for the listed schema, as the tool takes them.
     fn by_own_names(&self, entry: &Entry, arguments: Value) -> Value {
         match self.renaming.get(&entry.tool.hash()) {
             Some(portable) => portable.restore(arguments),
@@ -191,7 +190,7 @@ impl ToolList {
         }
     }
 
-    /// Whether the executor may be left to find out what a name means: its snapshot has nothing beyond the view.
+    /// Checks that the executor may resolve an unlisted name: its snapshot contains nothing outside the view.
     fn check_unlisted(&self, view: &View, written: &str) -> Result<(), ToolError> {
         let View { scope: Scope::Provider(provider), expose: Expose::Direct } = view else { return Ok(()) };
         let shown: String = written.chars().take(100).collect();
@@ -213,12 +212,12 @@ impl ToolList {
         wire.iter().filter_map(of_wire).find_map(|entry| self.name_of(entry))
     }
 
-    /// What the view calls a tool of the snapshot, if it has it.
+    /// The name of a tool of the snapshot in the view.
     pub(crate) fn name_of(&self, entry: &Entry) -> Option<&str> {
         self.named.iter().find(|(_, other)| std::ptr::eq(&***other, entry)).map(|(name, _)| name.as_str())
     }
 
-    /// Whether a call of this tool may be a task, as the list says it.
+    /// Whether a call of this tool may become a task, as listed.
     pub(crate) fn may_be_task(&self, name: &str) -> bool {
         self.named.get(name).is_some_and(|entry| match entry.provider.kind() {
             ProviderKind::Mcp => {
@@ -230,12 +229,12 @@ impl ToolList {
     }
 }
 
-/// What was made of the current snapshot. Of an older one nothing is kept.
+/// Lists made of the current snapshot. Those of older snapshots are dropped.
 #[derive(Default)]
 pub(crate) struct ToolLists(Mutex<Made>);
 
 impl ToolLists {
-    /// Forgets what was made: views are others now.
+    /// Drops all lists, because views have changed.
     pub(crate) fn forget(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Made::default();
     }
@@ -244,13 +243,13 @@ impl ToolLists {
 #[derive(Default)]
 struct Made {
     of: Option<Arc<Snapshot>>,
-    /// Parts of it with the tools that find others.
+    /// Parts of the snapshot with the search tools added.
     searchable: HashMap<Scope, Arc<Snapshot>>,
-    /// The parts of it that configured views let through, by their names.
+    /// Parts of the snapshot that configured views allow, by view name.
     parts: HashMap<String, Arc<Snapshot>>,
     /// By view and caller.
     lists: HashMap<Key, Arc<ToolList>>,
-    /// What lists were made of; what the next snapshot has too is not written again.
+    /// Portable schemas, which the next snapshot reuses.
     schemas: Schemas,
 }
 
@@ -267,7 +266,7 @@ impl Made {
         Arc::clone(self.searchable.entry(scope.clone()).or_insert_with(make))
     }
 
-    /// The part of the snapshot that a view lets through.
+    /// The part of the snapshot that a view allows.
     fn part(&mut self, view: &Arc<ViewOptions>, whole: &Arc<Snapshot>) -> Arc<Snapshot> {
         let make = || Arc::new(whole.only(|entry| view.shows(&entry.wire_name), ELSEWHERE));
         Arc::clone(self.parts.entry(view.name.clone()).or_insert_with(make))
@@ -275,7 +274,7 @@ impl Made {
 }
 
 impl Gateway {
-    /// The list of a session in a view, as of now.
+    /// The current list of a session in a view.
     pub(crate) fn tools(&self, view: &View, session: &Session) -> Arc<ToolList> {
         let principal = &session.principal;
         let key = Key { view: view.clone(), principal: principal.id.clone() };
@@ -290,7 +289,7 @@ impl Gateway {
         if let Some(list) = made.lists.get(&key) {
             return Arc::clone(list);
         }
-        // What is not in a view does not run there either: names mean nothing else.
+        // A tool outside the view must not run there: its snapshot lacks it.
         let whole = match &view.scope {
             Scope::View(name) => match self.view(name) {
                 Some(view) => made.part(&view, &whole),
@@ -307,7 +306,7 @@ impl Gateway {
         list
     }
 
-    /// Whether a view has the tools that follow jobs.
+    /// Whether a view contains the tools that follow jobs.
     pub(crate) fn follows_jobs(&self, view: &View) -> Follows {
         let has_them = match &view.scope {
             Scope::Whole => true,
@@ -317,8 +316,8 @@ impl Gateway {
         if has_them { Follows::Itself } else { Follows::Operator }
     }
 
-    /// What clients tell their model about a view: whose tools there are and how those that are not listed are found, what
-    /// is configured, and what the sources of its tools say of them. Our own words come first, as clients cut at the end.
+    /// The instructions of a view: its namespaces and how to find unlisted tools, the configured text, and what its
+    /// sources say. The gateway's own text comes first, because clients cut at the end.
     pub(crate) fn instructions(&self, view: &View, session: &Session) -> Option<String> {
         let list = self.tools(view, session);
         let sources = self.options.catalogue.sources();
@@ -339,7 +338,7 @@ impl Gateway {
     }
 }
 
-/// One line on the namespaces of the tools, and on how to find those that are not listed.
+/// One line about the namespaces of the tools, and about how to find unlisted ones.
 fn index_of(view: &View, tools: &[Offered<'_>]) -> Option<String> {
     let others = tools.iter().map(|tool| &**tool.entry).filter(|entry| !is_finder(entry));
     let list = namespaces(others);
@@ -356,24 +355,24 @@ fn is_finder(entry: &Entry) -> bool {
     FINDERS.contains(&entry.id().as_str())
 }
 
-/// Whether results name the tool as the way on: many clients list once, and their models call what they were listed.
+/// Whether results refer to the tool: many clients list tools once, and their models call only listed ones.
 fn goes_on(entry: &Entry) -> bool {
     is_output_tool(entry.id()) || JOB_NEXT_IDS.contains(&entry.id().as_str())
 }
 
-/// One tool as MCP lists it.
+/// A tool as MCP lists it.
 struct Offered<'a> {
     name: &'a str,
     entry: &'a Arc<Entry>,
-    /// The form that its input schema is listed in; `None`: as it is.
+    /// The portable form of its input schema; `None`: listed as it is.
     portable: Option<Arc<Portable>>,
     /// The output schema that it is listed with.
     promises: Option<&'a Value>,
-    /// Whether clients with a tool search of their own are asked to show it from the start.
+    /// Whether clients with their own tool search should load it from the start.
     always_loaded: bool,
-    /// How many characters its results may have.
+    /// The limit of its results in characters.
     max_chars: usize,
-    /// The generation of the clients that it is listed to.
+    /// The generation of the clients that list it.
     era: Era,
 }
 
@@ -382,7 +381,7 @@ impl Offered<'_> {
         self.promises.is_some_and(|schema| !wrapped::is_of_object(schema))
     }
 
-    /// Its `_meta`: what its server listed, and what holds here.
+    /// Its `_meta`: what its server listed, and the gateway's own keys.
     fn meta(&self, listed: Option<&Value>) -> Map<String, Value> {
         let mut meta = listed.and_then(Value::as_object).cloned().unwrap_or_default();
         meta.insert(MAX_RESULT_CHARS.to_owned(), self.max_chars.into());
@@ -393,7 +392,7 @@ impl Offered<'_> {
     }
 }
 
-/// The output schema that a tool has.
+/// The output schema of a tool.
 pub(crate) fn output_schema(entry: &Entry) -> Option<&Value> {
     entry.definition().output_schema.as_ref().filter(|schema| schema.is_object())
 }
@@ -422,7 +421,7 @@ impl Serialize for Offered<'_> {
         if self.entry.provider.kind() == ProviderKind::Mcp {
             let listed = definition.meta.get(LISTED_FIELDS).and_then(Value::as_object);
             for (key, value) in listed.into_iter().flatten().filter(|(key, _)| *key != "_meta") {
-                // One careless field would take the whole list from clients.
+                // One malformed field would make clients reject the whole list.
                 let Some(value) = list_validation::field(key, value) else { continue };
                 match key.as_str() {
                     "execution" => map.serialize_entry(key, &tasks::execution(&value))?,
@@ -441,7 +440,7 @@ impl Serialize for Offered<'_> {
     }
 }
 
-/// Whether a tool of ours is expected to take longer than a client cares to wait.
+/// Whether a built-in tool usually takes longer than a client waits.
 fn takes_long(entry: &Entry) -> bool {
     entry.definition().auto_background_after.is_some() || entry.provider.awaits_others(entry.id())
 }
