@@ -1,5 +1,5 @@
-//! The inbox of approvals, for the owner alone: nobody lets their own calls run. What tools' sources want to know of a
-//! person is in it too. What Toolwright itself has started decides nothing, whatever token it has found.
+//! The inbox of approvals and forms, for the owner alone. A program that Toolwright started can decide nothing,
+//! whatever token it has.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::http::{ApiError, Connection};
 
 /// Rows that are listed.
 const LISTED: usize = 1000;
-/// Why a call is denied where no reason is given.
+/// The reason of a denial without one.
 const NO: &str = "the user said no";
 
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ impl Api {
         self.not_nested(connection).await
     }
 
-    /// Refuses what Toolwright itself has started.
+    /// Refuses programs that Toolwright started.
     pub(super) async fn not_nested(&self, connection: &Connection) -> Result<(), ApiError> {
         match connection.process().await {
             PeerProcess::Owners | PeerProcess::Unknown => Ok(()),
@@ -115,7 +115,7 @@ pub(super) async fn answer(
     settled(&api, &id, answered, state)
 }
 
-/// An answer to what a tool's source asks.
+/// Answers a form of a tool's source.
 async fn answer_form(api: &Api, id: &str, asked: Decide) -> Answer {
     let inbox = &api.stores.inbox;
     let Some(form) = inbox.form(id).await? else {
@@ -125,7 +125,7 @@ async fn answer_form(api: &Api, id: &str, asked: Decide) -> Answer {
         });
     };
     let (reply, state) = match asked.decision {
-        // What it asked is no longer kept: whatever is filled in comes too late.
+        // A settled form is not kept, so any content comes too late.
         Word::Accept if form.state != QuestionState::Pending => {
             (FormReply::Accept { content: Map::new() }, QuestionState::Approved)
         }
@@ -138,7 +138,7 @@ async fn answer_form(api: &Api, id: &str, asked: Decide) -> Answer {
     settled(api, id, inbox.answer_form(id, &reply, &api.principal.id).await?, state)
 }
 
-/// What was filled in, if the form takes it.
+/// The content, if the form accepts it.
 fn filled_in(form: &FormQuestion, given: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
     let checked = match &form.request.wants {
         Wants::Form(schema) => {

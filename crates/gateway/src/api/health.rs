@@ -1,4 +1,4 @@
-//! Whether the process lives, whether it takes calls, and how the sources of its tools are doing.
+//! Health of the process, readiness for calls, and the state of providers.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Api {
         let (providers, snapshot) = (catalogue.sources(), catalogue.snapshot());
         let known = |provider: &Arc<dyn Provider>| {
             let status = snapshot.providers().iter().find(|status| status.name == provider.name());
-            // The error of its last list, in words that may be shown, comes before its own word.
+            // The error of its last list is written for display, so it comes before the provider's own.
             let (state, error) = match (status.and_then(|status| status.error.clone()), provider.health()) {
                 (Some(error), _) => ("failed", Some(error)),
                 (None, Health::Failed { reason }) => ("failed", Some(reason)),
@@ -53,14 +53,13 @@ pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
     api.ok(&api.providers().into_iter().map(shown).collect::<Value>())
 }
 
-/// `GET /health`: the process answers, and nothing more.
+/// `GET /health`: the process answers.
 pub(super) async fn health() -> &'static str {
     "ok"
 }
 
-/// `GET /ready`: 200 while calls are taken and entered in the ledger. A provider that failed keeps nobody out, nor does one
-/// that starts with the tools of its last list. One of which nobody knows what it has is waited for as first lists are,
-/// and no longer: it counts as starting from then on.
+/// `GET /ready`: 200 while calls are accepted and recorded in the ledger. Failed providers do not matter, nor do
+/// starting ones with a last list. Others are waited for like first lists, and no longer.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let providers = api.providers();
     let count = |state: &str| providers.iter().filter(|known| known.state == state).count();
@@ -80,7 +79,7 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let counts: Value = counts.into_iter().map(|(state, count)| (state.to_owned(), Value::from(count))).collect();
     let mut answer = json!({"ready": is_ready, "state": state, "providers": counts});
     if let Err(error) = ledger {
-        // Its words may have paths; the operator has them in the log.
+        // The error may contain paths; the operator finds it in the log.
         tracing::debug!("not ready: {error}");
         answer["reason"] = "the ledger cannot be written; the log of the server says why".into();
     }

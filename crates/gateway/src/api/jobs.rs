@@ -1,4 +1,4 @@
-//! Background jobs. The owner sees everybody's; another principal its own session's.
+//! Background jobs. The owner sees all jobs; another principal sees those of its own session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use toolwright_core::session::Session;
 use super::{Answer, Api, Asked, Json, Named, wait};
 use crate::http::{ApiError, Connection};
 
-/// Jobs that are listed where no limit is given, and at most.
+/// The default and largest number of listed jobs.
 const LISTED: usize = 10_000;
-/// Lines that are read where no number is given, and at most.
+/// The default and largest number of lines.
 const LINES: usize = 1000;
 const MAX_LINES: usize = 100_000;
-/// How long a job that is stopped may take to end.
+/// How long stopping a job may take.
 const STOP_WAIT: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]

@@ -1,7 +1,6 @@
-//! The gateway's HTTP API: tools, calls, jobs, approvals and health as plain JSON, beside MCP on the same listener.
-//!
-//! `routes` is the one table of what there is: the router is made of it, and so is the OpenAPI document. Answers are
-//! what the command line prints with `--json`, written by the same functions. Errors have one shape (`error`).
+//! The HTTP API: tools, calls, jobs, approvals and health as plain JSON, beside MCP on the same listener. `routes` is
+//! the one table of operations, from which the router and the OpenAPI document are made. Answers equal those of the
+//! command line with `--json`.
 
 mod approvals;
 mod health;
@@ -31,18 +30,18 @@ use crate::http::body::{Bodies, BodyError};
 use crate::http::{API, ApiError, ApiStores, respond};
 use routes::{Route, document, routes};
 
-/// What all requests of the API share.
+/// What all API requests share.
 pub(crate) struct Api {
     gateway: Arc<Gateway>,
     principal: Principal,
     stores: ApiStores,
-    /// Requests at once, MCP's included.
+    /// Bounds requests, MCP's included.
     requests: Arc<Semaphore>,
     bodies: Arc<Bodies>,
     document: Value,
 }
 
-/// An answer, or why there is none.
+/// A response, or an error.
 type Answer = Result<Response, ApiError>;
 
 impl Api {
@@ -56,18 +55,18 @@ impl Api {
         Arc::new(Self { gateway, principal, stores, requests, bodies, document })
     }
 
-    /// A good answer, without secrets.
+    /// A response with this body, without secrets.
     fn ok(&self, body: &Value) -> Answer {
         Ok(respond(StatusCode::OK, &self.gateway.options.executor.services().redactor.redact_value(body)))
     }
 
-    /// The session of the caller: handles, jobs and what was read before a write follow it from call to call.
+    /// The caller's session, to which output handles, jobs and file reads belong across calls.
     fn session(&self) -> Arc<Session> {
         self.gateway.session(format!("{} at {API}", self.principal.id), self.principal.clone())
     }
 }
 
-/// The routes of the table, those below [`API`] behind the bounds of requests.
+/// The routes of the table. Those below [`API`] pass `admit`.
 pub(crate) fn router(api: &Arc<Api>) -> Router {
     let mut outside = Router::new();
     let mut inside = Router::new();
@@ -80,13 +79,13 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     let inside = inside
         .fallback(|| async { ApiError::not_found("there is no such path; GET /api/openapi.json lists what there is") })
         .method_not_allowed_fallback(|| async { ApiError::method_not_allowed() })
-        // `admit` bounds bodies: the extractors' own limit is far below the one that is told.
+        // `admit` bounds bodies; the extractors' own limit is far lower.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(api), admit));
     outside.nest(API, inside).with_state(Arc::clone(api))
 }
 
-/// Lets a request in once it is there to its last byte: who does not go on must not keep others out.
+/// Passes a request on when its body has arrived, so that slow clients do not keep others out.
 async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     // The room is given back with the answer.
@@ -110,7 +109,7 @@ async fn openapi(State(api): State<Arc<Api>>) -> Response {
     respond(StatusCode::OK, &api.document)
 }
 
-/// The longest that an answer waits for a job.
+/// The longest wait for a job.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The body, as JSON of this type.
@@ -120,16 +119,16 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        // It was read, and bounded, before the request was let in.
+        // `admit` has read and bounded it.
         let body = Bytes::from_request(request, state).await.map_err(|error| ApiError::internal(error.to_string()))?;
         let wrong = |error| ApiError::bad_request(format!("the body cannot be read: {error}"));
-        // By way of an object, as a list of its values would be taken for one.
+        // Through an object, because serde would accept a list of field values.
         let object: Map<String, Value> = serde_json::from_slice(&body).map_err(wrong)?;
         serde_json::from_value(object.into()).map(Self).map_err(wrong)
     }
 }
 
-/// The query of the address.
+/// The query, as this type.
 pub(super) struct Asked<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
@@ -141,7 +140,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// The part of the address that the path names.
+/// The path parameter.
 pub(super) struct Named(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
@@ -153,13 +152,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-/// Whether the body is said to be JSON.
+/// Whether the content type is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     said.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
-/// A span of time under this name, above nothing.
+/// A positive duration in the field of this name.
 pub(super) fn span(name: &str, written: Option<&str>) -> Result<Option<Duration>, ApiError> {
     let wrong = |why: String| ApiError::bad_request(format!("`{name}`: {why}"));
     match written.map(duration::parse).transpose() {
@@ -169,7 +168,7 @@ pub(super) fn span(name: &str, written: Option<&str>) -> Result<Option<Duration>
     }
 }
 
-/// How long to wait for a job: not at all where nothing is said, and never longer than [`MAX_WAIT`].
+/// How long to wait for a job: by default not at all, and at most [`MAX_WAIT`].
 pub(super) fn wait(written: Option<&str>) -> Result<Duration, ApiError> {
     Ok(span("wait", written)?.unwrap_or_default().min(MAX_WAIT))
 }

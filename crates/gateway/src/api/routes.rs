@@ -1,4 +1,4 @@
-//! The one table of what the API has, and the OpenAPI document that is made of it, as the router is.
+//! The table of the API's operations, and the OpenAPI document made from it.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use super::{Api, approvals, health, jobs, openapi, tools};
 use crate::ServerInfo;
 use crate::http::{API, HEALTH, READY};
 
-/// Schemas by name.
+/// The schemas by name.
 const SCHEMAS: &str = include_str!("schemas.json");
 
-/// One operation with who answers it.
+/// An operation and its handler.
 pub(super) struct Route {
     pub(super) operation: Operation,
     pub(super) handler: MethodRouter<Arc<Api>>,
 }
 
-/// One operation, as the document tells it.
+/// An operation as the document describes it.
 pub(super) struct Operation {
     method: Method,
-    /// With `{name}` for a part of the path.
+    /// With `{name}` for a path parameter.
     pub(super) path: &'static str,
     id: &'static str,
     about: &'static str,
     query: Vec<Parameter>,
-    /// Schema of the body.
+    /// The schema of the body.
     body: Option<&'static str>,
-    /// What a good answer is.
+    /// The content of status 200.
     answer: Good,
-    /// Other statuses with an answer of their own: the status, when it comes, and the schema.
+    /// Other statuses: the status, when it occurs, and its schema.
     also: &'static [(u16, &'static str, &'static str)],
-    /// Whether it works on what is kept: jobs and approvals.
+    /// Whether it needs the stores of jobs and approvals.
     stores: bool,
 }
 
@@ -64,20 +64,20 @@ impl Method {
     }
 }
 
-/// What a good answer is.
+/// The content of status 200.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Good {
     /// JSON of this schema.
     Json(&'static str),
-    /// A word.
+    /// Plain text.
     Text,
 }
 
-/// A parameter of the query.
+/// A query parameter.
 struct Parameter {
     name: &'static str,
     about: &'static str,
-    /// Type in JSON Schema's words.
+    /// Its JSON Schema type.
     kind: &'static str,
     need: Need,
 }
@@ -163,7 +163,7 @@ const LATER: &[(u16, &str, &str)] = &[(
 )];
 const NOT_READY: &[(u16, &str, &str)] = &[(503, "Calls are not taken, or not all tools are known yet.", "Readiness")];
 
-/// Every operation.
+/// All operations.
 pub(super) fn routes() -> Vec<Route> {
     use Method::{Delete, Get, Post};
     vec![
@@ -289,7 +289,7 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// The OpenAPI 3.1 document, made of the table of routes and of `schemas.json`.
+/// The OpenAPI 3.1 document, made from the table of routes and `schemas.json`.
 pub(super) fn document(routes: &[Route], info: &ServerInfo) -> Value {
     let mut paths = Map::new();
     for Route { operation, .. } in routes {
@@ -314,7 +314,7 @@ pub(super) fn document(routes: &[Route], info: &ServerInfo) -> Value {
     })
 }
 
-/// A test reads the file; one that cannot be read leaves the document without schemas.
+/// A test checks the file; an unreadable one leaves the document without schemas.
 fn schemas() -> Value {
     serde_json::from_str(SCHEMAS).unwrap_or_default()
 }
@@ -345,7 +345,7 @@ fn described(operation: &Operation) -> Value {
     }
     let is_inside = operation.path.starts_with(API);
     if is_inside {
-        // Where there is no room for a connection only probes are looked at.
+        // A spare connection answers text.
         responses["503"]["content"]["text/plain"] = json!({"schema": {"type": "string"}});
     }
     if responses["503"].is_object() {
@@ -367,7 +367,7 @@ fn described(operation: &Operation) -> Value {
     described
 }
 
-/// What an operation may be answered whatever it does: the status, when it comes, and the content.
+/// The errors that any operation may answer: the status, when it occurs, and its content.
 fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
     let host = "The host name is not served, or the page's origin may not call.";
     if !operation.path.starts_with(API) {
@@ -397,7 +397,7 @@ fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
     told.into_iter().filter(|(comes, ..)| *comes).map(|(_, status, when)| (status, when, json("Error"))).collect()
 }
 
-/// Content that is JSON of this schema.
+/// JSON content of this schema.
 fn json(schema: &str) -> Value {
     json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}})
 }
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// Whatever the core may say is among the values that a schema names.
+    /// Every enum value of `core` occurs in the schema that names it.
     #[test]
     fn schemas_name_every_value_of_an_enum() {
         let values = |all: Value| all.as_array().cloned().unwrap_or_default();
@@ -444,7 +444,7 @@ mod tests {
         while let Some(schema) = waiting.pop() {
             if let Some(Value::Array(named)) = schema.get("enum") {
                 for (set, told) in sets.iter().zip(&mut told) {
-                    // `done` and the like are words of others too.
+                    // Other enums share values like `done`.
                     if set.iter().filter(|value| named.contains(value)).count() * 2 > set.len() {
                         assert!(set.iter().all(|value| named.contains(value)), "{named:?} lacks some of {set:?}");
                         *told += 1;

@@ -1,4 +1,4 @@
-//! Tools: listed, shown, found, and called through the executor as `toolwright call --json` does.
+//! Tools: list, show, search, and call through the executor like `toolwright call --json`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::{Answer, Api, Asked, Json, Named, span};
 use crate::http::{ApiError, respond};
 use crate::view::Scope;
 
-/// Hits where no limit is given, and at most.
+/// The default and largest number of hits.
 const HITS: usize = 20;
 const MAX_HITS: usize = 1000;
 
@@ -47,7 +47,7 @@ pub(super) struct Search {
 }
 
 impl Api {
-    /// The catalogue, as far as it is open to the caller.
+    /// The catalogue as far as the caller's role allows.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         let whole = self.gateway.options.catalogue.snapshot();
         let limited = |entry: &toolwright_core::Entry| !self.principal.may_use(&entry.definition().allowed_roles);
@@ -58,13 +58,13 @@ impl Api {
         }
     }
 
-    /// The same once the sources that are just starting have said what they have.
+    /// The same after waiting for first lists.
     async fn listed(&self) -> Arc<Snapshot> {
         self.gateway.listed(&Scope::Whole).await;
         self.snapshot()
     }
 
-    /// The same for a caller who names one tool: nothing is waited for where that is there.
+    /// The same for a caller who names one tool: waits only if it is unknown.
     pub(super) async fn snapshot_for(&self, written: &str) -> Arc<Snapshot> {
         let snapshot = self.snapshot();
         match snapshot.resolve(written) {
@@ -118,7 +118,7 @@ fn no_arguments() -> Value {
     Map::new().into()
 }
 
-/// Cancels a call whose client is gone. Of no effect once it has ended.
+/// Cancels a call whose client is gone. Has no effect on a call that ended.
 struct Wanted(Cancel);
 
 impl Drop for Wanted {
@@ -162,7 +162,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
         ..RunContext::under(lineage, session, Arc::clone(&snapshot), api.gateway.policy(), approver)
     };
     let executor = Arc::clone(&options.executor);
-    // On a task of its own, so that a shutdown waits for its end even where nobody else does.
+    // In its own task, so that a shutdown waits for its end even if the client is gone.
     let running = api.gateway.running.spawn(async move {
         let _permit = permit;
         executor.run_calls(vec![written], &run).await.pop()
@@ -181,9 +181,8 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     ))
 }
 
-/// That a call failed is its result, and the answer a good one, unless the same request had better come later: a
-/// queue was full, or the server is ending. A call that the end may have caught underway is not to be made again by a
-/// client that knows no more than the status, unless its tool may be repeated.
+/// 200, because a failed call is a result; 503 where the same request may be sent again later: a queue was full, or the
+/// server is ending. A call that the shutdown may have interrupted gets 503 only if its tool is repeatable.
 fn status(outcome: &Outcome, snapshot: &Snapshot) -> StatusCode {
     let Some(error) = &outcome.error else { return StatusCode::OK };
     let entry = || outcome.tool.as_ref().and_then(|tool| snapshot.get(tool.as_str()));

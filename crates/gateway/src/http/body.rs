@@ -1,4 +1,4 @@
-//! The bodies of requests, read to their end within their bounds.
+//! Reads the bodies of requests within bounds of size, time and memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,24 +10,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::HttpOptions;
 
-/// How long a client may take to send a whole body, however steadily it comes.
+/// How long a client may take to send a whole body.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
-/// So much of each body needs no room among those of others: who sends large ones and does not go on must not keep
-/// small ones out.
+/// Bytes of each body that need no room, so that slow large bodies do not keep small ones out.
 const FREE: usize = 64 << 10;
 
-/// Why there is no body.
+/// Why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyError {
-    /// It stopped coming, or takes too long.
+    /// It stalled, or took too long.
     Late,
-    /// It is over the limit. Also where the client hung up, who sees no answer anyway.
+    /// It exceeds the limit, or the client hung up.
     TooLarge,
-    /// There is no room for it beside the others that are on their way.
+    /// There is no room beside the other bodies.
     Full,
 }
 
-/// What bounds the bodies of requests that are not answered yet: each, and all together.
+/// Bounds of the bodies of unanswered requests, each and together.
 pub(crate) struct Bodies {
     limit: usize,
     pause: Duration,
@@ -35,24 +34,23 @@ pub(crate) struct Bodies {
     room: Arc<Semaphore>,
 }
 
-/// The room that a body takes. To be kept for as long as the body, or what was read out of it.
+/// The room of a body. Keep it as long as the body or what was parsed from it.
 pub(crate) struct BodyRoom(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
 impl Bodies {
     /// Bodies of at most `limit` bytes each.
     pub(crate) fn new(limit: usize, options: &HttpOptions) -> Self {
-        // One of the largest that are taken must find room when it is alone.
+        // The largest allowed body must fit when it is alone.
         let room = options.max_body_bytes.max(limit).min(Semaphore::MAX_PERMITS);
         Self { limit, pause: options.body_pause, room: Arc::new(Semaphore::new(room)) }
     }
 
-    /// The most that a body may have, in bytes.
+    /// The largest body, in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Reads a body, none of which is later than the pause after what came before it. Its room is taken as it comes: so
-    /// much as the memory has that it is kept in.
+    /// Reads a body that never stalls longer than the pause. Its room grows with the memory that it uses.
     pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, BodyRoom), BodyError> {
         let late = |_| BodyError::Late;
         let mut chunks = body.into_data_stream();
@@ -89,7 +87,7 @@ mod tests {
     use super::*;
     use futures_util::stream;
 
-    /// A body of so many bytes, in chunks of 1000.
+    /// A body of this many bytes, in chunks of 1000.
     fn body(bytes: usize) -> Body {
         let chunks =
             (0..bytes.div_ceil(1000)).map(move |at| Ok::<_, std::io::Error>(vec![b' '; 1000.min(bytes - at * 1000)]));

@@ -1,4 +1,4 @@
-//! The connections of the server: how many, how long idle, and which one goes when there are too many.
+//! Accepts and serves connections, bounds their number and idle time, and closes the longest idle for new ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -31,47 +31,46 @@ use toolwright_core::session::PeerProcess;
 
 use super::OPEN;
 
-/// How often idle connections are looked for.
+/// How often overdue connections are closed.
 const LOOK: Duration = Duration::from_millis(500);
-/// Rest after a connection could not be accepted.
+/// Pause after accepting failed.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Connections beyond the limit: who asks how the server is doing, or is told that there is no room.
+/// Connections beyond the limit, on which only probes are answered.
 const SPARE: usize = 64;
-/// One that has been idle for less is not closed for others where it has only just come, or its last answer is on its
-/// way.
+/// A new or closing connection that has been idle for less than this is not closed for others.
 const FRESH: Duration = Duration::from_millis(250);
-/// Pause before it is looked again for a connection that may be closed for one that waits to be accepted.
+/// Pause before looking again for an idle connection to close for a waiting one.
 const WAIT: Duration = Duration::from_millis(20);
-/// The most that is read of one request ahead of what is asked for. A head is no longer than that.
+/// The most that is read ahead of one request. A head is no longer than that.
 const READ_AHEAD: usize = 64 << 10;
-/// The answer where there is no room and nobody idle to make it.
+/// The answer where there is no room and no idle connection.
 const FULL: &str = "503: too many connections at once; try again\n";
-/// The same for a connection whose request has not come to its end, so that nothing can answer it in turn.
+/// The same for a connection whose request is incomplete, so that nothing else can answer it.
 const FULL_RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 45\r\n\r\n503: too many connections at once; try again\n";
-/// Connections that were closed for others, and whose clients are still given time to read why.
+/// Connections closed for others that may still be reading their answer.
 const LEAVING: usize = 256;
-/// How long, and up to how many bytes, what a client still sends is read away after the last answer.
+/// How long, and up to how many bytes, input is discarded after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 1 << 20;
 
-/// Bounds of the connections. One is idle while no request is open on it: from its start, or from the end
-/// of an answer, until the next request's head is there to its last byte. While the rest of a request is
-/// waited for, it counts as idle when room is needed; how long that may take is for the reader of the body.
+/// Bounds of connections. A connection is idle while no request is open on it: from its start, or the end of an answer,
+/// until the next request's head is complete. While a body is awaited it counts as idle when room is needed; the reader
+/// of the body limits that time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     /// Connections at once, without the spare ones.
     pub(crate) max: usize,
-    /// How long the first request may take to come.
+    /// How long the first request may take to arrive.
     pub(crate) first_request: Duration,
-    /// How long a later one may.
+    /// How long a later request may take to arrive.
     pub(crate) idle: Duration,
 }
 
-/// Tells which program is at `peer`, the other end of a connection to `local` on this machine. May block.
+/// Finds the program at `peer`, the other end of a connection to `local` on this machine. May block.
 pub type LookUpPeer = fn(peer: SocketAddr, local: SocketAddr) -> PeerProcess;
 
-/// One connection. Every request carries that which it came over.
+/// A connection, which every request carries as an extension.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection(Arc<Ends>);
 
@@ -88,7 +87,7 @@ impl Connection {
         Self(Arc::new(Ends { peer, local, look_up, found: OnceCell::new() }))
     }
 
-    /// Which program is at its other end; looked up once.
+    /// The program at its other end; looked up once.
     pub(crate) async fn process(&self) -> PeerProcess {
         let Ends { peer, local, look_up, .. } = *self.0;
         let look_up = move || look_up(peer, local);
@@ -100,8 +99,7 @@ impl Connection {
     }
 }
 
-/// Serves `app` until `closing`, and then the requests that are open to their end. Dropped, it closes
-/// every connection.
+/// Serves `app` until `closing` fires, then completes open requests. Dropping it closes every connection.
 pub(crate) async fn serve(
     listener: TcpListener,
     app: Router,
@@ -134,7 +132,7 @@ pub(crate) async fn serve(
                 open.close_overdue(&bounds);
                 spare.close_overdue(&bounds);
             }
-            // What comes now waits in the system's queue, and is answered once there is room.
+            // New connections wait in the system's queue until there is room.
             () = tokio::time::sleep(WAIT), if !may_come => {}
             accepted = listener.accept(), if may_come => {
                 let (stream, connection) = match accepted {
@@ -164,9 +162,9 @@ pub(crate) async fn serve(
     while tasks.join_next().await.is_some() {}
 }
 
-/// Answers the requests of one connection, one after the other.
+/// Answers the requests of one connection.
 async fn answer(mut stream: TcpStream, app: Router, connection: Connection, activity: Activity, closing: Cancel) {
-    // An answer is often two small writes; with Nagle the second waits for the peer's delayed
+    // An answer is often two small writes. With Nagle's algorithm the second waits for the peer's delayed
     // acknowledgement, some 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("TCP_NODELAY could not be set: {error}");
@@ -190,7 +188,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
                     gives_way = Some(closed.is_owed_an_answer());
                     Ok(())
                 } else {
-                    // A request came after the connection was chosen: it is answered, and is the last.
+                    // A request arrived after the connection was chosen: it is answered, and is the last.
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
@@ -209,7 +207,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
     match gives_way {
         None => {}
         Some(false) => return,
-        // What the system does not take at once is lost: a client that reads nothing is not waited for.
+        // What the system does not take at once is lost; a client that reads nothing is not waited for.
         Some(true) => drop(stream.try_write(FULL_RESPONSE)),
     }
     tokio::select! {
@@ -218,7 +216,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
     }
 }
 
-/// The stream of a connection, which notes when a request begins to come.
+/// The stream of a connection, which notes when a request begins to arrive.
 struct Noted<'a> {
     stream: &'a mut TcpStream,
     activity: Activity,
@@ -261,18 +259,18 @@ impl AsyncWrite for Noted<'_> {
     }
 }
 
-/// Closes a connection so that its client sees the last answer: one that is closed with bytes unread is reset, and what
-/// was sent is lost with it. It counts as idle meanwhile.
+/// Closes a connection so that its client sees the last answer. Closing with unread input would reset the connection
+/// and lose the answer. It counts as idle meanwhile.
 async fn linger(mut stream: TcpStream) {
     let last = async {
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await
     };
-    // A client that is gone, or does not stop, finds the connection closed.
+    // A client that is gone, or keeps sending, finds the connection closed.
     let _ = tokio::time::timeout(LINGER, last).await;
 }
 
-/// Answers one request of a spare connection: whether the server lives and is ready; there is no room for anything else.
+/// Answers one request of a spare connection: probes as usual, others with 503.
 async fn only_probes(request: Request, next: Next) -> Response {
     let mut response = if OPEN.contains(&request.uri().path()) {
         next.run(request).await
@@ -283,7 +281,7 @@ async fn only_probes(request: Request, next: Next) -> Response {
     response
 }
 
-/// Connections that were closed for others, the first to go first: some may still be giving their reason.
+/// Connections closed for others, oldest first. Some may still be sending their answer.
 #[derive(Default)]
 struct Leaving(VecDeque<AbortHandle>);
 
@@ -309,8 +307,8 @@ impl Open {
         self.0.remove(&ended);
     }
 
-    /// A peer that is gone already is none of our business. For anything else there is no descriptor or no
-    /// memory left, which idle connections may hold.
+    /// Handles a failed accept. Unless the peer is gone, descriptors or memory have run out, and closing an idle
+    /// connection may help.
     async fn not_accepted(&mut self, error: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
@@ -330,7 +328,7 @@ impl Open {
         });
     }
 
-    /// Whether there is room for one more under `max`, or an idle one that could make it.
+    /// Whether there is room for one more under `max`, or an idle connection could make it.
     fn room(&self, max: usize) -> Room {
         if self.0.len() < max || self.longest_idle(FRESH).is_some() {
             Room::Now
@@ -341,7 +339,7 @@ impl Open {
         }
     }
 
-    /// Makes room for one more under `max`, if there is any to be made.
+    /// Makes room for one more under `max`, if possible.
     fn make_room(&mut self, max: usize, leaving: &mut Leaving) -> bool {
         if self.0.len() < max {
             return true;
@@ -350,7 +348,7 @@ impl Open {
         longest.map(|(activity, task)| leaving.send_away(&activity, task)).is_some()
     }
 
-    /// The longest idle, if it is not younger than `fresh`.
+    /// The longest idle one, if it has been idle for `fresh`.
     fn take_longest_idle(&mut self, fresh: Duration) -> Option<(Activity, AbortHandle)> {
         self.longest_idle(fresh).and_then(|id| self.0.remove(&id))
     }
@@ -364,15 +362,15 @@ impl Open {
 /// Whether one more connection has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
-    /// It has, or an idle one can be closed for it.
+    /// It has, or an idle one can be closed.
     Now,
-    /// An idle one can be closed for it in a moment.
+    /// An idle one can be closed in a moment.
     Soon,
     /// All are busy.
     No,
 }
 
-/// What one connection is doing.
+/// The activity of one connection.
 #[derive(Clone)]
 struct Activity(Arc<Doing>);
 
@@ -382,14 +380,14 @@ struct Doing {
 }
 
 struct State {
-    /// Since when nothing has come from the client that still has to; `None` while it is our turn.
+    /// Since when the client's input is awaited; `None` while the server works.
     idle_since: Option<Instant>,
     /// Whether a request is open.
     is_open: bool,
     has_served: bool,
-    /// Whether its last answer has been sent, and its client may not have read it yet.
+    /// Whether the last answer was sent and the client may not have read it yet.
     is_closing: bool,
-    /// Whether something of the next request has come, or of the one that is open.
+    /// Whether part of the next, or of the open, request has arrived.
     has_begun: bool,
 }
 
@@ -410,18 +408,18 @@ impl Activity {
         self.0.gives_way.notify_one();
     }
 
-    /// Whether nothing is our turn.
+    /// Whether the client's input is awaited.
     fn is_idle(&self) -> bool {
         self.lock().idle_since.is_some()
     }
 
-    /// Whether a request has begun to come, and is waited for.
+    /// Whether a request has begun to arrive and is incomplete.
     fn is_owed_an_answer(&self) -> bool {
         let state = self.lock();
         state.has_begun && state.idle_since.is_some()
     }
 
-    /// A request is open, until the guard is dropped.
+    /// Opens a request until the guard is dropped.
     fn enter(&self) -> Busy {
         let mut state = self.lock();
         state.idle_since = None;
@@ -429,7 +427,7 @@ impl Activity {
         Busy(self.clone())
     }
 
-    /// Whether the rest of the open request is waited for.
+    /// Sets whether the body of the open request is awaited.
     fn wait_for_body(&self, waiting: bool) {
         let mut state = self.lock();
         if state.is_open {
@@ -455,7 +453,7 @@ impl Activity {
     }
 }
 
-/// A request that is open.
+/// An open request.
 struct Busy(Activity);
 
 impl Drop for Busy {
@@ -468,7 +466,7 @@ impl Drop for Busy {
     }
 }
 
-/// The body of a request: until it is there or not wanted, the client is waited for.
+/// The body of a request. Until it has arrived or is dropped, the client's input is awaited.
 struct Question {
     body: Incoming,
     activity: Activity,
@@ -508,7 +506,7 @@ impl Drop for Question {
     }
 }
 
-/// The body of an answer; its request is open until it has been sent.
+/// The body of an answer. Its request is open until it has been sent.
 struct Answer {
     body: Body,
     _busy: Busy,

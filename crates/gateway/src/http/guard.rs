@@ -1,4 +1,4 @@
-//! Who may talk to the server: host, origin and token of every request.
+//! Checks the host, origin and token of every request.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,17 +15,17 @@ use toolwright_core::session::Principal;
 use super::origin::{self, Authority, Host};
 use super::{API, ApiError, HttpOptions, OPEN, respond};
 
-/// What OAuth metadata is called, below `/.well-known/`.
+/// Names of OAuth metadata below `/.well-known/`.
 const OAUTH_METADATA: [&str; 3] = ["oauth-authorization-server", "oauth-protected-resource", "openid-configuration"];
-/// Where clients of OAuth go on without metadata.
+/// OAuth endpoints that clients try without metadata.
 const OAUTH_PATHS: [&str; 3] = ["/register", "/authorize", "/token"];
 
-/// A bearer token. Never shown.
+/// A bearer token. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Arc<str>);
 
 impl Token {
-    /// A token; `None` for an empty text, which would protect nothing.
+    /// A token; `None` for a blank text.
     pub fn new(text: impl Into<Arc<str>>) -> Option<Self> {
         let text = text.into();
         (!text.trim().is_empty()).then_some(Self(text))
@@ -42,19 +42,19 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A client with a token of its own.
+/// A client with its own token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     /// What it sends as `Authorization: Bearer TOKEN`.
     pub token: Token,
-    /// Who it is.
+    /// Its principal.
     pub principal: Principal,
-    /// The servers and views that it may reach at `/mcp/{name}`, and nothing else; `None`: whatever speaks MCP. The
-    /// HTTP API is the owner's.
+    /// The servers and views that it may reach at `/mcp/{name}`; `None`: everything that speaks MCP. Only the owner
+    /// reaches the HTTP API.
     pub views: Option<Vec<String>>,
 }
 
-/// Who makes a request; every request that passes the guard carries it.
+/// The sender of a request. Every request that passes the guard carries it as an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity(Arc<Known>);
 
@@ -64,16 +64,16 @@ struct Known {
     reach: Reach,
 }
 
-/// Where somebody may go.
+/// What a sender may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Reach {
     /// Everywhere.
     All,
-    /// Everywhere but the API: who has shown no token, where none is needed for the rest.
+    /// Everything but the API: no token was sent, and none is required.
     Open,
-    /// All that speaks MCP.
+    /// Everything that speaks MCP.
     Mcp,
-    /// `/mcp/{name}` of these.
+    /// `/mcp/{name}` of these names.
     Only(Vec<String>),
 }
 
@@ -86,7 +86,7 @@ impl Identity {
         &self.0.principal
     }
 
-    /// That a path is not for it, and which ones are.
+    /// Says that a path is not allowed, and which ones are.
     fn elsewhere(&self) -> String {
         match &self.0.reach {
             Reach::All | Reach::Open => "this token is for other addresses".to_owned(),
@@ -98,7 +98,7 @@ impl Identity {
         }
     }
 
-    /// Whether it has shown a token.
+    /// Whether it has sent a token.
     pub(crate) fn is_proven(&self) -> bool {
         self.0.reach != Reach::Open
     }
@@ -120,7 +120,7 @@ pub(crate) struct Guard {
     bound: IpAddr,
     hosts: Vec<Authority>,
     origins: Vec<String>,
-    /// Whoever shows no token, where that is allowed.
+    /// The sender without a token, where that is allowed.
     anonymous: Option<Identity>,
     clients: Vec<(Token, Identity)>,
 }
@@ -150,8 +150,8 @@ impl Guard {
         }
     }
 
-    /// A page can make its own name resolve to our address, but not a name that is ours or a bare
-    /// address: so the host tells a browser led astray.
+    /// A malicious page can make its own host name resolve to our address (DNS rebinding), so only our names and bare
+    /// addresses are allowed.
     fn allows_host(&self, headers: &HeaderMap, target: Option<&str>) -> bool {
         let Some(host) = single(headers, &header::HOST) else { return false };
         self.allows_authority(host) && target.is_none_or(|target| self.allows_authority(target))
@@ -168,7 +168,7 @@ impl Guard {
         is_ours || self.hosts.iter().any(is_same)
     }
 
-    /// Absent (no browser sends it along), our own, or listed.
+    /// The origin is absent (no browser sends the request), our own, or listed.
     fn allows_origin(&self, headers: &HeaderMap) -> bool {
         if !headers.contains_key(header::ORIGIN) {
             return true;
@@ -180,30 +180,30 @@ impl Guard {
         is_own || self.origins.contains(&origin)
     }
 
-    /// The origin, as it was sent, of a page elsewhere that is listed: it may read what is answered.
+    /// The origin, as sent, if it is listed: its page may read the answer.
     fn listed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = single(headers, &header::ORIGIN)?;
         let is_listed = self.origins.contains(&origin.to_ascii_lowercase());
         is_listed.then(|| headers.get(header::ORIGIN).cloned()).flatten()
     }
 
-    /// Who sends these headers; `None` without a token that is known, where one is needed.
+    /// The sender by these headers; `None` where a known token is required and missing.
     fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
         self.known(headers).or(self.anonymous.as_ref())
     }
 
-    /// Whose token these headers have.
+    /// The sender of the token in these headers.
     fn known(&self, headers: &HeaderMap) -> Option<&Identity> {
         let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
         let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
-        // All are compared, so that the time taken does not say which was near.
+        // All are compared, so that the time does not reveal which token was near.
         self.clients
             .iter()
             .fold(None, |found, (token, identity)| if token.matches(given) { Some(identity) } else { found })
     }
 }
 
-/// The header's value if it is there once and is text.
+/// The header's value if it occurs once and is text.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -212,7 +212,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Lets a request through or answers it.
+/// Middleware: passes a request on, or answers it.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     if !guard.allows_host(headers, request.uri().authority().map(axum::http::uri::Authority::as_str)) {
@@ -225,7 +225,7 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
     }
     let page = guard.listed_origin(headers);
     if let Some(page) = page.as_ref().filter(|_| origin::is_preflight(&request)) {
-        // A browser asks before it sends anything, tokens too.
+        // A browser sends preflights without a token.
         return origin::permit(headers, page);
     }
     let mut response = if is_oauth(path) { no_oauth() } else { admit(&guard, request, next).await };
@@ -235,7 +235,7 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
     response
 }
 
-/// Lets a request through that comes from where requests may come from, if who sends it may.
+/// Passes a request on if its sender may reach the path.
 async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     if OPEN.contains(&path) {
@@ -254,7 +254,7 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Why nobody is known by these headers.
+/// Why these headers identify nobody.
 fn unknown(headers: &HeaderMap) -> &'static str {
     if !headers.contains_key(header::AUTHORIZATION) {
         return "send the server's token as `Authorization: Bearer TOKEN`; `toolwright serve` says where it is";
@@ -274,7 +274,7 @@ fn in_api(path: &str) -> bool {
     path.strip_prefix(API).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A refusal in the form of what is asked for.
+/// A refusal in the format of the path.
 fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
     match (in_api(path), status) {
         (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),
@@ -283,15 +283,14 @@ fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
     }
 }
 
-/// Whether a client looks for OAuth at this path. Clients of MCP do so before they connect, or once they were answered 401:
-/// for metadata (RFC 8414, RFC 9728, OpenID Connect), with the path of the server before or after, and then at the addresses
-/// that hold where there is no metadata.
+/// Whether a client looks for OAuth at this path. MCP clients do so before they connect, or after a 401: for metadata
+/// (RFC 8414, RFC 9728, OpenID Connect), with the server's path before or after, and then at the default endpoints.
 fn is_oauth(path: &str) -> bool {
     let is_metadata = |rest: &str| OAUTH_METADATA.iter().any(|name| rest.split('/').next() == Some(*name));
     OAUTH_PATHS.contains(&path) || path.split_once("/.well-known/").is_some_and(|(_, rest)| is_metadata(rest))
 }
 
-/// That there is no OAuth here. The SDKs for TypeScript and Python read an OAuth error, and show what it says.
+/// Says that there is no OAuth here. The SDKs for TypeScript and Python show the message of an OAuth error.
 fn no_oauth() -> Response {
     let why = "this server has no OAuth; where it needs a token, send it as `Authorization: Bearer TOKEN`";
     respond(StatusCode::NOT_FOUND, &json!({"error": "not_found", "error_description": why}))

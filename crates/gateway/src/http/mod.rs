@@ -1,4 +1,4 @@
-//! What everything that is served over HTTP shares: options, connections, guards, bodies and errors.
+//! What everything over HTTP shares: options, connections, guards, bodies and errors.
 
 pub(crate) mod body;
 pub(crate) mod connections;
@@ -23,13 +23,13 @@ pub use connections::LookUpPeer;
 pub(crate) use guard::Identity;
 pub use guard::{Client, Token};
 
-/// Where the API begins.
+/// The root of the API.
 pub(crate) const API: &str = "/api";
-/// Whether the process lives.
+/// Liveness probe.
 pub(crate) const HEALTH: &str = "/health";
-/// Whether it takes calls.
+/// Readiness probe.
 pub(crate) const READY: &str = "/ready";
-/// The paths that need no token: those that ask whether there is anybody.
+/// The paths that need no token.
 pub(crate) const OPEN: [&str; 2] = [HEALTH, READY];
 
 /// Where an HTTP server listens, who may use it, and its bounds.
@@ -139,7 +139,7 @@ pub enum HttpError {
     },
 }
 
-/// The stores that `/api/approvals` works on.
+/// The stores behind `/api/approvals`.
 #[derive(Clone)]
 pub struct ApiStores {
     /// Questions that wait for a person.
@@ -176,12 +176,12 @@ impl ApiError {
         Self { status, kind, message: message.into() }
     }
 
-    /// The request cannot be understood.
+    /// The request is malformed.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    /// No token, or a wrong one.
+    /// The token is missing or wrong.
     pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
     }
@@ -201,7 +201,7 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, ErrorKind::UnknownTool.as_str(), message)
     }
 
-    /// The path is there, the method is not.
+    /// The path exists, but not with this method.
     pub(crate) fn method_not_allowed() -> Self {
         let message = "this path has no such method; GET /api/openapi.json lists what there is";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
@@ -217,7 +217,7 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", format!("a request has at most {limit} bytes"))
     }
 
-    /// The body is no JSON.
+    /// The content type is not JSON.
     pub(crate) fn not_json() -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "send application/json")
     }

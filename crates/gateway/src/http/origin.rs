@@ -1,5 +1,5 @@
-//! `Host` and `Origin`, read strictly: what a browser and this server could read differently is refused. And what a browser
-//! lets a page of another origin do here (CORS, in the Fetch standard): call, and read the answers, without cookies.
+//! `Host` and `Origin`, parsed strictly so that a browser cannot read them differently, and CORS (Fetch standard):
+//! pages of listed origins may call and read answers, without cookies.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,18 +10,18 @@ use axum::response::{IntoResponse as _, Response};
 
 /// Longest name in the DNS.
 const MAX_NAME: usize = 253;
-/// Methods that something here has.
+/// Methods that are served.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
-/// Headers of answers that a page may read beyond those that it always may.
+/// Answer headers that a page may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static("Mcp-Session-Id, Retry-After, WWW-Authenticate");
-/// Seconds for which a browser need not ask again.
+/// Seconds for which a browser may cache a preflight.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
-/// Headers that a page may send, beside those of MCP.
+/// Request headers that a page may send, besides those of MCP.
 const TAKEN: [&str; 7] =
     ["accept", "authorization", "content-type", "last-event-id", "traceparent", "tracestate", "baggage"];
-/// What MCP's headers begin with: `Mcp-Session-Id`, `Mcp-Protocol-Version`, `Mcp-Param-…`.
+/// Prefix of MCP's headers: `Mcp-Session-Id`, `Mcp-Protocol-Version`, `Mcp-Param-…`.
 const OF_MCP: &str = "mcp-";
-/// Names of headers that are allowed at once.
+/// Header names that one preflight may allow.
 const MAX_NAMES: usize = 64;
 
 /// A host with or without a port, in lower case.
@@ -38,7 +38,7 @@ pub(super) enum Host {
 }
 
 impl Authority {
-    /// Reads `NAME`, `IPV4` or `[IPV6]`, followed by nothing or `:PORT`. No user, no percent-encoding, no final dot.
+    /// Parses `NAME`, `IPV4` or `[IPV6]`, followed by nothing or `:PORT`. No user, percent-encoding or trailing dot.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let end = if text.starts_with('[') { text.find(']')? + 1 } else { text.find(':').unwrap_or(text.len()) };
         let (host, port) = text.split_at(end);
@@ -74,12 +74,12 @@ fn name(text: &str) -> Option<String> {
     (text.len() <= MAX_NAME && text.split('.').all(is_label)).then(|| text.to_ascii_lowercase())
 }
 
-/// Whether a browser asks by this what it may send.
+/// Whether this is a CORS preflight.
 pub(super) fn is_preflight(request: &Request<Body>) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The answer to a page that may call: of the headers that it wants to send, those that mean something here.
+/// Answers the preflight of a page that may call, with the requested headers that are served.
 pub(super) fn permit(asked: &HeaderMap, page: &HeaderValue) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
@@ -101,7 +101,7 @@ pub(super) fn share(response: &mut Response, page: HeaderValue) {
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }
 
-/// The names among those that a page wants to send which it may. `*` would not mean `Authorization`.
+/// The requested header names that a page may send. `*` would not include `Authorization`.
 fn taken(asked: &HeaderMap) -> Vec<String> {
     let lists = asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|list| list.to_str().ok());
     lists
@@ -129,7 +129,7 @@ mod tests {
             ("[::1]", address("::1", None)),
             ("[::1]:7117", address("::1", Some(7117))),
             ("[::FFFF:7f00:1]", address("::ffff:127.0.0.1", None)),
-            // Not an address in this form: a name, which nobody lists.
+            // Not an address in this notation, but a name that nobody lists.
             ("127.1", name("127.1", None)),
             ("", None),
             (":80", None),

@@ -1,8 +1,6 @@
-//! The two streams of a stdio connection: bounded lines in, messages out, on pipes and sockets without helper threads.
-//!
-//! A client starts us with pipes or (Node) sockets. The runtime's own event loop reads and writes those, which saves two
-//! thread switches a message and lets the process end while a read is pending. Anything else (a file, a terminal) goes
-//! through tokio's threads.
+//! The streams of a stdio connection: bounded lines in, messages out. A client starts the server with pipes or (Node)
+//! sockets. The runtime's event loop reads and writes those directly, which saves two thread switches per message and
+//! lets the process exit while a read is pending. Anything else (a file, a terminal) uses tokio's threads.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -14,7 +12,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-/// Messages that are written together at the most, beside those that wait.
+/// Messages that are written together at most.
 const TOGETHER: usize = 32;
 /// Messages up to this size go out in one write.
 const WRITE_BUFFER: usize = 64 << 10;
@@ -28,7 +26,7 @@ pub(super) enum Line {
     TooLong,
 }
 
-/// Reads lines of at most `max` bytes; blank ones are skipped.
+/// Reads lines of at most `max` bytes, and skips blank ones.
 pub(super) struct Lines<R> {
     input: BufReader<R>,
     max: usize,
@@ -75,8 +73,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// Writes messages as lines. Those that wait together go out together, and with them the answers of the calls that are
-/// ready to end: a client that is woken for each of several takes a core from who has more to do.
+/// Writes messages as lines. Waiting messages go out together, and with them the answers of calls that are about to
+/// end, so that the client wakes once for several.
 pub(super) async fn write_messages<W: AsyncWrite + Unpin>(
     output: W,
     mut messages: mpsc::Receiver<Bytes>,
@@ -102,9 +100,9 @@ pub(super) async fn write_messages<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Where messages come from.
+/// The input stream.
 pub(super) type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// Where messages go.
+/// The output stream.
 pub(super) type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
 enum Kind {
@@ -126,7 +124,7 @@ pub(super) fn input() -> Input {
 
 /// Standard output.
 pub(super) fn output() -> Output {
-    // A file description shared with standard error must stay blocking: logging relies on that.
+    // A file description shared with standard error must stay blocking, because logging relies on that.
     if same_file(&std::io::stdout(), &std::io::stderr()) {
         return Box::new(tokio::io::stdout());
     }
@@ -153,7 +151,7 @@ fn kind(stream: &impl AsFd) -> Option<Kind> {
     }
     if metadata.file_type().is_socket() {
         let socket = std::os::unix::net::UnixStream::from(OwnedFd::from(file));
-        // A TCP socket has no Unix address and goes the slow way.
+        // A TCP socket has no Unix address and uses tokio's threads.
         socket.local_addr().ok()?;
         socket.set_nonblocking(true).ok()?;
         return UnixStream::from_std(socket).ok().map(Kind::Socket);
@@ -193,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Notes each write.
+    /// Records each write.
     #[derive(Clone, Default)]
     struct Writes(Arc<Mutex<Vec<String>>>);
 
@@ -220,7 +218,7 @@ mod tests {
             let (outbox, messages) = mpsc::channel(8);
             let writer = tokio::spawn(write_messages(writes.clone(), messages, calls));
             tokio::task::yield_now().await;
-            // The writer is woken before those run that send the others.
+            // The writer wakes before the tasks that send the others run.
             outbox.send("1".into()).await.expect("taken");
             for message in ["2", "3"] {
                 let outbox = outbox.clone();

@@ -1,4 +1,4 @@
-//! Asking a call's own user whether it may run, as its client is asked everything: by `elicitation/create`.
+//! Asks a call's own user by elicitation whether the call may run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use toolwright_core::output::head_and_tail;
 use crate::mcp::session::Asker;
 
 const METHOD: &str = "elicitation/create";
-/// What the names of questions begin with, for a client that reads them. What follows cannot be guessed, so that no
-/// answer can be given before its question was read.
+/// Prefix of the keys of these questions. The rest of a key is random, so that nobody can answer a question in advance.
 const KEY: &str = "approval-";
-/// Bytes of arguments that are shown; nobody reads more before an answer.
+/// Bytes of arguments that the question shows.
 const MAX_SHOWN: usize = 4000;
-/// What the executor waits longer than the question stands.
+/// How much longer the executor waits than the question may stay open.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// A client that takes a question away sooner than this has shown it to nobody: some offer forms and dismiss each at once.
+/// A client that dismisses a question sooner than this has shown it to nobody: some clients offer forms and dismiss
+/// each at once.
 const NOBODY: Duration = Duration::from_millis(300);
 
-/// Asks the user of a client that has forms. Where it cannot do that after all, must not answer, or nobody has seen the
-/// question, it is for whoever is asked otherwise.
+/// Asks the user of a client that offers forms. Where the client cannot ask after all, its user must not decide, or
+/// nobody has seen the question, `otherwise` decides.
 pub(crate) struct ClientApprover {
     pub(crate) asker: Asker,
     pub(crate) client: Arc<dyn CallClient>,
@@ -88,7 +88,7 @@ fn question(asked: &ApprovalRequest) -> Value {
     json!({"message": message, "requestedSchema": schema})
 }
 
-/// The answer in a client's result, which came after so long. Whoever accepts without a choice approves this call.
+/// The decision in a client's result that arrived after this time. Accepting without a choice approves this call.
 fn decision(result: Value, after: Duration) -> ApprovalDecision {
     #[derive(Deserialize)]
     struct Answer {

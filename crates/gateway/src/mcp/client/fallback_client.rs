@@ -1,4 +1,4 @@
-//! The fallback in the place of what a call's client lacks: our models, and people who can be reached otherwise.
+//! The fallback for what a call's client cannot answer: configured models, and people who can be reached otherwise.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,35 +16,34 @@ use super::bounded;
 use crate::Gateway;
 use crate::view::View;
 
-/// Who answers what a tool's source asks (`sampling/createMessage`, `elicitation/create`) where the call's client cannot
-/// be asked that.
+/// Answers what a tool's source asks (`sampling/createMessage`, `elicitation/create`) where the call's client cannot.
 pub trait FallbackClient: Send + Sync {
-    /// What can be asked, as MCP's `ClientCapabilities` names it, and nothing that nobody could ever answer or allow.
-    /// Looked up with each call.
+    /// What it can answer, as MCP's `ClientCapabilities`. It leaves out what nobody could ever answer or allow. Called
+    /// for every call.
     fn offers(&self, context: &FallbackContext) -> Map<String, Value>;
 
-    /// Answers where policy asks about a question to a model and the client is not asked. The call waits for it, so
-    /// that it must not put the answer off.
+    /// Approves requests to models where policy asks and the client is not asked. The call waits for it, so it must not
+    /// postpone its answer.
     fn approver(&self) -> Arc<dyn Approver>;
 
-    /// The client that takes the questions that it offers to answer, and nothing else.
+    /// The client that answers what [`offers`](Self::offers) names, and nothing else.
     fn client(&self, context: &FallbackContext) -> Arc<dyn CallClient>;
 }
 
-/// Whose questions they are.
+/// The call whose source asks.
 #[derive(Clone)]
 pub struct FallbackContext {
     /// The session of the call.
     pub session: Arc<Session>,
     /// The profile of the view in which the call was made; it counts before the server's.
     pub profile: Option<Profile>,
-    /// Answers where policy asks about a question to a model.
+    /// Approves requests to models where policy asks.
     pub approver: Arc<dyn Approver>,
 }
 
 impl Gateway {
-    /// This client with the fallback beside it, under the profile of its view, for what it cannot be asked itself. `ask`
-    /// says who answers where policy asks about a question, given who does otherwise.
+    /// Adds the fallback to a client, under the profile of its view, for what that client cannot answer. `ask` wraps
+    /// the fallback's approver.
     pub(crate) fn with_fallback(
         &self,
         client: Arc<dyn CallClient>,
@@ -68,17 +67,17 @@ impl Gateway {
     }
 }
 
-/// The fallback for one call, made a client once there is a question.
+/// The fallback for one call. Its client is made when the first question comes.
 struct Fallback {
     host: Arc<dyn FallbackClient>,
     context: FallbackContext,
-    /// What the call's own client lacks.
+    /// The capabilities that the call's own client lacks.
     offered: Map<String, Value>,
     client: OnceLock<Arc<dyn CallClient>>,
 }
 
 impl Fallback {
-    /// Whether this is for the fallback to answer.
+    /// Whether the fallback answers this request.
     fn answers(&self, request: &ClientRequest) -> bool {
         let capability = match request.method.as_str() {
             SAMPLE => "sampling",
@@ -89,7 +88,7 @@ impl Fallback {
     }
 }
 
-/// A client that lacks something, with the fallback beside it.
+/// A client with the fallback for what it lacks.
 struct WithFallback {
     client: Arc<dyn CallClient>,
     fallback: Arc<Fallback>,
@@ -125,12 +124,12 @@ impl CallClient for WithFallback {
     }
 
     fn manner(&self) -> Manner {
-        // Ours is asked either way: a client that offers nothing needs no connection of its own kind.
+        // The fallback accepts either manner: a client without capabilities needs no connection of its own kind.
         if self.client.capabilities().is_empty() { Manner::Either } else { self.client.manner() }
     }
 
     fn follows_pages(&self) -> bool {
-        // What the fallback offers in its place, it cannot follow.
+        // The fallback cannot open pages in the client's place.
         let url = json!({"mode": "url"});
         self.client.follows_pages() && asking::missing(&self.client.capabilities(), ELICIT, &url).is_none()
     }
@@ -147,7 +146,7 @@ impl CallClient for WithFallback {
         let asked = async { if others.is_empty() { Ok(Vec::new()) } else { self.client.ask(others).await } };
         let (of_ours, of_client) = join(self.ask_fallback(questions), asked).await;
         let (mut of_ours, mut of_client) = (of_ours?.into_iter(), of_client?.into_iter());
-        // Each gives an answer to each request; the order is that of the requests.
+        // Each answers each of its requests, in order.
         Ok(is_ours.into_iter().filter_map(|ours| if ours { of_ours.next() } else { of_client.next() }).collect())
     }
 }
@@ -158,7 +157,7 @@ mod tests {
     use toolwright_core::approval::NoApprover;
     use toolwright_core::session::{Principal, SessionId};
 
-    /// A client that answers with its name and what it was asked.
+    /// A client that answers with its name and the parameters.
     struct Named(&'static str, Value);
 
     #[async_trait]

@@ -1,5 +1,5 @@
-//! Calls that wait for a client to come back with answers (2026-07-28, "Multi Round-Trip Requests"). The call goes on
-//! where it was: nothing is called twice.
+//! Paused calls: calls that wait until a client resumes them with answers (2026-07-28, "Multi Round-Trip Requests").
+//! The call itself continues; it is not made again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,48 +19,48 @@ use crate::mcp::message::{self, Params, RpcError, to_json};
 use crate::mcp::protocol::SERVER_INFO;
 use crate::mcp::response::{Attached, ResponseChannel};
 
-/// Calls that wait at once, over all clients.
+/// Calls that are paused at once, over all clients.
 const MAX_PAUSED: usize = 256;
-/// Calls of one principal that wait at once.
+/// Calls of one principal that are paused at once.
 const MAX_PAUSED_OF_ONE: usize = 64;
-/// How long the end of a call is kept for a client that comes late with its answers, in seconds.
+/// How long the result of an ended call is kept for a client that answers late, in seconds.
 const KEPT: u64 = 600;
-/// Ends that are kept at once; the oldest go first.
+/// Results that are kept at once; the oldest is dropped first.
 const MAX_KEPT: usize = 64;
-/// Bytes of an end that is kept.
+/// The largest result that is kept, in bytes.
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// The calls that wait, or have waited.
+/// The paused calls.
 pub(crate) struct PausedCalls {
     key: StateKey,
     server_info: Value,
     calls: Mutex<HashMap<u128, Call>>,
 }
 
-/// One that has asked its client something.
+/// A call that has asked its client something.
 enum Call {
-    /// It runs; perhaps it waits.
+    /// It runs, and may be waiting.
     Paused(PausedCall),
-    /// It ended while no request waited for it.
+    /// It ended while no request was attached.
     Ended { result: Result<Vec<u8>, RpcError>, until: u64 },
 }
 
-/// What is known of a call until it ends.
+/// A call that has asked something and has not ended.
 struct PausedCall {
-    /// Of the latest state. A state of another round is void.
+    /// The round of the latest state. A state of another round is invalid.
     round: u32,
     expires: u64,
     binding: ContentHash,
     principal: String,
     channel: Arc<ResponseChannel>,
-    /// A call may ask several things at the same time.
+    /// A call may ask several things concurrently.
     open: OpenQuestions,
 }
 
-/// What makes a request the same as a call's first one.
+/// What must be equal in a request that resumes a call.
 pub(crate) struct Binding {
     pub(crate) principal: String,
-    /// The path of the address where it was made.
+    /// The path of its address.
     pub(crate) path: String,
     pub(crate) method: String,
     pub(crate) params: Option<Box<RawValue>>,
@@ -77,18 +77,18 @@ impl Binding {
     }
 }
 
-/// What a client is asked, and what it has answered so far.
+/// Questions that were asked together, with the answers so far.
 pub(crate) struct Asked {
     questions: Vec<(String, Value, Option<Value>)>,
 }
 
 impl Asked {
-    /// These, under the keys that their source has for them; what is `given` under such a key answers it.
+    /// Questions under the keys of their source. An answer in `given` under the same key is used.
     pub(crate) fn new(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>) -> Self {
         Self::beside(requests, given, |_| false)
     }
 
-    /// As [`Asked::new`], beside others that have the keys which are `taken`.
+    /// As [`Asked::new`], where these keys are taken already.
     fn beside(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>, taken: impl Fn(&str) -> bool) -> Self {
         let mut questions: Vec<(String, Value, Option<Value>)> = Vec::with_capacity(requests.len());
         for ClientRequest { key, method, params } in requests {
@@ -110,7 +110,7 @@ impl Asked {
         self.questions.iter().any(|(other, ..)| other == key)
     }
 
-    /// Takes answers. Others than those that were asked for are not looked at.
+    /// Takes the answers to these questions, and ignores others.
     pub(crate) fn take(&mut self, mut answers: Map<String, Value>) {
         for (key, _, answer) in &mut self.questions {
             if let Some(given) = answers.remove(key) {
@@ -127,22 +127,22 @@ impl Asked {
         self.questions.into_iter().filter_map(|(.., answer)| answer).collect()
     }
 
-    /// What is still to be answered, as the protocol's `inputRequests`.
+    /// The unanswered questions, as the protocol's `inputRequests`.
     fn open(&self) -> impl Iterator<Item = (String, Value)> {
         let open = self.questions.iter().filter(|(.., answer)| answer.is_none());
         open.map(|(key, question, _)| (key.clone(), question.clone()))
     }
 }
 
-/// What a call has asked its client and is not answered yet: one round for each time that it asked.
+/// The open questions of a call: one round for each time it asked.
 #[derive(Default)]
 pub(crate) struct OpenQuestions {
     rounds: Vec<Round>,
-    /// How many there were.
+    /// The number of the next round.
     begun: u64,
 }
 
-/// What was asked together.
+/// Questions that were asked together.
 struct Round {
     number: u64,
     asked: Asked,
@@ -150,7 +150,7 @@ struct Round {
 }
 
 impl OpenQuestions {
-    /// Adds a round: its number, and its answers once all are there.
+    /// Adds a round and returns its number, and its answers once all are there.
     pub(crate) fn add(&mut self, asked: Asked) -> (u64, oneshot::Receiver<Vec<Value>>) {
         let (answered, answers) = oneshot::channel();
         let number = self.begun;
@@ -159,25 +159,25 @@ impl OpenQuestions {
         (number, answers)
     }
 
-    /// Takes a round back, if it is not answered.
+    /// Removes a round.
     pub(crate) fn remove(&mut self, number: u64) {
         self.rounds.retain(|round| round.number != number);
     }
 
-    /// Takes answers; others than those that were asked for are not looked at.
+    /// Takes the answers to open questions, and ignores others.
     pub(crate) fn take(&mut self, answers: &Map<String, Value>) {
         self.rounds.iter_mut().for_each(|round| round.asked.take(answers.clone()));
     }
 
-    /// Hands over the answers of what is answered as a whole.
+    /// Sends the answers of rounds that are complete.
     pub(crate) fn hand_over(&mut self) {
         for round in self.rounds.extract_if(.., |round| round.asked.is_answered()) {
-            // Whoever asked may not wait any more.
+            // The call may not wait for them any more.
             let _ = round.answered.send(round.asked.answers());
         }
     }
 
-    /// What is still to be answered, as the protocol's `inputRequests`.
+    /// The unanswered questions, as the protocol's `inputRequests`.
     pub(crate) fn requests(&self) -> Map<String, Value> {
         self.rounds.iter().flat_map(|round| round.asked.open()).collect()
     }
@@ -191,7 +191,7 @@ impl OpenQuestions {
     }
 }
 
-/// A round of a paused call; it is taken back with the guard.
+/// A round of a paused call; removed when the guard is dropped.
 struct OpenRound<'a> {
     paused_calls: &'a PausedCalls,
     call: u128,
@@ -206,18 +206,18 @@ impl Drop for OpenRound<'_> {
     }
 }
 
-/// Who asks: one call, and what came with its first request.
+/// The call that asks, and what came with its first request.
 pub(crate) struct Asking<'a> {
-    /// The number that the call has here.
+    /// The number of the call.
     pub(crate) call: u128,
     pub(crate) channel: &'a Arc<ResponseChannel>,
     pub(crate) binding: &'a Binding,
-    /// Answers that came along with the first request, by their keys: each is good for one question.
+    /// Answers that came with the first request, by key; each is used once.
     pub(crate) given: &'a Mutex<HashMap<String, Value>>,
 }
 
 impl PausedCalls {
-    /// Nothing waits; states are signed with a key that only this process has.
+    /// No paused calls, and a new key to sign states with.
     pub(crate) fn new(server_info: Value) -> Arc<Self> {
         let mut key = [0; 32];
         key[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
@@ -225,8 +225,8 @@ impl PausedCalls {
         Arc::new(Self { key: StateKey::new(key), server_info, calls: Mutex::default() })
     }
 
-    /// Answers the request that waits for the call with what is asked, and waits until another one brings the answers.
-    /// If the client has something to answer already, this is added for when it comes back.
+    /// Answers the attached request with the questions, and waits until another request brings the answers. If the
+    /// client has open questions already, these are added to them.
     pub(crate) async fn ask(
         &self,
         requests: Vec<ClientRequest>,
@@ -249,7 +249,7 @@ impl PausedCalls {
             let (number, answers) = paused.open.add(asked);
             (self.question(call, paused), answers, OpenRound { paused_calls: self, call, number })
         };
-        // No request waits while the client has another question before it: then it learns of this one as it answers.
+        // If no request is attached, the client learns of these questions when it answers the others.
         channel.end(Ok(question)).await;
         match tokio::time::timeout(expiry, answers).await {
             Ok(Ok(answers)) => Ok(answers),
@@ -260,7 +260,7 @@ impl PausedCalls {
         }
     }
 
-    /// The call among those that have asked something, if there is room for one more that waits.
+    /// The entry of a call, if one more call may be paused.
     fn place_of<'a>(
         calls: &'a mut HashMap<u128, Call>,
         call: u128,
@@ -297,11 +297,10 @@ impl PausedCalls {
         }
     }
 
-    /// Takes a request that brings answers to the call that waits for them. The call's channel is the request's from
-    /// then on.
+    /// Resumes a paused call with the answers of a request, which is attached to it from then on.
     ///
     /// # Errors
-    /// The JSON-RPC error to answer with; the call goes on as it was then.
+    /// The JSON-RPC error to answer with. The call stays paused.
     pub(crate) fn resume(
         &self,
         binding: &Binding,
@@ -347,7 +346,7 @@ impl PausedCalls {
         }))
     }
 
-    /// Ends a call: the request that waits for it is answered, or else the next one that comes for it.
+    /// Ends a call. Returns the result if a request is attached to take it; else keeps it for the next request.
     fn end(&self, call: u128, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
         let mut calls = self.lock();
         let Some(Call::Paused(paused)) = calls.remove(&call) else { return Some(result) };
@@ -381,12 +380,12 @@ impl PausedCalls {
     }
 }
 
-/// For a state whose call is not known any more. It has run, so nothing here invites to make it again.
+/// The error for a state whose call is unknown. The call has run, so the error does not suggest to repeat it.
 fn spent() -> RpcError {
     RpcError::invalid_params(StateError::Expired.to_string())
 }
 
-/// A running call that may be paused; whatever becomes of its work, what is known of it here goes with this.
+/// A running call that may be paused. Its entry is removed when this is dropped.
 pub(crate) struct PausableCall {
     paused_calls: Arc<PausedCalls>,
     call: u128,
@@ -399,7 +398,7 @@ impl PausableCall {
         Self { paused_calls: Arc::clone(paused_calls), call, channel: Arc::clone(channel) }
     }
 
-    /// The number that the call has among those that wait.
+    /// The number of the call. It cannot be guessed.
     pub(crate) fn number(&self) -> u128 {
         self.call
     }
@@ -422,20 +421,20 @@ impl Drop for PausableCall {
     }
 }
 
-/// What became of a request with answers.
+/// What became of a request that resumes a call.
 pub(crate) enum Resumed {
-    /// The call goes on.
+    /// The call continues.
     GoesOn(Arc<ResponseChannel>),
-    /// Something is missing: the result that says so.
+    /// Some answers are missing: the result with those questions.
     AskedAgain(Vec<u8>),
-    /// The call had ended: what it came to.
+    /// The call has ended: its result.
     Ended(Result<Vec<u8>, RpcError>),
 }
 
-/// The answers in a request, by their keys.
+/// The answers in a request, by key.
 ///
 /// # Errors
-/// When they are no answers.
+/// `inputResponses` is malformed.
 pub(crate) fn given_answers(params: &mut Params) -> Result<Map<String, Value>, RpcError> {
     let refuse = || RpcError::invalid_params("`inputResponses` is an object of results, which are objects");
     match params.input_responses.take() {

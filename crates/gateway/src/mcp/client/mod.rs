@@ -1,4 +1,4 @@
-//! A call's client, as its tool's source may ask it: elicitation, sampling, roots, log messages.
+//! The client of a call, as its tool's source may ask it: elicitation, sampling, roots, log messages.
 
 pub(crate) mod approval;
 pub(crate) mod fallback_client;
@@ -22,37 +22,36 @@ use super::protocol::{Level, client_info, own_meta};
 use super::response::{ReplyTo, ResponseChannel};
 use super::session::{ClientState, Question};
 
-/// What can be asked at once.
+/// Requests that may be asked at once.
 const MAX_REQUESTS: usize = 32;
 
-/// The client of a call of a session: asked by requests in the stream of the call's response.
+/// The client of a session. It is asked by requests in the stream of the call's response.
 pub(crate) struct SessionClient {
     pub(crate) channel: Arc<ResponseChannel>,
     pub(crate) state: Arc<ClientState>,
     pub(crate) params: Option<Box<RawValue>>,
 }
 
-/// The client of a session as work meets it that nobody waits for: it can be asked nothing, and what the work reaches is
-/// the session's all the same.
+/// The client of a session for work that nobody waits for. It cannot be asked, but counts as the session's client.
 pub(crate) struct Unasked {
     pub(crate) state: Arc<ClientState>,
 }
 
-/// The client of a call that stands alone (2026-07-28): asked by answering its request `input_required`, while the
-/// call waits for the request to be sent again with the answers.
+/// The client of a modern request (2026-07-28). It is asked by answering the request `input_required`; the call is
+/// paused until a request brings the answers.
 pub(crate) struct RequestClient {
     pub(crate) channel: Arc<ResponseChannel>,
     pub(crate) paused_calls: Arc<PausedCalls>,
-    /// The number that the call has among those that wait; nobody can guess it.
+    /// The number of the call among paused calls.
     pub(crate) call: u128,
     pub(crate) capabilities: Arc<Map<String, Value>>,
-    /// Answers that came along with the first request, by their keys: each is good for one question.
+    /// Answers that came with the first request, by key; each is used once.
     pub(crate) given: Mutex<HashMap<String, Value>>,
-    /// What makes a request the same as the call's first.
+    /// What a resuming request must match.
     pub(crate) binding: Binding,
 }
 
-/// Asks those of `requests` that may be asked, together, and puts refusals in the place of the others.
+/// Asks the permitted `requests` together, and refuses the others in their place.
 pub(crate) async fn ask_permitted<F>(
     requests: Vec<ClientRequest>,
     capabilities: &Map<String, Value>,
@@ -73,8 +72,8 @@ where
     Ok(refusals.into_iter().map(|refusal| refusal.map_or_else(|| answers.next().unwrap_or_else(gone), Err)).collect())
 }
 
-/// Takes the token away under which a source wants to hear of a client's progress: nobody passes that on, and what two
-/// sources chose may be the same, which to one client it must not be (MCP, "Progress").
+/// Removes the progress token of a source: the gateway passes no progress of clients on, and the tokens of two sources
+/// may clash (MCP, "Progress").
 fn without_token(params: &mut Value) {
     let Some(meta) = params.get_mut("_meta").and_then(Value::as_object_mut) else { return };
     if meta.shift_remove("progressToken").is_some()
@@ -85,7 +84,7 @@ fn without_token(params: &mut Value) {
     }
 }
 
-/// Refuses more than can be asked at once.
+/// Refuses too many requests at once.
 pub(super) fn bounded(requests: &[ClientRequest]) -> Result<(), ToolError> {
     if requests.len() <= MAX_REQUESTS {
         return Ok(());
@@ -94,7 +93,7 @@ pub(super) fn bounded(requests: &[ClientRequest]) -> Result<(), ToolError> {
     Err(ToolError::new(ErrorKind::ExecutionError, message))
 }
 
-/// Why a client with these capabilities is not asked this.
+/// The refusal of a request that these capabilities do not cover.
 fn refusal(asked: &ClientRequest, capabilities: &Map<String, Value>, code: i64) -> Option<ProtocolError> {
     let needed = asking::missing(capabilities, &asked.method, &asked.params)?;
     let message = format!("the client does not offer `{}`", asked.method);
@@ -174,7 +173,7 @@ impl CallClient for Unasked {
     }
 }
 
-/// A question that stands before the client; it is taken back if nobody waits for its answer any more.
+/// An open question in a stream. It is cancelled there if nobody waits for its answer any more.
 struct OpenQuestion {
     question: Question,
     stream: ReplyTo,
@@ -184,7 +183,7 @@ impl Drop for OpenQuestion {
     fn drop(&mut self) {
         if self.question.is_open() {
             let cancelled = json!({"requestId": self.question.id, "reason": "nobody waits for the answer any more"});
-            // A client that does not read has no question to take back either.
+            // A client that does not read has not seen the question either.
             self.stream.try_note(notification("notifications/cancelled", Some(&cancelled)));
         }
     }
@@ -197,7 +196,7 @@ impl CallClient for RequestClient {
     }
 
     fn identity(&self) -> Option<String> {
-        // Its session is its principal with its view, which several programs may share.
+        // Several programs may share its session, which is made of principal and view.
         Some(client_info(self.binding.params.as_deref()))
     }
 
@@ -229,11 +228,10 @@ impl CallClient for RequestClient {
     }
 }
 
-/// A client whose user is told which source asks, by the name that the operator has given it: the message is the
-/// source's own, and says what it likes.
+/// A client whose user is told which source asks, by its configured name. The message itself is the source's own.
 pub(crate) struct NamedSource {
     pub(crate) client: Arc<dyn CallClient>,
-    /// Whose questions these are; `None` before a tool's source asks.
+    /// The source; `None` until a call of a tool asks.
     pub(crate) source: Option<Box<str>>,
 }
 
@@ -258,7 +256,7 @@ impl CallClient for NamedSource {
 
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         let client = self.client.for_call(asking).unwrap_or_else(|| Arc::clone(&self.client));
-        // The name in configuration is what the namespace is made of: letters, digits, `-` and `_`.
+        // A namespace consists of letters, digits, `-` and `_`.
         Some(Arc::new(Self { client, source: Some(asking.tool.namespace().into()) }))
     }
 

@@ -1,4 +1,4 @@
-//! Answers to one HTTP request: a refusal, JSON, or server-sent events with one JSON message each.
+//! Answers to one HTTP request: an error, JSON, or server-sent events with one JSON message each.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use crate::mcp::message::{self, Id, RpcError, SaidBy};
 use crate::mcp::protocol::Era;
 use crate::mcp::response::{Event, Waiting, whole};
 
-/// An answer that says why there is no other.
+/// An error answer.
 pub(super) struct Refusal {
     status: StatusCode,
     content_type: &'static str,
@@ -27,7 +27,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// In words; the status comes first.
+    /// As text; the status comes first.
     pub(super) fn text(status: StatusCode, why: &str) -> Self {
         let body = format!("{}: {why}\n", status.as_u16()).into();
         Self { status, content_type: "text/plain; charset=utf-8", body }
@@ -38,9 +38,9 @@ impl Refusal {
         Self { status, content_type: "application/json", body: message::error(id, error) }
     }
 
-    /// A JSON-RPC error with the status that its generation gives it: before 2026-07-28 a request that
-    /// was understood is answered 200. A source's error is no failure of the transport: clients that find one there
-    /// throw its words away, or the connection. Only what 2026-07-28 binds to a status has that, whoever says it.
+    /// A JSON-RPC error with the HTTP status of its generation: before 2026-07-28 every understood request is answered
+    /// 200. A source's error is no transport failure, because clients would discard its message or the connection. Only
+    /// errors that 2026-07-28 binds to a status have that status, whoever reports them.
     pub(super) fn of(era: Era, id: &Id, error: &RpcError) -> Self {
         let status = match (era, error.said_by, error.code) {
             (_, SaidBy::Us, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
@@ -71,10 +71,10 @@ pub(super) fn json(message: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], message).into_response()
 }
 
-/// What a request keeps until its response has been sent.
+/// What a request holds until its response has been sent.
 pub(super) type Held = (Place, Option<Busy>);
 
-/// The events of a request that runs.
+/// The events of a running request.
 pub(super) struct Events {
     waiting: Waiting,
     events: mpsc::Receiver<Event>,
@@ -90,25 +90,25 @@ impl Events {
         self.waiting.id()
     }
 
-    /// The session of the request, where its streams outlive their connections.
+    /// The session of the request, if its client resumes streams.
     pub(super) fn resumable(&self) -> Option<Arc<HttpSession>> {
         let (_, busy) = self.held.as_ref()?;
         let session = busy.as_ref()?.session();
         session.caller.client.resumes_streams().then(|| Arc::clone(session))
     }
 
-    /// Gives away what is kept until the response has been sent.
+    /// Takes what must be held until the response has been sent.
     pub(super) fn release(&mut self) -> Option<Held> {
         self.held.take()
     }
 
-    /// The next; the last is the end. Cancel-safe.
+    /// The next event; the last is the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Event {
-        // Whoever runs it sends an end in any case; there is none only when the whole server stops.
+        // The work always sends an end, unless the whole server stops.
         self.events.recv().await.unwrap_or(Event::End(None))
     }
 
-    /// The rest as messages.
+    /// The remaining events as messages.
     pub(super) fn messages(self) -> impl Stream<Item = Bytes> + Send {
         stream::unfold(Some(self), |state| async move {
             let mut events = state?;
@@ -120,13 +120,13 @@ impl Events {
     }
 }
 
-/// A stream of messages as a response. A comment goes out after each `keep_alive` of silence, so that
-/// nothing between takes the connection for dead and a client that is gone is noticed.
+/// A stream of messages as a response. After each `keep_alive` of silence it sends a comment, so that proxies keep the
+/// connection open and a client that is gone is noticed.
 pub(super) fn event_stream(messages: impl Stream<Item = Bytes> + Send + 'static, keep_alive: Duration) -> Response {
     frame_stream(messages.map(|message| frame(&message)), keep_alive)
 }
 
-/// The same of messages that are events already.
+/// The same for messages that are framed already.
 pub(super) fn frame_stream(frames: impl Stream<Item = Bytes> + Send + 'static, keep_alive: Duration) -> Response {
     let mut tick = interval_at(Instant::now() + keep_alive, keep_alive);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -145,12 +145,12 @@ pub(super) fn frame_stream(frames: impl Stream<Item = Bytes> + Send + 'static, k
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // Asks nginx not to hold events back.
+    // Tells nginx not to buffer events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-/// An event with an id; one of an empty message has empty data.
+/// An event with an id. An empty message becomes empty data.
 pub(super) fn numbered(id: impl Display, message: &[u8]) -> Bytes {
     let mut frame = format!("id: {id}\ndata:").into_bytes();
     if !message.is_empty() {
@@ -161,7 +161,7 @@ pub(super) fn numbered(id: impl Display, message: &[u8]) -> Bytes {
     frame.into()
 }
 
-/// A message never holds a line break: its JSON is written without space.
+/// A message never contains a line break: its JSON is written without whitespace.
 fn frame(message: &Bytes) -> Bytes {
     let mut frame = Vec::with_capacity(message.len() + 8);
     frame.extend_from_slice(b"data: ");

@@ -1,4 +1,4 @@
-//! The events of one stream: their names, and which of them are kept.
+//! The kept events of one stream: their ids, and which of them may be dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,26 +6,26 @@ use std::fmt;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-/// Events and bytes of one stream that wait for its client; as much is kept of what it has been sent.
+/// Events and bytes of one stream that wait for its client. As many sent ones are kept.
 pub(super) const EVENTS: usize = 64;
 const BYTES: usize = 256 << 10;
-/// How messages begin that a client goes on without: progress, and log messages.
+/// Prefixes of messages that a client can miss: progress, and log messages.
 const PASSING: [&[u8]; 2] =
     [br#"{"jsonrpc":"2.0","method":"notifications/progress""#, br#"{"jsonrpc":"2.0","method":"notifications/message""#];
 
-/// The connection that a stream begins with.
+/// The number of a stream's first connection.
 pub(super) const FIRST_CONNECTION: u64 = 0;
 
-/// What a stream is of.
+/// The kind of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The answer to a request.
     Answer,
-    /// What belongs to no request, of which a session has one.
+    /// Notifications outside of requests. A session has one such stream.
     Session,
 }
 
-/// The name of an event, which no other event of its session has: `a7-3` is the third of the stream 7, an answer.
+/// The id of an event, unique in its session: `a7-3` is event 3 of stream 7, an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventId {
     pub(super) kind: Kind,
@@ -44,7 +44,7 @@ impl fmt::Display for EventId {
 }
 
 impl EventId {
-    /// Reads what a client sends as `Last-Event-ID`.
+    /// Parses a client's `Last-Event-ID`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = match text.as_bytes().first()? {
             b'a' => (Kind::Answer, text.get(1..)?),
@@ -56,38 +56,38 @@ impl EventId {
     }
 }
 
-/// The events of a stream, and who takes them.
+/// The events of a stream, and its connection.
 pub(super) struct State {
-    /// By number, the oldest first.
+    /// By number, oldest first.
     pub(super) events: VecDeque<(u64, Bytes)>,
-    /// The number of the next.
+    /// The number of the next event.
     pub(super) next: u64,
-    /// Of those with lower numbers some are dropped that no client may miss.
+    /// Below this number, events were dropped that a client must not miss.
     pub(super) lost: u64,
-    /// Those with lower numbers have been handed to the connection in force, or had arrived before it.
+    /// Events below this number were handed to the current connection, or arrived before it.
     pub(super) sent: u64,
-    /// No more will come.
+    /// Whether no more events will come.
     pub(super) is_over: bool,
-    /// It is not kept any more.
+    /// Whether the stream was dropped.
     pub(super) is_gone: bool,
-    /// The number of the connection in force.
+    /// The number of the current connection.
     pub(super) connection: u64,
-    /// Since when there is none.
+    /// Since when there is no connection.
     pub(super) left: Option<Instant>,
 }
 
-/// What a connection gets next.
+/// The next thing that a connection gets.
 pub(super) enum Taken {
     /// The event of this number.
     Event(u64, Bytes),
     /// Nothing yet.
     Nothing,
-    /// No more: that was all, or another connection has it.
+    /// The end, or another connection has replaced this one.
     End,
 }
 
 impl State {
-    /// One whose first event says nothing, so that a client has a name from the start.
+    /// A stream whose first event is empty, so that a client has an event id from the start.
     pub(super) fn new() -> Self {
         Self {
             events: VecDeque::from([(0, Bytes::new())]),
@@ -117,9 +117,9 @@ impl State {
         self.prune();
     }
 
-    /// Puts a new connection in force, which gets what came after this event; its number. `None` where there was no such
-    /// event, or something is lost that came after it. What was handed to others before, and has not arrived, is kept as
-    /// what was never sent.
+    /// Makes a new connection the current one and returns its number; it gets the events after this one. `None` where
+    /// there was no such event, or later events are lost. Events that the old connection took but did not deliver count
+    /// as unsent.
     pub(super) fn connect(&mut self, after: u64) -> Option<u64> {
         if after >= self.next || after + 1 < self.lost {
             return None;
@@ -130,7 +130,7 @@ impl State {
         Some(self.connection)
     }
 
-    /// Hands the next event to this connection.
+    /// Gives the next event to this connection.
     pub(super) fn take(&mut self, connection: u64) -> Taken {
         if connection != self.connection {
             return Taken::End;
@@ -146,8 +146,8 @@ impl State {
         }
     }
 
-    /// Drops the oldest of what was sent, as far as it is too much, and what may be missed before anything else. The last
-    /// stays: it may be the answer, and its connection may break while it goes out.
+    /// Drops the oldest sent events beyond the bound, passing messages first. The last event stays: it may be the
+    /// answer, and its connection may break while it goes out.
     fn prune(&mut self) {
         let (sent, next) = (self.sent, self.next);
         let may_go = |number: u64| number < sent && number + 1 < next;
@@ -164,7 +164,7 @@ impl State {
     }
 }
 
-/// Whether a client goes on without it as well.
+/// Whether a client can miss this message.
 fn is_passing(message: &[u8]) -> bool {
     // The first event of a stream is empty.
     message.is_empty() || PASSING.iter().any(|begin| message.starts_with(begin))

@@ -1,4 +1,4 @@
-//! What the headers of a request say.
+//! The headers of a request.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use serde_json::{Map, Value};
@@ -16,24 +16,24 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The protocol version, if it is said.
+/// The protocol version, if there is one.
 pub(super) fn version(headers: &HeaderMap) -> Option<&str> {
     text(headers, &VERSION)
 }
 
-/// Whether the headers leave a request to the generation with sessions.
+/// Whether the headers allow a request of the generation with sessions.
 pub(super) fn may_be_legacy(headers: &HeaderMap) -> bool {
     version(headers).is_none_or(|version| LEGACY_VERSIONS.contains(&version))
 }
 
-/// Gives a request without a W3C trace context that of the headers.
+/// Copies the W3C trace context of the headers to a request without one.
 pub(super) fn add_traceparent(headers: &HeaderMap, request: &mut Request) {
     if request.params.meta.traceparent.is_none() {
         request.params.meta.traceparent = text(headers, &TRACEPARENT).map(Into::into);
     }
 }
 
-/// Whether the body is said to be JSON.
+/// Whether the content type is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     text(headers, &header::CONTENT_TYPE).is_some_and(|value| media_type(value) == "application/json")
 }
@@ -44,7 +44,7 @@ pub(super) fn standard(headers: &HeaderMap) -> StandardHeaders {
     StandardHeaders { version: owned(&VERSION), method: owned(&METHOD), name: owned(&NAME) }
 }
 
-/// A header's text; one that is sent twice counts as absent.
+/// A header's text; a header that is sent twice counts as absent.
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -57,7 +57,7 @@ fn media_type(value: &str) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The forms of answer that a client takes.
+/// The forms of answer that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Accepts {
     pub(super) json: bool,
@@ -65,7 +65,7 @@ pub(super) struct Accepts {
 }
 
 impl Accepts {
-    /// `None` when it takes neither. A client that does not say takes both.
+    /// `None` when it accepts neither. A request without `Accept` accepts both.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut accepts = Self { json: false, events: false };
         if !headers.contains_key(header::ACCEPT) {
@@ -81,8 +81,8 @@ impl Accepts {
     }
 }
 
-/// Checks the parameters of a call that a request of the modern generation says again in headers: both must say the same,
-/// since whoever stands between may have let the request through by the headers.
+/// Checks that the call parameters repeated in the headers of a modern request equal those of the body, because a proxy
+/// may have allowed the request by its headers.
 ///
 /// # Errors
 /// The JSON-RPC error to answer with.
@@ -98,7 +98,7 @@ pub(super) fn check_mirrored(
     let Some(schema) = entry.definition().parameters.as_ref().filter(|schema| may_be_marked(schema)) else {
         return Ok(());
     };
-    // Clients leave out a tool whose marks make no sense, or send no headers for it.
+    // Clients ignore a tool with invalid marks, or send no headers for it.
     let Ok(parameters) = mirrored(schema) else { return Ok(()) };
     let none = Map::new();
     let arguments = request.params.arguments.as_ref().and_then(Value::as_object).unwrap_or(&none);

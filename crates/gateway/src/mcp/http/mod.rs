@@ -36,25 +36,25 @@ use crate::http::{Connection, Identity};
 use crate::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
 
-/// Progress of one call that waits for the client to read; more is dropped.
+/// Messages of one call that wait for the client to read. Further progress is dropped.
 const NOTES: usize = 64;
 const TOO_MANY_REQUESTS: &str = "too many requests at once; try again";
 const TOO_MUCH_SENT: &str = "too much is being sent at once; try again";
 const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again later";
 
-/// What all requests at `/mcp…` share.
+/// The endpoint at `/mcp…`.
 pub(crate) struct Endpoint {
     gateway: Arc<Gateway>,
     sessions: Sessions,
     requests: Arc<Semaphore>,
-    /// Streams live long: they must not use up what requests need.
+    /// Streams live long, so they do not count among requests.
     streams: Arc<Semaphore>,
     bodies: Arc<Bodies>,
     keep_alive: Duration,
     shutdown: Cancel,
 }
 
-/// Who sends a request, over which connection.
+/// The sender of a request, and its connection.
 struct Sender {
     identity: Identity,
     connection: Connection,
@@ -65,34 +65,34 @@ impl Sender {
         self.identity.principal()
     }
 
-    /// The caller, as one who may be asked about what this request calls.
+    /// The caller, with the sender as the one who may be asked about its calls.
     fn asked(&self, caller: &Caller) -> Caller {
         let (connection, is_proven) = (self.connection.clone(), self.identity.is_proven());
         Caller { asker: Asker::Remote { connection, is_proven }, ..caller.clone() }
     }
 }
 
-/// What a request that is answered keeps: its place, and the room of its body.
+/// Held while a request is answered: its permit, and the room of its body.
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
     _room: Option<BodyRoom>,
 }
 
-/// What the address of a request says.
+/// The address of a request.
 struct Address {
     scope: Scope,
-    /// How tools are put before its client, if it says that.
+    /// Its `?expose`.
     asked: Option<Expose>,
 }
 
 impl Address {
-    /// What it comes to by now.
+    /// The current view at this address.
     fn view(&self, gateway: &Gateway) -> View {
         let expose = self.asked.unwrap_or_else(|| gateway.usual_expose(&self.scope));
         View { scope: self.scope.clone(), expose }
     }
 
-    /// Whether this caller came to it, or to another that shows the same.
+    /// Whether this caller came to the same address, or to one with the same view.
     fn is_of(&self, caller: &Caller, gateway: &Gateway) -> bool {
         let is_same = self.scope == caller.view.scope && self.asked == caller.expose_asked;
         is_same || self.view(gateway) == caller.view
@@ -147,7 +147,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends sessions that were idle for too long.
+    /// Ends idle sessions.
     pub(crate) fn sweep(&self) {
         self.sessions.sweep();
     }
@@ -196,7 +196,7 @@ impl Endpoint {
             return Err(Refusal::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json"));
         }
         let (body, room) = self.body(body).await?;
-        // Only now: a client that does not go on must not keep others out.
+        // Only after the body has arrived: a client that stops sending must not keep others out.
         let place = Place { _permit: self.admit()?, _room: Some(room) };
         if is_batch(&body) {
             return self.batch(sender, at, &parts.headers, accepts, &body, place).await;
@@ -270,8 +270,7 @@ impl Endpoint {
         Caller { expose_asked: at.asked, ..Caller::new(session, at.view(&self.gateway)) }
     }
 
-    /// The request's session, if it exists and belongs to this caller and address. It keeps the way in which tools are
-    /// put before it, whatever is the usual one meanwhile.
+    /// The request's session, if it exists and belongs to this principal and address. A session keeps its exposure.
     fn session(
         &self,
         principal: &Principal,
@@ -314,7 +313,7 @@ impl Endpoint {
         self.answer(&sender.asked(&session.caller), Era::Legacy, accepts, request, held).await
     }
 
-    /// Takes a batch of messages of a session, which is answered as one request is.
+    /// Takes a batch of a session. The batch counts as one request.
     async fn batch(
         &self,
         sender: &Sender,
@@ -326,7 +325,7 @@ impl Endpoint {
     ) -> Result<Response, Refusal> {
         let refuse = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, None, &error);
         let session = self.session(sender.principal(), at, headers, None)?;
-        // What was agreed on counts where the header is left out, as clients of that revision do.
+        // Clients of that revision send no version header.
         if headers::version(headers).is_some_and(|version| version != BATCHING) {
             return Err(refuse(no_batches()));
         }
@@ -339,7 +338,7 @@ impl Endpoint {
         let has_requests = batch.has_requests;
         Ok(match batch.answers().await {
             Some(answers) if has_requests => self.whole_answer(accepts, answers),
-            // Nothing in it could be taken as something to answer.
+            // Nothing in it was a request.
             Some(errors) => (StatusCode::BAD_REQUEST, json(errors)).into_response(),
             None => StatusCode::ACCEPTED.into_response(),
         })
@@ -347,7 +346,7 @@ impl Endpoint {
 
     /// Notes what a request means for its session.
     fn noted(&self, session: &HttpSession, request: &Request) {
-        // A list that is waited for is another: its client is told of it again.
+        // A list that waits for sources may differ from this one, so its client is notified again.
         if request.method == "tools/list" && !self.gateway.awaits_lists(&session.caller.view.scope) {
             session.has_listed(self.gateway.tools(&session.caller.view, &session.caller.session).fingerprint);
         }
@@ -378,8 +377,8 @@ impl Endpoint {
         }
     }
 
-    /// What ends before it has anything else to say is answered with plain JSON, and as an event stream from its
-    /// first progress or question, or from when it has been silent for long.
+    /// Answers with plain JSON if the end comes first; with an event stream from the first progress or question, or
+    /// after a long silence.
     async fn running(&self, era: Era, accepts: Accepts, mut events: Events) -> Result<Response, Refusal> {
         let first = tokio::select! {
             event = events.next() => Some(event),
@@ -406,7 +405,7 @@ impl Endpoint {
         if accepts.json { json(message) } else { event_stream(stream::iter([message]), self.keep_alive) }
     }
 
-    /// The stream of a legacy session for what belongs to no request, or one that its client takes up again.
+    /// The notification stream of a legacy session, or a stream that its client resumes.
     fn stream(&self, session: &Arc<HttpSession>, headers: &HeaderMap) -> Result<Response, Refusal> {
         if !Accepts::of(headers).is_some_and(|accepts| accepts.events) {
             return Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
@@ -419,7 +418,7 @@ impl Endpoint {
             held = match session.replay.resume(after, held) {
                 Ok(frames) => return Ok(frame_stream(frames, self.keep_alive)),
                 Err(held) if after.kind == Kind::Session => held,
-                // Another stream must not say what belongs to this one.
+                // Another stream must not carry the events of this one.
                 Err(_) => return Err(unknown()),
             };
         }
@@ -441,14 +440,14 @@ impl Endpoint {
         if resumes {
             return Ok(frame_stream(session.replay.begin(Kind::Session, messages, held), self.keep_alive));
         }
-        // It holds its place as long as it is sent.
+        // Holds its permit as long as it is sent.
         let messages = messages.inspect(move |_| {
             let _held = &held;
         });
         Ok(event_stream(messages, self.keep_alive))
     }
 
-    /// A modern subscription: granted, told of changes, and answered when the server ends it.
+    /// A modern subscription: granted, notified, and answered when the server ends it.
     async fn listen(&self, caller: &Caller, id: Id, asked: Filter) -> Result<Response, Refusal> {
         let held = permit(&self.streams, TOO_MANY_STREAMS)?;
         let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);

@@ -1,5 +1,5 @@
-//! Streams of a session that outlive their connections (MCP 2025-11-25, "Resumability and Redelivery"): the events of each
-//! are numbered, the last of them are kept, and a client whose connection broke takes the stream up where it was.
+//! Streams that outlive their connections (MCP 2025-11-25, "Resumability and Redelivery"): events are numbered, the
+//! last ones are kept, and a client whose connection broke resumes the stream where it was.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use super::events::{EventId, FIRST_CONNECTION, Kind, State, Taken};
 const STREAMS: usize = 32;
 /// How long a stream is kept without a connection.
 const GRACE: Duration = Duration::from_secs(120);
-/// Bytes of streams that have ended, over all sessions; those of which all was sent make room for others.
+/// Bytes of ended streams over all sessions.
 pub(super) const ENDED_BYTES: usize = 64 << 20;
 
 /// The streams of one session.
@@ -40,13 +40,13 @@ pub(super) struct Kept {
 }
 
 impl Replay {
-    /// Of a session that ends with `ended`; streams that are over share `room`.
+    /// The streams of a session that ends with `ended`. Ended streams share `room`.
     pub(super) fn new(ended: Cancel, room: Arc<ReplayBudget>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
     }
 
-    /// Begins a stream of these messages; its frames for the first connection, which keeps `held`. Where too many are kept
-    /// that are not over, it ends with that connection.
+    /// Begins a stream of these messages and returns the frames for its first connection, which holds `held`. Where too
+    /// many open streams are kept, this one ends with its connection.
     pub(super) fn begin<S, H>(
         self: &Arc<Self>,
         kind: Kind,
@@ -71,12 +71,12 @@ impl Replay {
         frames
     }
 
-    /// A new stream, among those that are kept if there is room.
+    /// A new stream, which is kept if there is room.
     fn keep(&self, kind: Kind) -> Arc<Kept> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
         if kind == Kind::Session {
-            // A client that opens a second has lost the first, and does not want it back.
+            // A client that opens a second stream has lost the first and will not resume it.
             all.extract_if(.., |kept| kept.kind == Kind::Session).for_each(|kept| kept.give_up());
         }
         if all.len() >= STREAMS
@@ -92,10 +92,10 @@ impl Replay {
         kept
     }
 
-    /// The frames after this event, for a connection that keeps `held`; of progress and log messages perhaps not all.
+    /// The frames after this event for a connection that holds `held`. Progress and log messages may be missing.
     ///
     /// # Errors
-    /// `held`, where its stream is not kept, or too little of it.
+    /// `held`, where the stream or too much of it is not kept any more.
     pub(super) fn resume<H: Send + 'static>(
         &self,
         after: EventId,
@@ -120,7 +120,7 @@ impl Kept {
         Self { kind, number, grace, state: watch::Sender::new(State::new()) }
     }
 
-    /// Takes the messages, and keeps them until nobody has come back for them in time.
+    /// Takes the messages, and keeps them until no client has resumed in time.
     async fn run(self: &Arc<Self>, messages: impl Stream<Item = Bytes> + Send, room: &ReplayBudget) {
         let mut state = self.state.subscribe();
         {
@@ -154,7 +154,7 @@ impl Kept {
                 }
                 (state.left, state.bytes(0))
             };
-            // As long as a connection takes it, it is an answer like any other.
+            // Until its connection ends, an ended stream needs no room.
             if left.is_some() && held.is_none() {
                 held = room.take(self, bytes);
                 if held.is_none() {
@@ -168,7 +168,7 @@ impl Kept {
         }
     }
 
-    /// Waits until nobody has come back in time.
+    /// Waits until no client has resumed in time.
     async fn expired(&self, left: Option<Instant>) {
         match left {
             Some(left) => tokio::time::sleep_until(left + self.grace).await,
@@ -176,7 +176,7 @@ impl Kept {
         }
     }
 
-    /// Whether all of it has been sent, and nobody is taking it again.
+    /// Whether all of it was sent and no connection is taking it.
     fn was_sent_whole(&self) -> bool {
         let state = self.state.borrow();
         state.sent >= state.next && state.left.is_some()
@@ -186,7 +186,7 @@ impl Kept {
         self.state.send_modify(|state| state.is_gone = true);
     }
 
-    /// Lets a new connection have what came after this event; its number. `None` where too little of that is kept.
+    /// Opens a connection for the events after this one and returns its number; `None` where too little is kept.
     fn connect(&self, after: u64) -> Option<u64> {
         let mut number = None;
         self.state.send_if_modified(|state| {
@@ -196,7 +196,7 @@ impl Kept {
         number
     }
 
-    /// What the connection of this number gets.
+    /// The frames for the connection of this number.
     fn frames<H: Send + 'static>(self: &Arc<Self>, number: u64, held: H) -> impl Stream<Item = Bytes> + Send + use<H> {
         let connection = Connection { kept: Arc::clone(self), number, seen: self.state.subscribe(), _held: held };
         stream::unfold(connection, |mut connection| async move {
@@ -206,17 +206,17 @@ impl Kept {
     }
 }
 
-/// Room for streams that have ended and are kept for clients that are away, over all sessions. Those of which all was sent
-/// make room for others, the oldest first; nothing else does.
+/// Room for ended streams whose clients are away, over all sessions. Streams that were sent completely make room for
+/// others, oldest first.
 pub(super) struct ReplayBudget(Mutex<Room>);
 
 struct Room {
     left: usize,
-    /// With what each takes, the oldest first.
+    /// With their sizes, oldest first.
     kept: Vec<(Arc<Kept>, usize)>,
 }
 
-/// The room of one stream, which is given back with this.
+/// The room of one stream, given back on drop.
 struct Share<'r> {
     budget: &'r ReplayBudget,
     of: Arc<Kept>,
@@ -227,7 +227,7 @@ impl ReplayBudget {
         Arc::new(Self(Mutex::new(Room { left: bytes, kept: Vec::new() })))
     }
 
-    /// So many bytes, if there are as many; others go only if that is enough.
+    /// Takes this many bytes if there is enough room. Other streams go only if that makes enough.
     fn take(&self, of: &Arc<Kept>, bytes: usize) -> Option<Share<'_>> {
         let mut room = self.lock();
         let mut missing = bytes.saturating_sub(room.left);
@@ -256,7 +256,7 @@ impl ReplayBudget {
 }
 
 impl Room {
-    /// One that went for another has given its room back already.
+    /// A stream that made room for another has given its room back already.
     fn give_back(&mut self, of: &Arc<Kept>) {
         if let Some(at) = self.kept.iter().position(|(kept, _)| Arc::ptr_eq(kept, of)) {
             self.left += self.kept.remove(at).1;
@@ -270,7 +270,7 @@ impl Drop for Share<'_> {
     }
 }
 
-/// One connection of a stream's client; dropped, it may come back.
+/// A connection to a stream. When it is dropped, the client may resume.
 struct Connection<H> {
     kept: Arc<Kept>,
     number: u64,
@@ -279,10 +279,10 @@ struct Connection<H> {
 }
 
 impl<H> Connection<H> {
-    /// The next event; `None` at the end of the stream, and once another connection has it. Cancel-safe.
+    /// The next frame; `None` at the end, or once another connection has replaced this one. Cancel-safe.
     async fn frame(&mut self) -> Option<Bytes> {
         loop {
-            // Before it is looked at: what comes in between wakes.
+            // Before looking at the state, so that a change in between wakes.
             self.seen.mark_unchanged();
             let mut taken = Taken::End;
             self.kept.state.send_if_modified(|state| {
@@ -379,7 +379,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn kept_streams_are_bounded_and_expire() {
         let Rig { replay, room, ended } = rig(10);
-        // Who does not read does not make the stream grow.
+        // A client that does not read does not make the stream grow.
         let (send, sent) = mpsc::channel(1);
         let frames = replay.begin(Kind::Session, messages(sent), ());
         let mut sent = 0;
@@ -387,7 +387,7 @@ mod tests {
             sent += 1;
         }
         assert!((EVENTS..=EVENTS + 2).contains(&sent), "{sent}");
-        // Who reads does not make it grow either.
+        // A client that reads does not either.
         let mut frames = Box::pin(frames);
         for _ in 0..=EVENTS {
             next(&mut frames).await.expect("an event");
@@ -397,7 +397,7 @@ mod tests {
         drop(frames);
         tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
         assert!(send.is_closed() && replay.lock().is_empty(), "given up as nobody came back");
-        // What has ended shares the room of all sessions, and goes for what comes once all of it was sent.
+        // Ended streams share the room of all sessions, and go for others once they were sent.
         for (message, left) in [("12345", 5), ("123456", 4), ("12345678901", 4)] {
             let said = stream::iter([Bytes::from(message)]);
             let mut frames = Box::pin(replay.begin(Kind::Answer, said, ()));
@@ -406,7 +406,7 @@ mod tests {
             settle().await;
             assert_eq!((replay.lock().len(), room.lock().left), (1, left), "{message}");
         }
-        // Beyond so many, those that are over make room; those that are not stay.
+        // Beyond the bound ended streams make room; open ones stay.
         let mut open: Vec<_> =
             (0..=STREAMS).map(|_| Box::pin(replay.begin(Kind::Answer, stream::pending(), ()))).collect();
         assert_eq!(replay.lock().len(), STREAMS);
@@ -450,7 +450,7 @@ mod tests {
         let (send, sent) = mpsc::channel(1);
         let mut frames = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
         next(&mut frames).await.expect("an event");
-        // The client does not get what goes out here: its connection is broken without anybody knowing.
+        // The client does not get these: its connection is broken unnoticed.
         let mut go_out = async |message: &Bytes, count: usize| {
             for _ in 0..count {
                 send.send(message.clone()).await.expect("taken");
@@ -469,7 +469,7 @@ mod tests {
             assert!(next(&mut again).await.expect("an event").contains(&expect), "{expect}");
         }
         drop(again);
-        // Of too many some are lost, and nobody is told otherwise.
+        // Of too many events some are lost, and resuming there fails.
         let mut frames = Box::pin(replay.begin(Kind::Answer, stream::repeat(Bytes::from("x")), ()));
         for _ in 0..2 * EVENTS {
             next(&mut frames).await.expect("an event");
@@ -491,7 +491,7 @@ mod tests {
         let Rig { replay, .. } = rig(1000);
         let numbers = stream::iter(1..=4 * EVENTS).map(|number| Bytes::from(number.to_string()));
         let mut first = Box::pin(replay.begin(Kind::Answer, numbers, ()));
-        // The client gets none of what goes out here.
+        // The client gets none of these.
         for _ in 0..EVENTS / 2 {
             next(&mut first).await.expect("an event");
         }
@@ -502,7 +502,7 @@ mod tests {
             let expect = format!("id: a1-{number}\ndata: {number}\n\n");
             assert_eq!(next(&mut again).await, Some(expect));
             if number == EVENTS {
-                // Nor what goes out from here on.
+                // Nor the ones from here on.
                 for _ in 0..9 {
                     next(&mut again).await.expect("an event");
                 }
@@ -526,7 +526,7 @@ mod tests {
         settle().await;
         assert!(replay.resume(event("a2-0"), ()).is_err(), "there is no room for it");
         assert_eq!(next(&mut again).await.as_deref(), Some("id: a1-1\ndata: 12345678\n\n"));
-        // It did not arrive either.
+        // It was not delivered either.
         let again = replay.resume(event("a1-0"), ()).expect("kept");
         drop((again, begin()));
         settle().await;

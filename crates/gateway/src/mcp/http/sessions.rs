@@ -16,9 +16,9 @@ pub(crate) struct Sessions {
     open: Mutex<HashMap<String, Arc<HttpSession>>>,
     max: usize,
     idle: Duration,
-    /// What ended streams of all sessions may keep, in bytes.
+    /// Room for ended streams of all sessions.
     room: Arc<ReplayBudget>,
-    /// Called with each that has ended. Must not block.
+    /// Called with each ended session. Must not block.
     on_end: Box<dyn Fn(&SessionId) + Send + Sync>,
 }
 
@@ -27,18 +27,18 @@ pub(crate) struct HttpSession {
     pub(crate) caller: Caller,
     /// Fires when the session ends.
     pub(crate) ended: Cancel,
-    /// Its streams, as far as its client may take them up again.
+    /// Its resumable streams.
     pub(super) replay: Arc<Replay>,
     state: Mutex<State>,
 }
 
 struct State {
     used: Instant,
-    /// Requests and streams that are open.
+    /// Open requests and streams.
     busy: usize,
-    /// Ends the stream for notifications, of which there is one.
+    /// Ends its notification stream.
     stream: Option<Cancel>,
-    /// The list that the client has, as far as is known.
+    /// The tool list that the client has, if known.
     listed: Option<ContentHash>,
 }
 
@@ -47,8 +47,8 @@ impl Sessions {
         Self { open: Mutex::new(HashMap::new()), max, idle, room: ReplayBudget::new(ENDED_BYTES), on_end }
     }
 
-    /// Opens a session under the id of the caller's session. When there are too many, the longest idle
-    /// one ends: clients that leave without a word lock nobody out. `None` when all are in use.
+    /// Opens a session under the id of the caller's session. At the bound the longest idle session ends, so that
+    /// abandoned sessions lock nobody out. `None` when all are in use.
     pub(crate) fn open(&self, caller: Caller) -> Option<Arc<HttpSession>> {
         let mut open = self.lock();
         if open.len() >= self.max {
@@ -65,12 +65,12 @@ impl Sessions {
         Some(session)
     }
 
-    /// The session of this id that `fits` accepts.
+    /// The session of this id, if `fits` accepts it.
     pub(crate) fn find(&self, id: &str, fits: impl FnOnce(&Caller) -> bool) -> Option<Arc<HttpSession>> {
         self.lock().get(id).filter(|session| fits(&session.caller)).cloned()
     }
 
-    /// Ends a session: its stream closes, its calls are cancelled.
+    /// Ends a session: its stream closes and its calls are cancelled.
     pub(crate) fn end(&self, session: &HttpSession) {
         self.lock().remove(session.caller.session.id.as_str());
         self.close(session);
@@ -81,7 +81,7 @@ impl Sessions {
         (self.on_end)(&session.caller.session.id);
     }
 
-    /// Ends the sessions that have been idle for too long.
+    /// Ends idle sessions.
     pub(crate) fn sweep(&self) {
         self.lock().retain(|_, session| {
             let live = session.is_busy() || session.lock().used.elapsed() < self.idle;
@@ -104,20 +104,20 @@ impl HttpSession {
         Busy(Arc::clone(self))
     }
 
-    /// Makes `end` the end of the session's one stream, and ends the one before: a client that opens
-    /// a second has lost the first.
+    /// Sets the cancel token of the session's notification stream, and ends the one before: a client that opens a
+    /// second has lost the first.
     pub(crate) fn replace_stream(&self, end: Cancel) {
         if let Some(before) = self.lock().stream.replace(end) {
             before.cancel(CancelCause::User);
         }
     }
 
-    /// Notes which list the client has been given.
+    /// Notes the tool list that the client has got.
     pub(crate) fn has_listed(&self, fingerprint: ContentHash) {
         self.lock().listed = Some(fingerprint);
     }
 
-    /// The list that the client was given last.
+    /// The tool list that the client has got last.
     pub(crate) fn listed(&self) -> Option<ContentHash> {
         self.lock().listed
     }
@@ -137,7 +137,7 @@ impl HttpSession {
     }
 }
 
-/// A session in use.
+/// Keeps a session in use.
 pub(crate) struct Busy(Arc<HttpSession>);
 
 impl Busy {
@@ -173,7 +173,7 @@ mod tests {
         let is_open = |id: &str| sessions.find(id, |_| true).is_some();
         let first = sessions.open(caller("a")).expect("room");
         sessions.open(caller("b")).expect("room");
-        // Its last request ended after `b` was left.
+        // Its last request ended after `b` was opened.
         drop(first.enter());
         sessions.open(caller("c")).expect("the longest idle one goes");
         assert!(is_open("a") && !is_open("b") && is_open("c"));

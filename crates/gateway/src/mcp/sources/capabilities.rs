@@ -1,4 +1,4 @@
-//! What sources can be asked beside calling tools: their methods as the executor knows them, and what is announced of them.
+//! The methods of sources beside tools: as calls for the executor, and the capabilities announced for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,9 +14,9 @@ use crate::Gateway;
 use crate::mcp::session::Caller;
 use crate::view::Scope;
 
-/// How long a client's introduction waits for a server that has not said yet what it can do.
+/// How long `initialize` waits for a server whose capabilities are unknown.
 const INTRODUCTION: Duration = Duration::from_secs(2);
-/// What is announced, by the method that it takes.
+/// Announced capabilities, and the method that each needs.
 const PARTS: [(&str, &str); 4] = [
     ("resources", "resources/read"),
     ("prompts", "prompts/get"),
@@ -26,18 +26,18 @@ const PARTS: [(&str, &str); 4] = [
 
 /// The methods of one source.
 pub(crate) struct Methods {
-    /// As the executor knows them.
+    /// As tools for the executor.
     pub(crate) snapshot: Arc<Snapshot>,
     capabilities: Option<Arc<Map<String, Value>>>,
 }
 
 impl Methods {
-    /// The id of a method, if the source has it. One that has not said yet what it can do is asked.
+    /// The id of a method, if the source has it. Until a source has announced its capabilities it counts as having all.
     pub(crate) fn id(&self, method: &str) -> Option<String> {
         self.entry(method).map(|entry| entry.id().as_str().to_owned())
     }
 
-    /// The same, as policy sees it.
+    /// The same as an entry, for policy.
     pub(crate) fn entry(&self, method: &str) -> Option<&Arc<Entry>> {
         if self.capabilities.as_ref().is_some_and(|announced| !has_method(announced, method)) {
             return None;
@@ -46,7 +46,7 @@ impl Methods {
     }
 }
 
-/// What was made of the sources' methods, by provider.
+/// The methods made for each provider.
 #[derive(Default)]
 pub(crate) struct SourceMethods(Mutex<HashMap<String, Made>>);
 
@@ -57,7 +57,7 @@ struct Made {
 }
 
 impl Gateway {
-    /// The methods of a source as of now; none for a source without any, or that cannot say.
+    /// The current methods of a source; `None` for a source without methods or with unknown ones.
     pub(crate) fn methods_of(&self, owner: &Arc<dyn Provider>) -> Option<Arc<Methods>> {
         let provider = owner.methods()?;
         let tools = match provider.list().now_or_never() {
@@ -81,7 +81,7 @@ impl Gateway {
         let listing = Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() };
         let methods = Arc::new(Methods { snapshot: Arc::new(Snapshot::build(&[listing])), capabilities });
         let known = self.options.catalogue.sources();
-        // Of a provider that is gone nothing is kept.
+        // Nothing is kept of a removed provider.
         all.retain(|_, made| known.iter().any(|provider| Arc::ptr_eq(provider, &made.owner)));
         let made = Made { owner: Arc::clone(owner), tools, methods: Arc::clone(&methods) };
         all.insert(owner.name().to_owned(), made);
@@ -94,8 +94,8 @@ impl Gateway {
         all.iter().filter(|provider| scope.may_have(&***provider)).cloned().collect()
     }
 
-    /// Whether a scope has a method of a provider, if that has it: views name methods as they name tools. What lists and
-    /// follows resources and prompts is there with what gets them too, and denied with it.
+    /// Whether a scope allows a method of a provider. Views name methods like tools. Methods that list and subscribe
+    /// are allowed and denied together with the method that reads.
     pub(crate) fn shows_method(&self, scope: &Scope, provider: &str, method: &str) -> bool {
         let Scope::View(name) = scope else { return true };
         self.view(name).is_some_and(|view| {
@@ -105,15 +105,15 @@ impl Gateway {
         })
     }
 
-    /// Whether a scope has a method of a source.
+    /// Whether a scope allows a method and the source has it.
     pub(crate) fn has_method(&self, scope: &Scope, provider: &Arc<dyn Provider>, method: &str) -> bool {
         scope.may_have(&**provider)
             && self.shows_method(scope, provider.name(), method)
             && self.methods_of(provider).is_some_and(|methods| methods.entry(method).is_some())
     }
 
-    /// Waits, but not for long, until the one source of an address has said what it can do. Those of many are waited for as
-    /// their first lists are: instructions quote each of them, and are sent only once.
+    /// Waits briefly for the capabilities of the one source of an address; at other addresses for first lists, because
+    /// instructions quote each source and are sent only once.
     pub(crate) async fn introduced(&self, scope: &Scope) {
         let Scope::Provider(name) = scope else {
             return self.listed(scope).await;
@@ -130,8 +130,8 @@ impl Gateway {
         }
     }
 
-    /// What a source announced that it can do, as far as a scope shows it; as long as it has not said, everything. `None`
-    /// for one without methods, or that failed before it said anything.
+    /// The capabilities of a source that a scope allows; all of them until it has announced its own. `None` for a
+    /// source without methods, or that failed before it announced any.
     fn announced(&self, scope: &Scope, provider: &Arc<dyn Provider>) -> Option<Map<String, Value>> {
         provider.methods()?;
         let mut parts = match provider.capabilities() {
@@ -155,14 +155,14 @@ impl Gateway {
         Some(parts)
     }
 
-    /// What a caller's sources announced that they can do.
+    /// The merged capabilities of a caller's sources.
     pub(crate) fn capabilities(&self, caller: &Caller) -> Map<String, Value> {
         let scope = &caller.view.scope;
         let providers = self.providers_of(scope);
         let known: Vec<_> = providers.iter().filter_map(|provider| self.announced(scope, provider)).collect();
         let mut all = server_capabilities(known.iter());
         if !matches!(scope, Scope::Provider(_)) {
-            // Sources come and go, and are late, whatever they announce.
+            // Sources may be added, removed or late, whatever they announce.
             for part in ["resources", "prompts"] {
                 if let Some(part) = all.get_mut(part).and_then(Value::as_object_mut) {
                     part.insert("listChanged".to_owned(), true.into());
@@ -173,7 +173,7 @@ impl Gateway {
     }
 }
 
-/// The method by which views have this one.
+/// The method that views allow together with this one.
 fn comes_with(method: &str) -> &str {
     match method {
         "resources/list" | "resources/templates/list" | "resources/subscribe" | "resources/unsubscribe" => {

@@ -1,4 +1,4 @@
-//! Prompts, resources and resource templates: the catalogue's lists merged for a caller, and whose each item is.
+//! Prompts, resources and resource templates: the catalogue's lists merged for a caller, and the source of each item.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -23,26 +23,26 @@ use crate::mcp::request::Work;
 use crate::mcp::session::Caller;
 use crate::view::Scope;
 
-/// A source that does not announce changes of a list is asked for it again when a client reads one that is older.
+/// Age after which a list is refreshed when a client reads it, if its source does not announce changes.
 const STALE: Duration = Duration::from_secs(30);
-/// Merged lists that are kept of the catalogue as it is now.
+/// Merged lists that are kept of the current catalogue.
 const MAX_MERGED: usize = 256;
-/// Links that are remembered; as many older ones are kept until there are as many again.
+/// Links per generation. Two generations are kept.
 const MAX_LINKS: usize = 2048;
-/// Bytes of an address that is remembered.
+/// The longest address that is remembered, in bytes.
 const MAX_LINK: usize = 2048;
 
-/// One list as a caller sees it.
+/// A list as a caller sees it.
 pub(crate) struct MergedList {
     /// The JSON array of the items.
     pub(crate) json: Bytes,
-    /// Whose each item is, by the name or address that it has here.
+    /// The source of each item, by its merged name or address.
     pub(crate) owners: HashMap<String, Owned>,
     /// Hash of `json`: equal lists need no `list_changed`.
     fingerprint: ContentHash,
 }
 
-/// What was made of the catalogue's lists as they are now. Of older ones nothing is kept.
+/// Lists merged from the current catalogue. Older ones are dropped.
 #[derive(Default)]
 pub(crate) struct MergedLists(Mutex<Made>);
 
@@ -52,11 +52,11 @@ struct Made {
     lists: HashMap<Key, Arc<MergedList>>,
 }
 
-/// What a merged list was made of.
+/// What merged lists differ by.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     kind: ListKind,
-    /// Whether the items have the names that their source has for them.
+    /// Whether items keep the names that their source gives them.
     has_own_names: bool,
     /// The positions of the sources.
     sources: Vec<usize>,
@@ -79,7 +79,7 @@ impl MergedList {
 }
 
 impl Gateway {
-    /// The sources of a caller whose lists of this kind it sees, by their positions. `None`: no source has such a list.
+    /// The positions of the sources whose list of this kind a caller sees. `None`: no source has such a list.
     fn listing(&self, caller: &Caller, all: &[SourceLists], kind: ListKind) -> Option<Vec<usize>> {
         let policy = self.policy_at(&caller.view);
         let mut having = all
@@ -96,7 +96,7 @@ impl Gateway {
         Some(having.filter(|(_, source)| is_shown(source)).map(|(at, _)| at).collect())
     }
 
-    /// A caller's list of this kind, as of now. `None`: none of its sources has such a list.
+    /// A caller's current list of this kind. `None`: none of its sources has such a list.
     pub(crate) fn list_of(&self, caller: &Caller, kind: ListKind) -> Option<Arc<MergedList>> {
         let all = self.options.catalogue.lists();
         let has_own_names = matches!(caller.view.scope, Scope::Provider(_));
@@ -113,13 +113,12 @@ impl Gateway {
         Some(list)
     }
 
-    /// What tells a caller's list of this kind from another one; `None` of an empty one.
+    /// The fingerprint of a caller's list of this kind; `None` for an empty one.
     pub(crate) fn list_fingerprint(&self, caller: &Caller, kind: ListKind) -> Option<ContentHash> {
         self.list_of(caller, kind).filter(|list| &list.json[..] != b"[]").map(|list| list.fingerprint)
     }
 
-    /// Waits for the first lists of sources that have just been started, until two seconds after the start of the gateway at
-    /// the most.
+    /// Waits for first lists of this kind, until two seconds after the start of the gateway.
     async fn await_lists(&self, scope: &Scope, kind: ListKind) {
         let catalogue = &self.options.catalogue;
         let is_awaited = |source: &SourceLists| source.is_awaited(kind) && scope.may_have(&**source.provider());
@@ -136,7 +135,7 @@ impl Gateway {
         }
     }
 
-    /// Asks sources that do not announce changes of their lists again, beside all else, where that was long ago.
+    /// Refreshes stale lists in the background, if their sources do not announce changes.
     fn refresh_stale(&self, scope: &Scope, kind: ListKind) {
         let announces_changes = |provider: &Arc<dyn Provider>| {
             let announced = provider.capabilities();
@@ -151,14 +150,14 @@ impl Gateway {
 }
 
 impl Work {
-    /// A list of the caller, once the sources that have just been started have said theirs.
+    /// A list of the caller, after waiting for first lists.
     ///
     /// # Errors
-    /// That there is no such method, if no source of the address has it.
+    /// No source of the address has this method.
     pub(crate) async fn merged_list(&self, kind: ListKind) -> Result<Arc<MergedList>, RpcError> {
         tokio::select! {
             () = self.gateway.await_lists(&self.caller.view.scope, kind) => {}
-            // Its end is the end of the request.
+            // A cancelled request needs no wait.
             _ = self.cancel.cancelled() => {}
         }
         self.gateway.list_of(&self.caller, kind).ok_or_else(|| RpcError::method_not_found(kind.method()))
@@ -180,8 +179,8 @@ impl Work {
     }
 }
 
-/// Which source's result linked to which resource last, by caller and address: a link leads to the source that gave it,
-/// even where no list has the address or another source has something at it. The newer ones, and the older.
+/// The source whose result linked to a resource last, by caller and address. It routes a link to the source that gave
+/// it, even where no list contains the address or another source has the same one. The newer and the older generation.
 #[derive(Default)]
 pub(crate) struct ResourceLinks(Mutex<[HashMap<String, String>; 2]>);
 
@@ -207,20 +206,20 @@ fn link_key(caller: &Caller, uri: &str) -> String {
 }
 
 impl Work {
-    /// Notes which resources the content of a source's result links to or holds.
+    /// Notes the resources that a source's content links to or contains.
     pub(crate) fn note_links_in(&self, server: &str, content: &[ContentBlock]) {
         self.note_links(server, in_content(content));
     }
 
     fn note_links<'a>(&self, server: &str, uris: impl Iterator<Item = &'a str>) {
         let mut uris = uris.peekable();
-        // Where there is one source, everything is its own.
+        // With one source there is nothing to route.
         if uris.peek().is_some() && !matches!(self.caller.view.scope, Scope::Provider(_)) {
             self.gateway.resource_links.note(&self.caller, server, uris);
         }
     }
 
-    /// Which of these sources gave the caller a link to this resource last.
+    /// Which of these sources linked to this resource last.
     fn linked_by(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
         let server = self.gateway.resource_links.of(&self.caller, uri)?;
         sources.iter().any(|provider| provider.name() == server).then_some(server)
@@ -228,7 +227,7 @@ impl Work {
 }
 
 impl Work {
-    /// Has the source do it whose prompt, resource or template this is.
+    /// Routes a request to the source of its prompt, resource or template.
     pub(crate) async fn routed(
         &self,
         era: Era,
@@ -243,14 +242,13 @@ impl Work {
         }
     }
 
-    /// Whose this is, by the list.
+    /// The source of an item in a merged list.
     async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<Owned>, RpcError> {
         Ok(self.merged_list(kind).await?.owners.get(shown).cloned())
     }
 
-    /// Whose resource this is: by its address if that names the source, by the list, by the result that named it last, by
-    /// the nearest template, and at last because no other source has any. A result does not take away what a list has of
-    /// another source alone, nor what is of a template of others alone.
+    /// The source of a resource: named by its address, else by the list, the last link, the nearest template, or as the
+    /// only source. A link overrides neither a list entry of another source nor a template that only others have.
     pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<Owned>, RpcError> {
         let sources = self.sources_with("resources/read")?;
         let listed = async |uri: &str| self.owner(ListKind::Resources, uri).await.ok().flatten();
@@ -263,7 +261,7 @@ impl Work {
         let linked = self.linked_by(uri, &sources);
         if let Some(owned) = listed(uri).await {
             return Ok(Some(match linked.filter(|linked| *linked != owned.server) {
-                // Its own is listed under another address, since this one was taken.
+                // Its own item has another address in the list, because this one was taken.
                 Some(linked) => listed(&qualify(&linked, uri)).await.unwrap_or(owned),
                 None => owned,
             }));
@@ -336,9 +334,9 @@ impl Work {
     }
 }
 
-/// Whose template is the nearest that this address can be one of, of those that are shown as their sources have them:
-/// an address that was made of another says its source. The source whose result `linked` to the address comes first where it has a
-/// template for it at all; of two that are as near, that of the source that comes first.
+/// The source of the nearest template that fits this address, of templates shown unchanged (changed ones name their
+/// source). A source that `linked` to the address comes first if any of its templates fits; of equally near ones, the
+/// source that is registered first.
 fn nearest(
     templates: &HashMap<String, Owned>,
     uri: &str,
@@ -362,7 +360,7 @@ fn text(of: &Map<String, Value>, key: &str) -> Option<String> {
     of.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The resources that content links to or holds.
+/// The resources that content links to or contains.
 fn in_content(blocks: &[ContentBlock]) -> impl Iterator<Item = &str> {
     blocks.iter().filter_map(|block| match block {
         ContentBlock::Link { uri, .. } => Some(uri.as_str()),
@@ -371,7 +369,7 @@ fn in_content(blocks: &[ContentBlock]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The same of the messages of a result of `prompts/get`.
+/// The same for the messages of a `prompts/get` result.
 fn in_prompt(result: &Map<String, Value>) -> impl Iterator<Item = &str> {
     let messages = result.get("messages").and_then(Value::as_array).into_iter().flatten();
     messages.filter_map(|message| {
@@ -384,7 +382,7 @@ fn in_prompt(result: &Map<String, Value>) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a result of `resources/read` holds of other resources than the one that was read.
+/// The resources in a `resources/read` result beside the one that was read.
 fn beside<'a>(result: &'a Map<String, Value>, read: &'a str) -> impl Iterator<Item = &'a str> {
     let contents = result.get("contents").and_then(Value::as_array).into_iter().flatten();
     contents.filter_map(uri_of).filter(move |uri| *uri != read)

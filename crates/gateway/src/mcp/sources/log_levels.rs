@@ -1,4 +1,4 @@
-//! How much sources up to 2025-11-25 are to log: they are told once for all of their callers, newer ones with each request.
+//! Log levels of sources up to 2025-11-25: a source is told the least severe level that any caller wants.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,31 +16,31 @@ use crate::mcp::request::Work;
 use crate::mcp::session::Caller;
 
 pub(super) const SET_LEVEL: &str = "logging/setLevel";
-/// Sessions for which it is remembered what sources were told.
+/// Sessions for which the last level is remembered.
 const MAX_SENT: usize = 4096;
 
-/// Which log messages sources are to send. Sources may be shared, so that each is told the least severe level that anybody
-/// wants; for each session, as a source may have a connection of its own for one.
+/// The levels that sources were told. Sources are shared by callers, so each gets the least severe level that anybody
+/// wants; it is sent for each session, because a source may have a connection per session.
 #[derive(Default)]
 pub(crate) struct LogLevels(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The least severe log messages that anybody wants of a provider.
+    /// The least severe level that anybody wants of a provider.
     wanted: HashMap<String, Level>,
     sent: HashMap<(String, SessionId), SentLevel>,
 }
 
-/// The level that a source was told last.
+/// The level that was sent last.
 struct SentLevel {
     level: Level,
-    /// The source's connection, known by what it announced on it.
+    /// The source's connection, identified by its announced capabilities.
     on: Weak<Map<String, Value>>,
 }
 
 impl LogLevels {
-    /// Notes that a session wants log messages of this level of a source. The least severe that anybody does; and whether
-    /// the source has been told so on its present connection, whatever it made of that.
+    /// Notes the level that a session wants of a source. Returns the least severe level that anybody wants, and whether
+    /// the source was told it on its current connection.
     fn want(&self, session: &Session, provider: &Arc<dyn Provider>, level: Level) -> (Level, bool) {
         let mut state = self.lock();
         let least = state.wanted.entry(provider.name().to_owned()).or_insert(level);
@@ -56,7 +56,7 @@ impl LogLevels {
     fn note(&self, session: &Session, provider: &Arc<dyn Provider>, level: Level) {
         let Some(connection) = provider.capabilities() else { return };
         let mut state = self.lock();
-        // It does no harm to tell a source once more.
+        // Telling a source again does no harm.
         if state.sent.len() >= MAX_SENT {
             state.sent.clear();
         }
@@ -79,7 +79,7 @@ impl State {
 }
 
 impl Work {
-    /// The least severe log message that its client has said it wants.
+    /// The log level that the client has asked for.
     pub(crate) fn level_asked(&self, era: Era) -> Option<Level> {
         match era {
             Era::Legacy => self.caller.client.level_asked(),
@@ -87,7 +87,7 @@ impl Work {
         }
     }
 
-    /// `logging/setLevel`: the session's own level is kept here, and its sources are told.
+    /// `logging/setLevel`: sets the session's level and tells its sources.
     pub(super) async fn set_level(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let sources = self.sources_with(SET_LEVEL)?;
         let level = arguments.get("level").and_then(Value::as_str).and_then(Level::parse).ok_or_else(|| {
@@ -106,8 +106,8 @@ impl Work {
         Ok(Map::new())
     }
 
-    /// Tells a source what a caller wants logged who has not asked for it just now. One that was told on its present
-    /// connection is left alone, and where policy asks it is not told.
+    /// Tells a source the level of a caller that did not ask just now. It is told once per connection, and not where
+    /// policy asks.
     pub(crate) async fn set_level_once(&self, provider: &Arc<dyn Provider>, level: Level) {
         let (least, is_sent) = self.gateway.log_levels.want(&self.caller.session, provider, level);
         if !is_sent && self.gateway.has_method(&self.caller.view.scope, provider, SET_LEVEL) {
@@ -116,7 +116,7 @@ impl Work {
         }
     }
 
-    /// A source that says nothing is not waited for.
+    /// Sends the level; a silent source is not waited for.
     async fn send_level(&self, provider: &Arc<dyn Provider>, level: Level) {
         let arguments = Map::from_iter([("level".to_owned(), level.as_str().into())]);
         let source = Arc::clone(provider);
@@ -129,8 +129,8 @@ impl Work {
 }
 
 impl Gateway {
-    /// Has the sources of a session's address told, beside all else, what it has asked to have logged: those that are
-    /// others than were told, or have begun anew. One that is down is told when it is there.
+    /// Tells the session's level in the background to sources that do not have it: new ones, and reconnected ones. A
+    /// source that is down is told when it is back.
     pub(crate) fn set_level_again(self: &Arc<Self>, caller: &Caller) {
         let Some(level) = caller.client.level_asked().filter(|_| !self.is_draining()) else { return };
         let is_due = |provider: &Arc<dyn Provider>| {

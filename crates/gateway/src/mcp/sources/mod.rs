@@ -1,5 +1,5 @@
-//! The protocol's methods beside `tools/*`: lists are read from the catalogue, all else runs through the executor as a
-//! call of its source, whose result goes on as it came.
+//! The methods beside `tools/*`: lists come from the catalogue, other methods run through the executor as calls of
+//! their source, whose results pass through.
 
 pub(crate) mod capabilities;
 pub(crate) mod lists;
@@ -39,21 +39,21 @@ const METHODS: [&str; 6] = [
     "prompts/get",
     "completion/complete",
 ];
-/// Methods that 2026-07-28 has no more.
+/// Methods that 2026-07-28 has dropped.
 const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", SET_LEVEL];
-/// Sources that are asked at once.
+/// Sources that are asked concurrently.
 pub(crate) const AT_ONCE: usize = 32;
-/// How long one source of many is waited for.
+/// How long one of several sources may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Fields of parameters that are for us.
+/// Fields of the parameters that are for the gateway.
 const OWN_FIELDS: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
-/// Whether sources are asked for this method.
+/// Whether this method is forwarded to sources.
 pub(crate) fn is_forwarded(era: Era, method: &str) -> bool {
     METHODS.contains(&method) || (era == Era::Legacy && LEGACY_METHODS.contains(&method))
 }
 
-/// The parameters that are the source's.
+/// The parameters for the source.
 fn arguments(raw: Option<&RawValue>) -> Result<Map<String, Value>, RpcError> {
     let Some(raw) = raw else { return Ok(Map::new()) };
     let mut arguments: Map<String, Value> =
@@ -110,14 +110,14 @@ impl Work {
         }
     }
 
-    /// A provider of this address.
+    /// The provider of this name.
     pub(crate) fn provider(&self, name: &str) -> Result<Arc<dyn Provider>, RpcError> {
         let all = self.gateway.options.catalogue.sources();
         let found = all.iter().find(|provider| provider.name() == name).cloned();
         found.ok_or_else(|| RpcError::new(RpcError::INTERNAL, format!("{name} is not served any more")))
     }
 
-    /// Has a source run one of its methods, if this address has it; its own result, or its own error, comes back.
+    /// Runs a method of a source if the address allows it, and returns the source's own result or error.
     pub(crate) async fn ask_source(
         &self,
         provider: &Arc<dyn Provider>,
@@ -130,7 +130,7 @@ impl Work {
         self.run_method(provider, method, arguments).await
     }
 
-    /// As [`Work::ask_source`], for what the gateway has to say for itself: whatever the address shows.
+    /// [`Work::ask_source`] for the gateway's own purposes, whatever the address allows.
     pub(crate) async fn run_method(
         &self,
         provider: &Arc<dyn Provider>,
@@ -148,7 +148,7 @@ impl Work {
     /// The sources of this address that have a method.
     ///
     /// # Errors
-    /// That there is no such method, if none has.
+    /// None has this method.
     pub(crate) fn sources_with(&self, method: &str) -> Result<Vec<Arc<dyn Provider>>, RpcError> {
         let scope = &self.caller.view.scope;
         let mut having = self.gateway.providers_of(scope);
@@ -156,11 +156,11 @@ impl Work {
         if having.is_empty() { Err(RpcError::method_not_found(method)) } else { Ok(having) }
     }
 
-    /// Has a source do what `ask` asks of it, for two seconds: where others are asked too, one that says nothing holds up
-    /// nobody else. Then it is given up, as by a client that has gone.
+    /// Asks one of several sources, with a limit of two seconds, so that a silent source does not hold up the others.
+    /// After that it is cancelled.
     ///
     /// # Errors
-    /// Those of `ask`; that the source was late.
+    /// The error of `ask`, or a timeout.
     pub(crate) async fn in_time<T, F>(
         &self,
         provider: &Arc<dyn Provider>,
@@ -176,7 +176,7 @@ impl Work {
             return answer;
         }
         cancel.cancel(CancelCause::CallerGone);
-        // It ends in good order, within the executor's grace.
+        // The executor ends it within its grace.
         asking.await.map_err(|_| {
             let text = format!("{} did not answer {method} within {PATIENCE:?}", provider.name());
             let data = serde_json::json!({"kind": ErrorKind::Timeout});
@@ -185,7 +185,7 @@ impl Work {
     }
 }
 
-/// What a source said, out of what its call came to.
+/// The source's own result or error, from the outcome of its call.
 fn own_result(mut outcome: Outcome) -> Result<Map<String, Value>, RpcError> {
     if let Some(error) = &outcome.error {
         return Err(error.protocol().map_or_else(|| not_answered(error), passed_on));
@@ -195,13 +195,13 @@ fn own_result(mut outcome: Outcome) -> Result<Map<String, Value>, RpcError> {
         _ if outcome.pending.is_some() => {
             Err(RpcError::new(RpcError::INTERNAL, "this waits for a person's approval; ask again later"))
         }
-        // That it waits or goes on as a job, which no client of the protocol can follow.
+        // It waits or became a job, which no client can follow here.
         _ if outcome.extras.contains_key(STANDS_IN) => Err(RpcError::new(RpcError::INTERNAL, outcome.text())),
         _ => Err(RpcError::new(RpcError::INTERNAL, "the server answered with something that is no result")),
     }
 }
 
-/// A failure that is not the source's own word.
+/// The error for a failure that the source did not report itself.
 fn not_answered(error: &ToolError) -> RpcError {
     let code = match error.kind() {
         ErrorKind::LimitExceeded => RpcError::BUSY,

@@ -22,24 +22,24 @@ use crate::mcp::session::Caller;
 use crate::view::Scope;
 use crate::{Gateway, ServerInfo};
 
-/// Changes that follow each other within this time are one notification.
+/// Changes within this time become one notification.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Resources of one subscription; sources are asked for some at a time, so there are fewer than a session may add.
+/// Resources of one subscription. Sources are asked while the client waits, so there are fewer than in a session.
 const MAX_GRANTED: usize = 256;
 
 /// What a subscription (2026-07-28) was granted.
 pub(crate) struct Granted {
     pub(crate) id: Id,
     pub(crate) filter: Filter,
-    /// Under the addresses that the client has for them.
+    /// By the addresses that the client uses.
     resources: Vec<(String, Subscription)>,
 }
 
-/// Who gets them.
+/// The receiver of notifications.
 enum Listener {
-    /// A session's client gets everything; it subscribes to resources by requests.
+    /// A session's client, which gets everything and subscribes to resources by requests.
     Session,
-    /// One subscription gets what it was granted.
+    /// A subscription, which gets what it was granted.
     Subscription(Granted),
 }
 
@@ -52,7 +52,7 @@ impl Listener {
     }
 }
 
-/// What tells the lists of a caller from others, by the notification that is due where they differ.
+/// Fingerprints of the lists that the receiver has seen.
 struct SeenLists {
     prompts: Option<ContentHash>,
     /// Of resources and of templates.
@@ -66,7 +66,7 @@ impl SeenLists {
     }
 }
 
-/// The notifications that are due to one caller: only of what it would see.
+/// The notifications for one caller, limited to what it may see.
 pub(crate) struct Notifications {
     gateway: Arc<Gateway>,
     caller: Caller,
@@ -78,12 +78,12 @@ pub(crate) struct Notifications {
 }
 
 impl Notifications {
-    /// Those of a session's client from now on.
+    /// Those of a session's client, from now on.
     pub(crate) fn of_session(gateway: &Arc<Gateway>, caller: &Caller) -> Self {
         Self::new(gateway, caller, Listener::Session)
     }
 
-    /// Those of a subscription from now on.
+    /// Those of a subscription, from now on.
     pub(crate) fn of_subscription(gateway: &Arc<Gateway>, caller: &Caller, granted: Granted) -> Self {
         Self::new(gateway, caller, Listener::Subscription(granted))
     }
@@ -98,12 +98,12 @@ impl Notifications {
             caller: caller.clone(),
             listener,
         };
-        // Nobody has looked while there was no stream, or while sources were asked for what it was granted.
+        // Sources may have changed while there was no stream, or while the subscription was granted.
         changes.follow_again();
         changes
     }
 
-    /// Those since the caller had the list of tools of this fingerprint.
+    /// Starts at the tool list with this fingerprint, which the client has.
     pub(crate) fn since(mut self, seen: ContentHash) -> Self {
         if self.seen != seen {
             self.changes.mark_changed();
@@ -112,7 +112,7 @@ impl Notifications {
         self
     }
 
-    /// One after another, as they are due.
+    /// The notifications as a stream.
     pub(crate) fn stream(self) -> impl Stream<Item = Bytes> + Send {
         stream::unfold((self, Vec::new()), |(mut changes, mut due)| async move {
             while due.is_empty() {
@@ -124,7 +124,7 @@ impl Notifications {
         })
     }
 
-    /// What is due next, perhaps nothing; `None` when there will be no more. Not cancel-safe: poll it to its end.
+    /// The next notifications, which may be none; `None` at the end. Not cancel-safe: poll it to completion.
     async fn next(&mut self) -> Option<Vec<Bytes>> {
         tokio::select! {
             changed = self.changes.changed() => {
@@ -141,10 +141,10 @@ impl Notifications {
         }
     }
 
-    /// After the catalogue has changed.
+    /// The notifications after the catalogue has changed.
     fn changed(&mut self) -> Vec<Bytes> {
         let mut due = Vec::new();
-        // The next list of a client without a session is as the address has it by now.
+        // A client without a session gets the current exposure of the address with its next list.
         if matches!(self.listener, Listener::Subscription(_)) && self.caller.expose_asked.is_none() {
             self.caller.view.expose = self.gateway.usual_expose(&self.caller.view.scope);
         }
@@ -168,8 +168,7 @@ impl Notifications {
         due
     }
 
-    /// Sees to it that what is followed is followed at the sources that are served, and that they know what a session wants
-    /// logged.
+    /// Subscribes again at replaced sources, and sends them the session's log level.
     fn follow_again(&self) {
         if matches!(self.listener, Listener::Session) {
             self.gateway.set_level_again(&self.caller);
@@ -181,7 +180,7 @@ impl Notifications {
         self.gateway.follow_again(&self.caller, followed);
     }
 
-    /// After notices were missed: that all resources may have changed which are subscribed to.
+    /// The notifications after notices were missed: every subscribed resource may have changed.
     fn missed(&self) -> Vec<Bytes> {
         let subscribed = match &self.listener {
             Listener::Session => self.caller.client.subscribed(),
@@ -196,7 +195,7 @@ impl Notifications {
 
     fn noticed(&self, provider: &str, notice: SourceNotice) -> Option<Bytes> {
         let method = match &notice {
-            // The catalogue lists again, and its change is told.
+            // The catalogue refreshes the list and reports the change.
             SourceNotice::ResourcesChanged | SourceNotice::PromptsChanged => return None,
             SourceNotice::ResourceUpdated { .. } => "resources/read",
             SourceNotice::SessionLog { session, .. } if *session != self.caller.session.id => return None,
@@ -219,15 +218,15 @@ impl Notifications {
                 Listener::Session if self.caller.client.wants(Level::of_message(&message)) => {
                     Some(notification("notifications/message", Some(&message)))
                 }
-                // 2026-07-28 has log messages of requests only.
+                // 2026-07-28 sends log messages within requests only.
                 _ => None,
             },
             _ => None,
         }
     }
 
-    /// For the client of a session that was asked to open the page, and for no other (MCP 2025-11-25, "Completion
-    /// Notifications for URL Mode Elicitation").
+    /// Only for the session's client that was asked to open the page (MCP 2025-11-25, "Completion Notifications for URL
+    /// Mode Elicitation").
     fn elicited(&self, provider: &str, id: &str) -> Option<Bytes> {
         let is_here = || match &self.caller.view.scope {
             Scope::Provider(name) => **name == *provider,
@@ -262,7 +261,7 @@ impl Notifications {
     }
 }
 
-/// Parameters, or a result, that name their subscription. Its id is written as it came.
+/// Parameters, or a result, that name their subscription. The id is written exactly as it came.
 #[derive(Serialize)]
 pub(crate) struct OfSubscription<'a> {
     #[serde(flatten)]
@@ -285,7 +284,7 @@ impl<'a> OfSubscription<'a> {
         Self { fields, meta: SubscriptionMeta { subscription, server: None } }
     }
 
-    /// The same, which says whose it is.
+    /// The same with the server's info.
     pub(crate) fn by(mut self, server: &'a ServerInfo) -> Self {
         self.meta.server = Some(server);
         self
@@ -293,7 +292,7 @@ impl<'a> OfSubscription<'a> {
 }
 
 impl Gateway {
-    /// What of a subscription can be had, with the interest in its resources.
+    /// Grants what is available of a subscription, and subscribes at the sources.
     pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, asked: Filter) -> Granted {
         let capabilities = self.capabilities(caller);
         let tells = |part: &str| capabilities.get(part).is_some_and(|part| part["listChanged"] == true);
@@ -303,7 +302,7 @@ impl Gateway {
             resources_list_changed: asked.resources_list_changed && tells("resources"),
             resource_subscriptions: Vec::new(),
         };
-        // Its client waits for this.
+        // The client waits for this, so its approver may be asked.
         let work = Work::of_nobody(self, caller.clone()).asking(&self.options.approver);
         let asked = asked.resource_subscriptions.into_iter().take(MAX_GRANTED);
         let asking: Vec<_> = asked.map(|uri| async { (work.interest_in_time(&uri).await, uri) }).collect();

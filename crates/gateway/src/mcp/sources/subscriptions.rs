@@ -1,4 +1,4 @@
-//! Subscriptions to resources. The gateway subscribes at a source once, for all clients that want to hear of a resource.
+//! Subscriptions to resources. The gateway subscribes at a source once, for all clients that follow a resource.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,22 +21,22 @@ use crate::view::Scope;
 const SUBSCRIBE: &str = "resources/subscribe";
 const UNSUBSCRIBE: &str = "resources/unsubscribe";
 
-/// A provider and the source's own address of a resource.
+/// A provider, and the source's own address of a resource.
 type Place = (String, String);
 
-/// How many want to hear of what.
+/// The followed resources.
 #[derive(Default)]
 pub(crate) struct Subscribers(Mutex<HashMap<Place, Arc<SharedFollowing>>>);
 
-/// Who is told of one resource. Locked while the source is asked, so that what it is told keeps its order, and nobody
-/// counts on a subscription that the source has not taken.
+/// Locked while the source is asked, so that requests to it keep their order, and nobody relies on a subscription that
+/// the source has not accepted.
 type SharedFollowing = tokio::sync::Mutex<Following>;
 
-/// How many are told of one resource; with none its source is not subscribed to.
+/// One followed resource. Without subscribers the gateway is not subscribed.
 #[derive(Default)]
 struct Following {
     subscribers: usize,
-    /// Who took the subscription: another may have its name meanwhile.
+    /// The provider that accepted the subscription. Another may have its name now.
     at: Option<Weak<dyn Provider>>,
 }
 
@@ -56,16 +56,16 @@ impl Subscribers {
         Arc::clone(self.lock().entry(place(owned)).or_default())
     }
 
-    /// Whether somebody follows a resource of this source that another took the subscription to.
+    /// Whether a followed resource is subscribed at another provider than this one.
     fn is_astray(&self, owned: &Owned, provider: &Arc<dyn Provider>) -> bool {
-        // Where it is locked its source is being asked, and whoever asks looks again afterwards. Nobody else may hold it
-        // for this look: it would not be tidied.
+        // A locked entry is being subscribed right now. This look must not hold a reference, or the entry would not be
+        // tidied.
         self.lock().get(&place(owned)).is_some_and(|shared| {
             shared.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_at(provider))
         })
     }
 
-    /// Forgets a resource that nobody else looks at.
+    /// Forgets a resource that nobody follows or looks at.
     fn tidy(&self, owned: &Owned, shared: Arc<SharedFollowing>) {
         let mut all = self.lock();
         drop(shared);
@@ -86,27 +86,27 @@ fn place(owned: &Owned) -> Place {
 /// For whom a resource is followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follower {
-    /// One more than before.
+    /// For one more subscriber.
     New,
-    /// Those who do already, if anybody does.
+    /// For the subscribers that there are, if any.
     Known,
 }
 
-/// One subscriber's interest in one resource; it ends with the guard.
+/// One subscriber's interest in one resource. It ends on drop.
 pub(crate) struct Subscription {
     owned: Owned,
     gateway: Weak<Gateway>,
-    /// On whose behalf the source is told that nobody is interested any more; without what it keeps.
+    /// The caller for whom the gateway unsubscribes.
     on_behalf_of: Caller,
 }
 
 impl Subscription {
-    /// Whose resource it is.
+    /// The source and its own address.
     pub(crate) fn owned(&self) -> &Owned {
         &self.owned
     }
 
-    /// The address of this resource of a source for a subscriber who has the subscription's own as `shown`, if the
+    /// The address for the subscriber, who knows the subscription as `shown`, of this resource of a source, if the
     /// subscription covers it: it is the same, or below it (MCP, `ResourceUpdatedNotification`: "This might be a
     /// sub-resource of the one that the client actually subscribed to").
     fn shown_address(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
@@ -120,8 +120,8 @@ impl Subscription {
     }
 }
 
-/// The address of this resource of a source for a client with these subscriptions, if one of them covers it: by the one
-/// that is nearest to it.
+/// The address, for a client with these subscriptions, of this resource of a source, by the nearest subscription that
+/// covers it.
 pub(crate) fn nearest<'a>(
     all: impl Iterator<Item = (&'a String, &'a Subscription)>,
     provider: &str,
@@ -170,19 +170,19 @@ impl Work {
         self.caller.client.subscribe(uri, subscription).ok_or_else(|| {
             RpcError::new(RpcError::BUSY, format!("a session subscribes to at most {MAX_SUBSCRIBED} resources"))
         })?;
-        // Until here its stream did not know that it is followed.
+        // Its notification stream did not know this subscription until now.
         self.gateway.follow_again(&self.caller, vec![owned]);
         Ok(Map::new())
     }
 
-    /// `resources/unsubscribe` of a session; what was not subscribed to is no error.
+    /// `resources/unsubscribe` of a session. An unknown subscription is ignored.
     pub(crate) async fn unsubscribe(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         self.sources_with(UNSUBSCRIBE)?;
         self.caller.client.unsubscribe(wanted(arguments)?);
         Ok(Map::new())
     }
 
-    /// Whose resource this is, if it can be subscribed to.
+    /// The source of a resource, if the address allows subscriptions.
     async fn subscribable(&self, uri: &str) -> Result<Owned, RpcError> {
         self.sources_with(SUBSCRIBE)?;
         match &self.caller.view.scope {
@@ -194,14 +194,14 @@ impl Work {
         }
     }
 
-    /// Subscribes to a resource among others; a source that says nothing is not waited for.
+    /// Subscribes to one of several resources; a silent source is not waited for.
     pub(crate) async fn interest_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
         let owned = self.subscribable(uri).await?;
         let provider = self.provider(&owned.server)?;
         self.in_time(&provider, SUBSCRIBE, |work| async move { work.interest(owned).await }).await
     }
 
-    /// Subscribes to a resource at its source, unless somebody has.
+    /// Subscribes to a resource at its source, unless the gateway is subscribed.
     async fn interest(&self, owned: Owned) -> Result<Subscription, RpcError> {
         let provider = self.provider(&owned.server)?;
         if !self.gateway.has_method(&self.caller.view.scope, &provider, SUBSCRIBE) {
@@ -212,7 +212,7 @@ impl Work {
         Ok(Subscription { owned, gateway: Arc::downgrade(&self.gateway), on_behalf_of })
     }
 
-    /// Has a source take the subscription to one of its resources, unless it has.
+    /// Makes a source accept the subscription to a resource, unless it has.
     async fn follow(&self, owned: &Owned, provider: &Arc<dyn Provider>, follower: Follower) -> Result<(), RpcError> {
         let shared = self.gateway.subscribers.of(owned);
         let taken = tokio::select! {
@@ -248,8 +248,8 @@ impl Work {
 }
 
 impl Gateway {
-    /// Subscribes anew, beside all else, to those of these resources whose source is another one of its name than took the
-    /// subscription. Where policy asks nobody is asked, and the source neither.
+    /// Subscribes again, in the background, to those of these resources whose source was replaced. Where policy asks,
+    /// the subscription is denied.
     pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<Owned>) {
         if followed.is_empty() || self.is_draining() {
             return;
@@ -272,7 +272,7 @@ impl Gateway {
 }
 
 impl Work {
-    /// A source that says nothing is asked again when the catalogue changes next.
+    /// A source that does not answer is asked again after the next change of the catalogue.
     async fn follow_anew(&self, owned: &Owned, provider: &Arc<dyn Provider>) {
         let (resource, source) = (owned.clone(), Arc::clone(provider));
         let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };

@@ -1,4 +1,4 @@
-//! What a call that is a task says: questions to its client, and progress.
+//! The client and the progress of a call that is, or may become, a task.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::mcp::message::{RpcError, notification};
 use crate::mcp::protocol::Level;
 use crate::mcp::session::ClientState;
 
-/// Asks in the way of the task's generation.
+/// Asks in the manner of the task's generation.
 pub(crate) struct TaskClient {
     pub(crate) task: Arc<Task>,
     pub(crate) way: Way,
-    /// The client of the request that the call began with.
+    /// The client of the request that began the call.
     pub(crate) first: Arc<dyn CallClient>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct TaskClient {
 pub(crate) enum Way {
     /// In the stream of `tasks/result` (2025-11-25).
     InStream(Arc<ClientState>),
-    /// By what `tasks/get` says, once the call has become a task (2026-07-28); before that as any call's.
+    /// By the status in `tasks/get` once the call is a task (2026-07-28); before that like any call.
     ByStatus,
 }
 
@@ -40,7 +40,7 @@ impl CallClient for TaskClient {
 
     fn capabilities(&self) -> Map<String, Value> {
         match &self.way {
-            // There is no stream yet, but there will be one.
+            // There will be a stream.
             Way::InStream(state) => Map::clone(&state.capabilities()),
             Way::ByStatus => self.first.capabilities(),
         }
@@ -92,7 +92,7 @@ impl CallClient for TaskClient {
     }
 }
 
-/// Keeps the last message as the task's, and passes everything on.
+/// Keeps the last progress message as the task's status, and passes progress on.
 pub(crate) struct TaskProgress {
     pub(crate) task: Arc<Task>,
     pub(crate) to_client: Option<Arc<dyn PartialSink>>,

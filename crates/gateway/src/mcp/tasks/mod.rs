@@ -1,8 +1,7 @@
-//! Calls that go on as tasks after their first answer: a client looks at them, and has their results, later.
-//!
-//! Under a task is a call like any other, through the executor. Up to 2025-11-25 a client says which call is to be one.
-//! A client with the extension of 2026-07-28 is answered so whenever a call takes longer than a moment. A task belongs
-//! to its session, ends with it, and is kept for its time only.
+//! Tasks: calls that continue after their first answer, and whose status and result a client reads later. A task runs
+//! through the executor like any call. Up to 2025-11-25 the client requests a task. A client with the extension of
+//! 2026-07-28 gets one whenever a call takes longer than a moment. A task belongs to its session, ends with it, and is
+//! kept for a limited time.
 
 mod client;
 mod task;
@@ -38,14 +37,14 @@ const MAX_TASKS: usize = 1024;
 pub(crate) struct Tasks(Mutex<HashMap<String, Arc<Task>>>);
 
 impl Tasks {
-    /// Keeps a task until its time is up; if it still runs then, it is cancelled.
+    /// Keeps a task until it expires; a call that still runs then is cancelled.
     ///
     /// # Errors
     /// There are too many.
     pub(crate) fn keep(self: &Arc<Self>, task: &Arc<Task>) -> Result<(), RpcError> {
         {
             let mut all = self.lock();
-            // Nobody can ask for those of a session that is over.
+            // Nobody can ask for the tasks of an ended session.
             all.retain(|_, task| !task.is_orphan());
             let of_session = all.values().filter(|other| other.is_of(&task.session)).count();
             if of_session >= MAX_OF_SESSION || all.len() >= MAX_TASKS {
@@ -67,7 +66,7 @@ impl Tasks {
     /// A task of this session.
     ///
     /// # Errors
-    /// It has none of this id.
+    /// The session has no such task.
     pub(super) fn find(&self, session: &Session, id: Option<&str>) -> Result<Arc<Task>, RpcError> {
         let id = id.ok_or_else(|| RpcError::invalid_params("a `taskId` is needed"))?;
         let found = self.lock().get(id).filter(|task| task.is_of(session)).cloned();
@@ -81,7 +80,7 @@ impl Tasks {
         tasks
     }
 
-    /// Ends a task and keeps nothing of it.
+    /// Forgets a task, and cancels it if it runs.
     pub(super) fn forget(&self, id: &str) {
         let task = self.lock().remove(id);
         if let Some(task) = task {
@@ -102,10 +101,10 @@ pub(crate) fn serves(era: Era, method: &str) -> bool {
     }
 }
 
-/// How long a call of this tool is kept as a task, if it may be one.
+/// How long a call of this tool is kept as a task, if it may become one.
 ///
 /// # Errors
-/// Its request wants one that cannot be.
+/// The request wants a task of a tool that cannot be one.
 pub(crate) fn wished(era: Era, params: &mut Params, list: &ToolList, tool: &str) -> Result<Option<Duration>, RpcError> {
     match (era, params.task.take()) {
         (Era::Legacy, Some(task)) if list.may_be_task(tool) => ttl(&task).map(Some),
@@ -113,7 +112,7 @@ pub(crate) fn wished(era: Era, params: &mut Params, list: &ToolList, tool: &str)
             Err(RpcError::new(RpcError::METHOD_NOT_FOUND, "this tool cannot be a task: leave out `task`"))
         }
         (Era::Legacy, None) => Ok(None),
-        // The server alone decides.
+        // In this generation the server decides.
         (Era::Modern, _) => {
             let capabilities = params.meta.client_capabilities.as_ref();
             Ok(capabilities.is_some_and(announced).then_some(MAX_TTL))
@@ -160,7 +159,7 @@ impl Gateway {
             }
             "tasks/cancel" => match (era, task.cancel_by_client()) {
                 (Era::Legacy, cancelled) => cancelled?,
-                // One that has ended stays as it is.
+                // A task that has ended stays as it is.
                 (Era::Modern, _) => return Ok(self.done()),
             },
             "tasks/update" => {
@@ -182,7 +181,7 @@ impl Gateway {
 
     /// `DetailedTask` of 2026-07-28.
     fn detailed(&self, task: &Task) -> Map<String, Value> {
-        // First, so that a status of an end never lacks it.
+        // Read first, so that an ended status never lacks its result.
         let mut all = fields(task);
         let status = all.get("status").and_then(Value::as_str).unwrap_or_default().to_owned();
         if status == Status::InputRequired.as_str() {
@@ -223,7 +222,7 @@ fn fields(task: &Task) -> Map<String, Value> {
     task.described().fields(task.era)
 }
 
-/// The result that the call would have had, with the task it belongs to (2025-11-25).
+/// The result of the call, with the task it belongs to (2025-11-25).
 fn related(task: &Task, outcome: Outcome) -> Result<Vec<u8>, RpcError> {
     let mut result: Map<String, Value> = serde_json::from_str(outcome?.result.get())
         .map_err(|error| RpcError::new(RpcError::INTERNAL, format!("the result: {error}")))?;

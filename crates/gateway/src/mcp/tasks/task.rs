@@ -1,4 +1,4 @@
-//! One task: the call under it, what it waits for, what it came to.
+//! One task: its call, its status, its questions and its result.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -28,7 +28,7 @@ use crate::mcp::protocol::Era;
 use crate::mcp::response::ResponseChannel;
 use crate::mcp::session::Caller;
 
-/// How long a call may take before a client with the extension is answered with a task.
+/// How long a call may take before it becomes a task for a client with the extension.
 const MOMENT: Duration = Duration::from_millis(500);
 /// Longest `statusMessage`, in characters.
 const MAX_MESSAGE: usize = 500;
@@ -38,12 +38,12 @@ pub(crate) struct Task {
     pub(crate) id: String,
     pub(super) session: Arc<Session>,
     pub(super) era: Era,
-    /// Milliseconds since the epoch.
+    /// In milliseconds since the epoch.
     pub(super) created: u64,
     pub(super) expires: Instant,
     pub(super) cancel: Cancel,
     ttl: Duration,
-    /// Fires with the session.
+    /// Fires with the session's end.
     gone: Cancel,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -54,9 +54,9 @@ struct State {
     stage: Stage,
     updated: u64,
     message: Option<String>,
-    /// Questions that are asked otherwise than by its status.
+    /// Questions that are open outside of its status.
     waiting: usize,
-    /// Questions of a call that is no task yet.
+    /// Open questions of a call that is no task yet.
     plain: usize,
     asked: u64,
     open: OpenQuestions,
@@ -64,7 +64,7 @@ struct State {
 }
 
 enum Stage {
-    /// Nobody knows that it may become a task.
+    /// The client does not know it as a task.
     Plain,
     Working,
     Cancelled,
@@ -78,11 +78,11 @@ pub(super) struct Ended {
     has_failed: bool,
 }
 
-/// What a task came to.
+/// The outcome of a task.
 pub(super) type Outcome = Result<Ended, RpcError>;
 
 impl Task {
-    /// What a caller's call is as a task. `cancel` is the call's.
+    /// Makes the task of a caller's call, which has this cancel token.
     pub(crate) fn new(caller: &Caller, era: Era, ttl: Duration, cancel: Cancel, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let created = clock.wall_ms();
         let state = State {
@@ -110,7 +110,7 @@ impl Task {
         })
     }
 
-    /// Runs the call under it. What it comes to is returned where its first request still waits for that.
+    /// Runs the call. Returns the result if the first request still waits for it.
     pub(crate) async fn run<F>(
         self: &Arc<Self>,
         tasks: &Arc<Tasks>,
@@ -122,7 +122,7 @@ impl Task {
         F: Future<Output = Result<Vec<u8>, RpcError>>,
     {
         let mut work = pin!(work);
-        // Whatever happens, nobody waits for ever.
+        // Ends the task even if the call panics.
         let _end = EndOf(self);
         if self.era == Era::Legacy {
             channel.end(Ok(self.created_result(server))).await;
@@ -145,7 +145,7 @@ impl Task {
         matches!(self.lock().stage, Stage::Plain)
     }
 
-    /// Makes a task of a call whose request waits. Not while that is being answered with a question.
+    /// Turns a call into a known task, unless its request is being answered with a question.
     fn become_known(self: &Arc<Self>, tasks: &Arc<Tasks>, channel: &ResponseChannel) -> bool {
         let mut state = self.lock();
         if state.plain > 0 || !channel.is_awaited() || tasks.keep(self).is_err() {
@@ -172,10 +172,10 @@ impl Task {
         }
     }
 
-    /// Cancels it on its client's behalf.
+    /// Cancels it for its client.
     ///
     /// # Errors
-    /// It has ended.
+    /// The task has ended.
     pub(super) fn cancel_by_client(&self) -> Result<(), RpcError> {
         let mut state = self.lock();
         if !matches!(state.stage, Stage::Working) {
@@ -189,7 +189,7 @@ impl Task {
         Ok(())
     }
 
-    /// Its time is up.
+    /// Ends it because its time is up.
     pub(super) fn expire(&self) {
         let mut state = self.lock();
         if matches!(state.stage, Stage::Working) {
@@ -205,12 +205,12 @@ impl Task {
         self.session.id == session.id && self.session.principal == session.principal
     }
 
-    /// Whether its session is over.
+    /// Whether its session has ended.
     pub(super) fn is_orphan(&self) -> bool {
         self.gone.is_cancelled()
     }
 
-    /// What is said of it.
+    /// Its description.
     pub(super) fn described(&self) -> Described {
         let state = self.lock();
         Described {
@@ -223,7 +223,7 @@ impl Task {
         }
     }
 
-    /// What it came to, if it has ended by itself.
+    /// Its outcome, if it has ended by itself.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match &self.lock().stage {
             Stage::Ended(ended) => Some(ended.clone()),
@@ -231,7 +231,7 @@ impl Task {
         }
     }
 
-    /// Waits for what it comes to.
+    /// Waits for its outcome.
     pub(super) async fn ended(&self) -> Outcome {
         let mut changed = self.changed.subscribe();
         loop {
@@ -248,7 +248,7 @@ impl Task {
         }
     }
 
-    /// Notes what it says of itself.
+    /// Sets its status message.
     pub(super) fn says(&self, message: &str) {
         let mut state = self.lock();
         if matches!(state.stage, Stage::Plain | Stage::Working) {
@@ -257,7 +257,7 @@ impl Task {
         }
     }
 
-    /// Notes a stream in which its client may be asked.
+    /// Adds a stream in which its client may be asked.
     pub(super) fn add_stream(&self, channel: &Arc<ResponseChannel>) {
         let mut state = self.lock();
         state.streams.retain(|channel| channel.strong_count() > 0);
@@ -266,13 +266,13 @@ impl Task {
         self.changed.send_replace(());
     }
 
-    /// The stream that was opened last.
+    /// The newest open stream.
     pub(super) fn newest_stream(&self) -> Option<Arc<ResponseChannel>> {
         let state = self.lock();
         state.streams.iter().rev().filter_map(Weak::upgrade).find(|channel| channel.takes_questions())
     }
 
-    /// A stream to ask in, once there is one.
+    /// A stream to ask in, as soon as there is one.
     pub(super) async fn stream(self: &Arc<Self>) -> Result<Arc<ResponseChannel>, ToolError> {
         let _waits = self.waits();
         let mut changed = self.changed.subscribe();
@@ -288,7 +288,7 @@ impl Task {
         channel.ok_or_else(unanswered)
     }
 
-    /// It waits for its client until the guard goes.
+    /// Marks it as waiting for its client until the guard is dropped.
     pub(super) fn waits(self: &Arc<Self>) -> Waits {
         let mut state = self.lock();
         state.waiting += 1;
@@ -296,7 +296,7 @@ impl Task {
         Waits(Arc::clone(self))
     }
 
-    /// Keeps a call from becoming a task until the guard goes. `None`: it is one.
+    /// Keeps a call from becoming a task until the guard is dropped. `None`: it is one.
     pub(super) fn stay_plain(self: &Arc<Self>) -> Option<Plain> {
         let mut state = self.lock();
         matches!(state.stage, Stage::Plain).then(|| {
@@ -310,7 +310,7 @@ impl Task {
         let (number, answers) = {
             let mut state = self.lock();
             for request in &mut requests {
-                // No two questions of a task have one key, ever: a client knows by it what it has answered.
+                // Keys are unique in a task, because a client identifies answered questions by them.
                 state.asked += 1;
                 request.key = Some(format!("input-{}", state.asked));
             }
@@ -325,12 +325,12 @@ impl Task {
         }
     }
 
-    /// The protocol's `inputRequests`.
+    /// The open questions, as the protocol's `inputRequests`.
     pub(super) fn questions(&self) -> Map<String, Value> {
         self.lock().open.requests()
     }
 
-    /// Takes answers; others than those that were asked for are not looked at.
+    /// Takes the answers to open questions, and ignores others.
     pub(super) fn take(&self, answers: &Map<String, Value>) {
         let mut state = self.lock();
         state.open.take(answers);
@@ -338,7 +338,7 @@ impl Task {
         self.touch(state);
     }
 
-    /// Notes that it has changed.
+    /// Notes a change.
     fn touch(&self, mut state: MutexGuard<'_, State>) {
         state.updated = self.clock.wall_ms();
         drop(state);
@@ -362,7 +362,7 @@ impl Ended {
         let unread = |error: serde_json::Error| RpcError::new(RpcError::INTERNAL, format!("the result: {error}"));
         let Result { is_error, meta } = serde_json::from_slice(bytes).map_err(unread)?;
         let result: Box<RawValue> = serde_json::from_slice(bytes).map_err(unread)?;
-        // A client does not ask for the result of a task that has failed: it would not learn what goes on as a job.
+        // A client does not fetch the result of a failed task, and would not learn of the job that replaced the result.
         Ok(Self { result: result.into(), has_failed: is_error && !meta.contains_key(STANDS_IN_META) })
     }
 }
@@ -386,7 +386,7 @@ fn unanswered() -> ToolError {
     ToolError::new(ErrorKind::ExecutionError, "the tool asked its caller something, and nobody answered in time")
 }
 
-/// Ends a task that did not end in good order.
+/// Ends a task whose call ended without a result.
 struct EndOf<'a>(&'a Task);
 
 impl Drop for EndOf<'_> {
@@ -395,7 +395,7 @@ impl Drop for EndOf<'_> {
     }
 }
 
-/// A task that waits for its client.
+/// Marks a task as waiting for its client.
 pub(super) struct Waits(Arc<Task>);
 
 impl Drop for Waits {
@@ -406,7 +406,7 @@ impl Drop for Waits {
     }
 }
 
-/// A call that is not to become a task now.
+/// Keeps a call from becoming a task.
 pub(super) struct Plain(Arc<Task>);
 
 impl Drop for Plain {
@@ -415,7 +415,7 @@ impl Drop for Plain {
     }
 }
 
-/// Questions that are open until the guard goes.
+/// Open questions; removed on drop.
 struct OpenRound {
     task: Arc<Task>,
     number: u64,
