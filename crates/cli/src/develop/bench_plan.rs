@@ -67,7 +67,7 @@ pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepa
         })?),
         None => None,
     };
-    let asked = |model: &String| (model.clone(), app.models().endpoints().asked_as(model));
+    let asked = |model: &String| (model.clone(), app.models().endpoints().fingerprint(model));
     let terms = Terms {
         of_models: models.iter().chain(&judge).map(asked).collect(),
         judge_contract: judge_entry.as_ref().map(|entry| entry.tool.hash()),
