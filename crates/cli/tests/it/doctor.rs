@@ -1,8 +1,10 @@
 //! What `doctor` has to say of settings that do nothing, or not what they were meant to.
 
+use std::io::Write as _;
+
 use serde_json::{Value, json};
 
-use crate::cli::{program, run};
+use crate::cli::{json_of, program, run};
 use crate::support::Fixture;
 
 /// A document beside the configuration, and a server whose tools are fine but for one that is not offered.
@@ -250,4 +252,50 @@ fn models_are_checked_without_being_asked() {
     // Nobody set up an Ollama: that none runs is no fault.
     assert_eq!(of("ollama").expect("ollama")["configured"], json!(false));
     assert_eq!(answers.join().expect("answered"), ["GET /v1/models HTTP/1.1", "GET /v1/models HTTP/1.1"]);
+}
+
+#[test]
+fn doctor_tells_well_from_ill() {
+    let fixture = Fixture::new();
+    let well = json_of(&run(&fixture, &["doctor", "--json"]));
+    assert_eq!(well["providers"][0]["name"], "builtin");
+    fixture.write("project/toolwright.yaml", "mcpServers:\n  gone:\n    command: no-such-program-anywhere\n  unset:\n    command: x\n    env: {A: \"${NOT_SET}\"}\ncluster: {a: 1}\n");
+    let output = run(&fixture, &["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let ill = json_of(&output);
+    let gone = ill["providers"]
+        .as_array()
+        .expect("providers")
+        .iter()
+        .find(|provider| provider["name"] == "gone")
+        .expect("gone");
+    assert!(gone["error"].as_str().is_some_and(|error| error.contains("no-such-program-anywhere")), "{gone}");
+    let problems = ill["problems"].to_string();
+    assert!(problems.contains("NOT_SET") && problems.contains("not supported by this version"), "{problems}");
+}
+
+#[test]
+fn doctor_knows_its_own_server_from_a_stranger_on_the_port() {
+    for (answer, well) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", true),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", false),
+    ] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("accept");
+            let mut request = [0; 1024];
+            let read = std::io::Read::read(&mut stream, &mut request).expect("request");
+            assert!(request[..read].starts_with(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:"));
+            stream.write_all(answer.as_bytes()).expect("answer");
+            // It stays open: nobody may wait for the end.
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            std::thread::sleep(std::time::Duration::from_secs(20));
+            drop(listener);
+        });
+        let fixture = Fixture::with(&format!("server:\n  http: {address}\n"));
+        let report = json_of(&run(&fixture, &["doctor", "--json"]));
+        assert_eq!(report["ok"], json!(well), "{report}");
+        assert_eq!(report["findings"].to_string().contains("taken by another program"), !well, "{report}");
+    }
 }

@@ -18,6 +18,7 @@ mod config_messages;
 mod demo;
 mod dispatch;
 mod doctor;
+mod edit;
 mod embeddings;
 mod eval;
 mod exposure;
