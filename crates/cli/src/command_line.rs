@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use crate::app::trust::Trust;
 use crate::app::{ConfigCommand, Global};
-use crate::develop::bench::Bench;
+use crate::develop::bench_plan::Bench;
 use crate::develop::catalogue::CatalogueCommand;
 use crate::develop::codec::{Decode, Encode, Validate};
 use crate::develop::eval::Eval;

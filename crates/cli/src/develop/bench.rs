@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use clap::builder::RangedU64ValueParser;
 use toolwright::Toolwright;
 use toolwright::config::edit::write_atomically;
 use toolwright::config::{Config, read_compat};
@@ -16,7 +14,7 @@ use toolwright_eval::CompatFile;
 use toolwright_eval::bench::report::{self, Detail, Report, json};
 use toolwright_eval::bench::{Bencher, Ended, Prepared, Progress, ResultsFile, Row, RunOptions, page, run};
 
-use super::bench_plan;
+use super::bench_plan::{self, Bench};
 use crate::app::{Global, now_ms, open};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::{First, watch};
@@ -24,66 +22,6 @@ use crate::terminal::screen::{
     BAD, DIM, StatusLine, WARN, harmless, one_line, print_json, print_text, redacted, say, say_warning, styled,
 };
 use crate::terminal::table::{Cell, Table};
-
-/// What `bench` takes.
-#[derive(Debug, Args)]
-pub(crate) struct Bench {
-    /// File with cases, YAML or, by its name, `.jsonl` (repeatable). Default: the shipped cases of the shipped tools.
-    #[arg(long, value_name = "FILE")]
-    pub(super) cases: Vec<PathBuf>,
-    /// The models that are measured. Default: `models.default`, else what the environment offers.
-    #[arg(long, value_name = "PROVIDER/MODEL", value_delimiter = ',')]
-    pub(super) models: Vec<String>,
-    /// Only cases of these tools, as globs on ids or wire names (repeatable).
-    #[arg(long, value_name = "GLOB")]
-    pub(super) tools: Vec<String>,
-    /// How often each case is measured. Default: as its file says, else once.
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
-    pub(super) repeat: Option<u32>,
-    /// Calls at once. The queues of the models bound their requests besides. Default: 4.
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
-    concurrency: Option<usize>,
-    /// The model that judges rubrics. Default: `models.judge`, else the default model; not one that is measured.
-    #[arg(long, value_name = "PROVIDER/MODEL")]
-    pub(super) judge: Option<String>,
-    /// Lets a model that is measured judge, itself too.
-    #[arg(long)]
-    pub(super) self_judge: bool,
-    /// US dollars that the whole may cost, judge and what was measured before included. Models whose price is not known
-    /// are refused under it, unless --max-requests bounds them. Default: 5, for those whose price is known.
-    #[arg(long, value_name = "USD", value_parser = money)]
-    pub(super) max_cost: Option<f64>,
-    /// Requests to models that the whole may take, the judge's included.
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
-    pub(super) max_requests: Option<u64>,
-    /// Keeps the measurements in this file. Default: one file of all of them in the state directory. What it has is not
-    /// measured again.
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Measures everything anew.
-    #[arg(long)]
-    fresh: bool,
-    /// The compat file: recommended models by tool. With neither --cases nor --models nothing is measured: it is read
-    /// and printed. Default: the file that the configuration reads; with --cases only one that `llm.compat` names.
-    #[arg(long, value_name = "FILE", conflicts_with = "no_compat")]
-    compat: Option<PathBuf>,
-    /// Writes no compat file.
-    #[arg(long)]
-    no_compat: bool,
-    /// Writes the report as one HTML file with a plot of quality against cost.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// With --json, everything that is known of each tool and model.
-    #[arg(long)]
-    full: bool,
-}
-
-fn money(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(money) if money >= 0.0 && money.is_finite() => Ok(money),
-        _ => Err("a cost is a number of US dollars, like 2.50".into()),
-    }
-}
 
 /// The file of measurements in its folder.
 const FILE: &str = "measurements.jsonl";

@@ -1,9 +1,12 @@
 //! What `bench` is to measure, and what that may cost: cases, tools, models and prices, all checked before anything is asked.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use toolwright::Toolwright;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::{Entry, Services, Snapshot};
@@ -15,7 +18,6 @@ use toolwright_eval::bench::{
 };
 use url::{Host, Url};
 
-use super::bench::Bench;
 use crate::app::agent::can_answer;
 use crate::app::variable;
 use crate::exit::{Exit, Failure};
@@ -27,6 +29,67 @@ const LIST_WAIT: Duration = Duration::from_secs(60);
 /// The tool that judges.
 const JUDGE: &str = "llm:score";
 
+/// What `bench` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// File with cases, YAML or, by its name, `.jsonl` (repeatable). Default: the shipped cases of the shipped tools.
+    #[arg(long, value_name = "FILE")]
+    pub(super) cases: Vec<PathBuf>,
+    /// The models that are measured. Default: `models.default`, else what the environment offers.
+    #[arg(long, value_name = "PROVIDER/MODEL", value_delimiter = ',')]
+    pub(super) models: Vec<String>,
+    /// Only cases of these tools, as globs on ids or wire names (repeatable).
+    #[arg(long, value_name = "GLOB")]
+    pub(super) tools: Vec<String>,
+    /// How often each case is measured. Default: as its file says, else once.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
+    pub(super) repeat: Option<u32>,
+    /// Calls at once. The queues of the models bound their requests besides. Default: 4.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pub(super) concurrency: Option<usize>,
+    /// The model that judges rubrics. Default: `models.judge`, else the default model; not one that is measured.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    pub(super) judge: Option<String>,
+    /// Lets a model that is measured judge, itself too.
+    #[arg(long)]
+    pub(super) self_judge: bool,
+    /// US dollars that the whole may cost, judge and what was measured before included. Models whose price is not known
+    /// are refused under it, unless --max-requests bounds them. Default: 5, for those whose price is known.
+    #[arg(long, value_name = "USD", value_parser = money)]
+    pub(super) max_cost: Option<f64>,
+    /// Requests to models that the whole may take, the judge's included.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    pub(super) max_requests: Option<u64>,
+    /// Keeps the measurements in this file. Default: one file of all of them in the state directory. What it has is not
+    /// measured again.
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: Option<PathBuf>,
+    /// Measures everything anew.
+    #[arg(long)]
+    pub(super) fresh: bool,
+    /// The compat file: recommended models by tool. With neither --cases nor --models nothing is measured: it is read
+    /// and printed. Default: the file that the configuration reads; with --cases only one that `llm.compat` names.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_compat")]
+    pub(super) compat: Option<PathBuf>,
+    /// Writes no compat file.
+    #[arg(long)]
+    pub(super) no_compat: bool,
+    /// Writes the report as one HTML file with a plot of quality against cost.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// With --json, everything that is known of each tool and model.
+    #[arg(long)]
+    pub(super) full: bool,
+}
+
+fn money(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(money) if money >= 0.0 && money.is_finite() => Ok(money),
+        _ => Err("a cost is a number of US dollars, like 2.50".into()),
+    }
+}
+
+/// Looks everything up that is measured.
 pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepared, Failure> {
     let suites = suites(args)?;
     let models = models(app, args).await?;

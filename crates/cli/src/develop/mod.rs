@@ -1,7 +1,7 @@
 //! Commands for whoever writes tools or measures models: `validate`, `encode`, `decode`, `catalogue`, `eval`, `bench`.
 
 pub(crate) mod bench;
-mod bench_plan;
+pub(crate) mod bench_plan;
 pub(crate) mod catalogue;
 pub(crate) mod codec;
 pub(crate) mod eval;

@@ -114,95 +114,122 @@ pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
     tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe_notable(log))
 }
 
+/// Logs what an operation did.
+macro_rules! log_call {
+    ($level:ident, $op:expr, $($what:tt)*) => {
+        tracing::$level!(
+            target: "toolwright::calls", trace = %$op.lineage.trace, op = %$op.id, $($what)*
+        )
+    };
+}
+
 /// One event as a log line. Events are redacted.
 fn log(event: &Happened) {
     match event {
-        Happened::ToolStarted { op, wire_name, arguments, model, attempt, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, model, attempt,
+        Happened::ToolStarted { op, wire_name, arguments, model, attempt, .. } => log_call!(
+            debug,
+            op,
+            model,
+            attempt,
             parameters = one_line(&arguments.to_string(), WIDTH),
             "tool request -> {wire_name}"
         ),
         Happened::ToolFinished { op, wire_name, ok: true, latency_us, wait_us, characters_out, cached, .. } => {
-            tracing::debug!(
-                target: "toolwright::calls",
-                trace = %op.lineage.trace, op = %op.id,
-                latency = latency(*latency_us), wait = latency(*wait_us), cached,
-                output = size(*characters_out), status = "ok",
+            log_call!(
+                debug,
+                op,
+                latency = latency(*latency_us),
+                wait = latency(*wait_us),
+                cached,
+                output = size(*characters_out),
+                status = "ok",
                 "tool response <- {wire_name}"
             );
         }
-        Happened::ToolFinished { op, wire_name, latency_us, characters_out, error, message, .. } => tracing::warn!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id,
-            latency = latency(*latency_us), output = size(*characters_out), status = "failed",
+        Happened::ToolFinished { op, wire_name, latency_us, characters_out, error, message, .. } => log_call!(
+            warn,
+            op,
+            latency = latency(*latency_us),
+            output = size(*characters_out),
+            status = "failed",
             kind = error.map(|kind| kind.as_str()).unwrap_or_default(),
             error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
             "tool response <- {wire_name}"
         ),
-        Happened::LlmAttemptStarted { op, tool, model, attempt, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, attempt, "{tool} asks {model}"
-        ),
-        Happened::LlmAttemptFinished { op, tool, model, attempt, variant, latency_us, usage, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, attempt, variant, latency = latency(*latency_us),
-            input_tokens = usage.input_tokens, output_tokens = usage.output_tokens, status = "ok",
+        Happened::LlmAttemptStarted { op, tool, model, attempt, .. } => {
+            log_call!(debug, op, attempt, "{tool} asks {model}")
+        }
+        Happened::LlmAttemptFinished { op, tool, model, attempt, variant, latency_us, usage, .. } => log_call!(
+            debug,
+            op,
+            attempt,
+            variant,
+            latency = latency(*latency_us),
+            input_tokens = usage.input_tokens,
+            output_tokens = usage.output_tokens,
+            status = "ok",
             "{tool} has its result of {model}"
         ),
-        Happened::LlmAttemptFailed { op, tool, model, attempt, kind, message, latency_us, .. } => tracing::warn!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, attempt, latency = latency(*latency_us), status = "failed",
-            kind = kind.as_str(), error = one_line(message, WIDTH),
+        Happened::LlmAttemptFailed { op, tool, model, attempt, kind, message, latency_us, .. } => log_call!(
+            warn,
+            op,
+            attempt,
+            latency = latency(*latency_us),
+            status = "failed",
+            kind = kind.as_str(),
+            error = one_line(message, WIDTH),
             "{tool} has no result of {model}"
         ),
-        Happened::ModelStarted { op, model, turn, shown, deferred, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, turn, shown = shown.len(), deferred,
-            "llm request -> {model}"
-        ),
-        Happened::ModelFinished { op, model, ok: true, latency_us, usage, cost_usd, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, latency = latency(*latency_us),
-            input_tokens = usage.input_tokens, output_tokens = usage.output_tokens, cost_usd, status = "ok",
+        Happened::ModelStarted { op, model, turn, shown, deferred, .. } => {
+            log_call!(debug, op, turn, shown = shown.len(), deferred, "llm request -> {model}")
+        }
+        Happened::ModelFinished { op, model, ok: true, latency_us, usage, cost_usd, .. } => log_call!(
+            debug,
+            op,
+            latency = latency(*latency_us),
+            input_tokens = usage.input_tokens,
+            output_tokens = usage.output_tokens,
+            cost_usd,
+            status = "ok",
             "llm response <- {model}"
         ),
-        Happened::ModelFinished { op, model, latency_us, error, message, .. } => tracing::warn!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, latency = latency(*latency_us), status = "failed",
+        Happened::ModelFinished { op, model, latency_us, error, message, .. } => log_call!(
+            warn,
+            op,
+            latency = latency(*latency_us),
+            status = "failed",
             kind = error.map(|kind| kind.as_str()).unwrap_or_default(),
             error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
             "llm response <- {model}"
         ),
-        Happened::ModelRetried { op, model, attempt, latency_us, error, message, again_in_ms, .. } => tracing::warn!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, attempt, latency = latency(*latency_us), status = "failed",
-            kind = error.as_str(), again_in_ms, error = one_line(message, WIDTH),
+        Happened::ModelRetried { op, model, attempt, latency_us, error, message, again_in_ms, .. } => log_call!(
+            warn,
+            op,
+            attempt,
+            latency = latency(*latency_us),
+            status = "failed",
+            kind = error.as_str(),
+            again_in_ms,
+            error = one_line(message, WIDTH),
             "llm response <- {model}"
         ),
-        Happened::ModelWait { op, model, queue } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, "{model} waits for {queue}"
-        ),
-        Happened::ToolWait { op, tool, queue, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, "{tool} waits for {queue}"
-        ),
-        Happened::ApprovalDecided { op, tool, decision, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, decision, "approval of {tool}"
-        ),
-        Happened::JobFinished { op, job, tool, state, .. } => tracing::debug!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, ?state, "job {job} of {tool} ended"
-        ),
+        Happened::ModelWait { op, model, queue } => log_call!(debug, op, "{model} waits for {queue}"),
+        Happened::ToolWait { op, tool, queue, .. } => log_call!(debug, op, "{tool} waits for {queue}"),
+        Happened::ApprovalDecided { op, tool, decision, .. } => log_call!(debug, op, decision, "approval of {tool}"),
+        Happened::JobFinished { op, job, tool, state, .. } => log_call!(debug, op, ?state, "job {job} of {tool} ended"),
         Happened::Fallback { what, from, to, reason } => tracing::warn!(
             target: "toolwright::calls",
             reason = one_line(reason, WIDTH), "{what}: {to} in place of {from}"
         ),
-        Happened::Compacted { op, layer, before, after, limit, results, messages, .. } => tracing::info!(
-            target: "toolwright::calls",
-            trace = %op.lineage.trace, op = %op.id, layer = layer.as_str(), before, after, limit, results, messages,
+        Happened::Compacted { op, layer, before, after, limit, results, messages, .. } => log_call!(
+            info,
+            op,
+            layer = layer.as_str(),
+            before,
+            after,
+            limit,
+            results,
+            messages,
             "room was made in a conversation"
         ),
         Happened::Warning { code, message } => {

@@ -33,7 +33,7 @@ pub struct Unused {
     /// What it says.
     pub value: Value,
     /// Why it does not count.
-    pub why: CompatError,
+    pub why: String,
 }
 
 /// What they found of one tool.
@@ -67,57 +67,20 @@ pub struct MeasuredCompat {
     pub contract: String,
 }
 
-/// Why a compat file cannot be read.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum CompatError {
-    /// It is too large.
-    #[error("it has {0} bytes, and {MAX_COMPAT_BYTES} at most are read")]
-    TooLarge(usize),
-    /// It is not of the form.
-    #[error("line {line}: {message}")]
-    Form {
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong.
-        message: String,
-    },
-    /// What is said of a tool is not of the form.
-    #[error("{tool}: {message}")]
-    Entry {
-        /// The tool.
-        tool: String,
-        /// What is wrong.
-        message: String,
-    },
-    /// A key is no id of a tool.
-    #[error("`{0}` is no tool id like llm:summarize@1.0.0")]
-    Id(String),
-    /// A score is none.
-    #[error("{tool}: the score of {model} is {score}, not within 0 and 1")]
-    Score {
-        /// The tool.
-        tool: String,
-        /// The model.
-        model: String,
-        /// The score.
-        score: f64,
-    },
-}
-
 impl CompatFile {
     /// Reads a file. An entry of a tool that is wrong is [`Unused`], and the others count.
     ///
     /// # Errors
-    /// [`CompatError`] where it is too large or no JSON object.
-    pub fn parse(text: &str) -> Result<Self, CompatError> {
+    /// It is too large, or no JSON object.
+    pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_COMPAT_BYTES {
-            return Err(CompatError::TooLarge(text.len()));
+            return Err(format!("it has {} bytes, and {MAX_COMPAT_BYTES} at most are read", text.len()));
         }
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let entries: IndexMap<String, Value> = serde_json::from_str(text)
-            .map_err(|error| CompatError::Form { line: error.line(), message: error.to_string() })?;
+        let entries: IndexMap<String, Value> =
+            serde_json::from_str(text).map_err(|error| format!("line {}: {error}", error.line()))?;
         let mut file = Self::default();
         for (key, value) in entries {
             match ToolCompat::read(&key, &value) {
@@ -240,16 +203,13 @@ impl CompatFile {
 }
 
 impl ToolCompat {
-    fn read(tool: &str, value: &Value) -> Result<Self, CompatError> {
+    fn read(tool: &str, value: &Value) -> Result<Self, String> {
         if ToolId::parse(tool).is_err() {
-            return Err(CompatError::Id(tool.to_owned()));
+            return Err(format!("`{tool}` is no tool id like llm:summarize@1.0.0"));
         }
-        let found = Self::deserialize(value)
-            .map_err(|error| CompatError::Entry { tool: tool.to_owned(), message: error.to_string() })?;
+        let found = Self::deserialize(value).map_err(|error| format!("{tool}: {error}"))?;
         match found.scores.iter().find(|(_, score)| !(0.0..=1.0).contains(*score)) {
-            Some((model, score)) => {
-                Err(CompatError::Score { tool: tool.to_owned(), model: model.clone(), score: *score })
-            }
+            Some((model, score)) => Err(format!("{tool}: the score of {model} is {score}, not within 0 and 1")),
             None => Ok(found),
         }
     }
@@ -379,10 +339,11 @@ mod tests {
         ] {
             match CompatFile::parse(text) {
                 Ok(_) => assert_eq!(expect, "", "{text}"),
-                Err(error) => assert!(!expect.is_empty() && error.to_string().contains(expect), "{text}: {error}"),
+                Err(error) => assert!(!expect.is_empty() && error.contains(expect), "{text}: {error}"),
             }
         }
-        assert!(matches!(CompatFile::parse(&" ".repeat(MAX_COMPAT_BYTES + 1)), Err(CompatError::TooLarge(_))));
+        let large = CompatFile::parse(&" ".repeat(MAX_COMPAT_BYTES + 1));
+        assert!(large.is_err_and(|why| why.contains("at most are read")));
     }
 
     #[test]
@@ -396,7 +357,7 @@ mod tests {
         ] {
             let file = CompatFile::parse(&format!("{{{wrong}, {good}}}")).expect("parses");
             assert_eq!(file.compat(&[]).recommended("llm:score@1.0.0"), ["p/a"], "{wrong}");
-            assert!(file.unused.len() == 1 && file.unused[0].why.to_string().contains(expect), "{:?}", file.unused);
+            assert!(file.unused.len() == 1 && file.unused[0].why.contains(expect), "{:?}", file.unused);
             assert_eq!(CompatFile::parse(&file.write()).expect("parses"), file, "nothing of it is lost");
         }
     }

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -298,51 +297,12 @@ impl Reservation {
 }
 
 /// Why there is no room.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Refusal {
     /// There may be, once what runs has settled.
     Later,
-    /// There will not be: so much is spent, and so much would be needed.
-    Never(Short),
-}
-
-/// The bound that leaves no room. `Display` says which, what is spent of it, what the call may take, and what sets it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Short {
-    /// US dollars.
-    Cost {
-        /// The bound.
-        max: f64,
-        /// What is spent.
-        spent: f64,
-        /// What the call may cost.
-        wanted: f64,
-    },
-    /// Requests to models.
-    Requests {
-        /// The bound.
-        max: u64,
-        /// Those that were made.
-        spent: u64,
-        /// What the call takes at least.
-        wanted: u64,
-    },
-}
-
-impl fmt::Display for Short {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cost { max, spent, wanted } => {
-                write!(
-                    f,
-                    "${spent:.4} of ${max} are spent, and a call may cost ${wanted:.4} by estimate; see --max-cost"
-                )
-            }
-            Self::Requests { max, spent, wanted } => {
-                write!(f, "{spent} of {max} requests are made, and a call takes {wanted} at least; see --max-requests")
-            }
-        }
-    }
+    /// There will not be: which bound leaves none, what is spent of it, what the call may take, and what sets it.
+    Never(String),
 }
 
 impl Cap {
@@ -375,10 +335,16 @@ impl Cap {
         let alone = (self.spent_cost + cost, self.spent_requests.saturating_add(requests));
         let has = |max: f64, cost: f64| max.is_finite() && cost.is_finite() && cost <= max;
         if let Some(max) = self.max_cost.filter(|max| !has(*max, alone.0)) {
-            return Err(Refusal::Never(Short::Cost { max, spent: self.spent_cost, wanted: cost }));
+            return Err(Refusal::Never(format!(
+                "${:.4} of ${max} are spent, and a call may cost ${cost:.4} by estimate; see --max-cost",
+                self.spent_cost
+            )));
         }
         if let Some(max) = self.max_requests.filter(|max| alone.1 > *max) {
-            return Err(Refusal::Never(Short::Requests { max, spent: self.spent_requests, wanted: least }));
+            return Err(Refusal::Never(format!(
+                "{} of {max} requests are made, and a call takes {least} at least; see --max-requests",
+                self.spent_requests
+            )));
         }
         if self.max_cost.is_some_and(|max| !has(max, alone.0 + self.taken_cost))
             || self.max_requests.is_some_and(|max| alone.1.saturating_add(self.taken_requests) > max)
@@ -461,12 +427,19 @@ mod tests {
         assert_eq!((meter.take(trace), meter.lags()), (Spent::default(), 1));
     }
 
+    fn never(why: &str) -> Result<Reservation, Refusal> {
+        Err(Refusal::Never(why.to_owned()))
+    }
+
     #[test]
     fn what_runs_counts_until_it_is_known_what_it_cost() {
         let mut cap = Cap::new(Some(1.0), Some(10), 0.25, 0);
         let first = cap.reserve(0.5, 1, 1).expect("room");
         assert_eq!(cap.reserve(0.5, 1, 1), Err(Refusal::Later));
-        assert_eq!(cap.reserve(0.8, 1, 1), Err(Refusal::Never(Short::Cost { max: 1.0, spent: 0.25, wanted: 0.8 })));
+        assert_eq!(
+            cap.reserve(0.8, 1, 1),
+            never("$0.2500 of $1 are spent, and a call may cost $0.8000 by estimate; see --max-cost")
+        );
         assert_eq!(cap.reserve(0.1, 10, 1), Err(Refusal::Later));
         cap.settle(first, 0.125, 2);
         assert!((cap.spent() - 0.375).abs() < 1e-9);
@@ -474,15 +447,15 @@ mod tests {
         cap.settle(second, 0.7, 8);
         assert_eq!(
             cap.reserve(0.0, 1, 1),
-            Err(Refusal::Never(Short::Cost { max: 1.0, spent: 1.075, wanted: 0.0 })),
+            never("$1.0750 of $1 are spent, and a call may cost $0.0000 by estimate; see --max-cost"),
             "it cost more than expected"
         );
         let mut few = Cap::new(Some(1.0), Some(10), 0.0, 9);
-        let Err(Refusal::Never(short)) = few.reserve(0.5, 3, 2) else { panic!("no room") };
-        assert_eq!(short.to_string(), "9 of 10 requests are made, and a call takes 2 at least; see --max-requests");
+        let of_requests = "9 of 10 requests are made, and a call takes 2 at least; see --max-requests";
+        assert_eq!(few.reserve(0.5, 3, 2), never(of_requests));
         for (max, cost) in [(f64::NAN, 0.0), (f64::INFINITY, 0.0), (-1.0, 0.0), (1.0, f64::NAN)] {
             let refused = Cap::new(Some(max), None, 0.0, 0).reserve(cost, 1, 1);
-            assert!(matches!(refused, Err(Refusal::Never(Short::Cost { .. }))), "{max} {cost}");
+            assert!(matches!(refused, Err(Refusal::Never(_))), "{max} {cost}");
         }
         let mut open = Cap::new(None, None, 0.0, 0);
         assert!(open.reserve(f64::MAX, u64::MAX, 1).is_ok());
@@ -497,8 +470,8 @@ mod tests {
             cap.settle(room, 0.0, 2);
         }
         assert_eq!(granted, [4, 4, 4, 4, 2], "each took two");
-        let left = Short::Requests { max: 10, spent: 10, wanted: 2 };
-        assert_eq!(cap.reserve(0.0, 4, 2), Err(Refusal::Never(left)));
+        let over = "10 of 10 requests are made, and a call takes 2 at least; see --max-requests";
+        assert_eq!(cap.reserve(0.0, 4, 2), never(over));
         // What may still be used by what runs is not given twice.
         let mut two = Cap::new(None, Some(5), 0.0, 0);
         let first = two.reserve(0.0, 4, 1).expect("room");
@@ -506,7 +479,10 @@ mod tests {
         two.settle(first, 0.0, 2);
         assert_eq!(two.reserve(0.0, 4, 1).map(|room| room.requests()), Ok(3));
         let mut odd = Cap::new(None, Some(3), 0.0, 2);
-        assert_eq!(odd.reserve(0.0, 4, 2), Err(Refusal::Never(Short::Requests { max: 3, spent: 2, wanted: 2 })));
+        assert_eq!(
+            odd.reserve(0.0, 4, 2),
+            never("2 of 3 requests are made, and a call takes 2 at least; see --max-requests")
+        );
         assert_eq!(odd.reserve(0.0, 4, 1).map(|room| room.requests()), Ok(1));
     }
 }

@@ -15,7 +15,7 @@ mod summary;
 
 pub use case::{Case, CaseError, MAX_FILE_BYTES, Spot, Suite, parse, shipped_cases};
 pub use check::{Check, Kind, Of, Order, Verdict};
-pub use compat_file::{CompatError, CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat, Unused};
+pub use compat_file::{CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat, Unused};
 pub use cost::{ModelPrice, Price, Pricing};
 pub use measure::{Bencher, Prepared};
 pub use page::page;

@@ -1,4 +1,4 @@
-//! Reports of a run: a table for a person and JSON for a program. The page is in [`super::page`].
+//! Reports of a run: a table for a person and JSON for a program. The page is by itself.
 
 use serde_json::{Value, json};
 use toolwright_core::Redactor;

@@ -180,7 +180,7 @@ impl State<'_> {
                         break;
                     }
                     // Another one may fit.
-                    Err(Refusal::Never(why)) => self.does_not_fit(why.to_string()),
+                    Err(Refusal::Never(why)) => self.does_not_fit(why),
                 }
             }
             let ended = tokio::select! {
