@@ -319,7 +319,7 @@ impl Driver {
         let limit = state.time_left().map_or(limit, |left| left.min(limit));
         let jobs = &self.executor.services().jobs;
         let ended = tokio::select! {
-            ended = jobs.awaited(&options.session.id, limit) => ended,
+            ended = jobs.wait_for_end(&options.session.id, limit) => ended,
             _ = options.cancel.cancelled() => false,
         };
         if ended {

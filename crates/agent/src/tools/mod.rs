@@ -1,5 +1,5 @@
 //! The agent's own tools, namespace `agent`: batch, final report and task status. The executor and the policy treat
-//! them like any other tool; the state machine in [`crate::run`] decides what their results mean for a run.
+//! them like any other tool; the state machine decides what their results mean for a run.
 
 mod batch;
 mod final_report;

@@ -30,8 +30,8 @@ fn result(state: &RunState, id: &str) -> String {
 /// `(id, ok)` of the items, and the whole.
 fn outcomes(text: &str) -> (Vec<(String, bool)>, Value) {
     let parsed: Value = serde_json::from_str(text).unwrap();
-    let told = |item: &Value| (item["id"].as_str().unwrap().to_owned(), item["ok"].as_bool().unwrap());
-    (parsed.as_array().unwrap().iter().map(told).collect(), parsed)
+    let results = |item: &Value| (item["id"].as_str().unwrap().to_owned(), item["ok"].as_bool().unwrap());
+    (parsed.as_array().unwrap().iter().map(results).collect(), parsed)
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn batch_items_are_calls_of_their_own() {
     let report = fixture.driver.run(&mut state, &asking(approver)).await.unwrap();
     assert_eq!((report.status, report.calls.len(), report.calls[0].ok), (Status::Success, 1, true));
     assert_eq!((read.count(), write.count()), (2, 1));
-    let (told, all) = outcomes(&result(&state, "b"));
+    let (results, all) = outcomes(&result(&state, "b"));
     let expect = [
         ("a", true),
         ("a_2", true),
@@ -73,7 +73,7 @@ async fn batch_items_are_calls_of_their_own() {
         ("9", false),
         ("j", true),
     ];
-    assert_eq!(told, expect.map(|(id, ok)| (id.to_owned(), ok)));
+    assert_eq!(results, expect.map(|(id, ok)| (id.to_owned(), ok)));
     assert_eq!(all[0], json!({"id": "a", "tool": "t__read", "ok": true, "output": "counted"}));
     for (item, part) in [(2, "not this one"), (3, "/n"), (4, "t__nope"), (5, "another batch"), (6, "by itself")] {
         assert!(all[item]["error"].as_str().unwrap().contains(part), "{}", all[item]);
@@ -106,8 +106,8 @@ async fn a_large_batch_stays_readable() {
     assert_eq!((small.count(), large.count()), (15, 5));
     let text = result(&state, "b");
     assert!(text.len() <= toolwright_core::output::DEFAULT_MAX_BYTES, "{}", text.len());
-    let (told, all) = outcomes(&text);
-    assert!(told.len() == 20 && told.iter().all(|(_, ok)| *ok));
+    let (results, all) = outcomes(&text);
+    assert!(results.len() == 20 && results.iter().all(|(_, ok)| *ok));
     assert_eq!(all[3]["output"], "counted");
     assert!(all[19]["output"].as_str().unwrap().contains("toolwright cut"), "{}", all[19]);
 }

@@ -56,15 +56,15 @@ async fn usage_of_making_room_counts_for_the_run() {
     });
     assert!(called.into_iter().all(|call| call.name == "t__step"));
     let log = fixture.log.0.lock().unwrap();
-    let told = log.iter().filter_map(|event| match event {
+    let events = log.iter().filter_map(|event| match event {
         Event::Compacted {
             layer: CompactionLayer::Summarize, before, after, limit, usage, handle: Some(_), ..
         } => Some((*before > *after && *after <= limit / 4 * 3, *usage)),
         _ => None,
     });
-    let told: Vec<(bool, Usage)> = told.collect();
-    assert_eq!(told.len() as u32, done.summarized);
-    assert!(told.iter().all(|(smaller, usage)| *smaller && usage.input_tokens > 0), "{told:?}");
+    let events: Vec<(bool, Usage)> = events.collect();
+    assert_eq!(events.len() as u32, done.summarized);
+    assert!(events.iter().all(|(smaller, usage)| *smaller && usage.input_tokens > 0), "{events:?}");
     drop(log);
 
     // What was learnt of the model's counting is kept with the run.

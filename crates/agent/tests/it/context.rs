@@ -104,8 +104,8 @@ async fn check_failing(fails: fn(Does<'_>) -> bool, warned: bool, kept: bool, re
     assert_eq!((report.status, tally.turns), (Status::Success, TURNS), "{report:?}");
     assert!(tally.overflows <= refused, "{} requests were refused", tally.overflows);
     assert!(done.summarized > 0 && done.failed == 0, "{done:?}");
-    let told = fixture.warnings();
-    assert_eq!(told.iter().any(|warning| warning.starts_with("output_store_failed")), warned, "{told:?}");
+    let warnings = fixture.warnings();
+    assert_eq!(warnings.iter().any(|warning| warning.starts_with("output_store_failed")), warned, "{warnings:?}");
     let log = fixture.log.0.lock().unwrap();
     let handles = log.iter().filter_map(|event| match event {
         Event::Compacted { layer: CompactionLayer::Summarize, handle, .. } => Some(handle.is_some()),

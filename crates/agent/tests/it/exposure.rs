@@ -64,10 +64,10 @@ fn results(fixture: &Fixture) -> Vec<(String, Value)> {
         Message::Tool { results } => Some(results),
         _ => None,
     });
-    let told = |result: toolwright_core::model::CallResult| {
+    let tools = |result: toolwright_core::model::CallResult| {
         (toolwright_core::content::joined_text(&result.content), json!(result.loads))
     };
-    results.flatten().map(told).collect()
+    results.flatten().map(tools).collect()
 }
 
 const THREE: [&str; 3] = ["tools__search", "tools__describe", "tools__call"];
@@ -103,11 +103,11 @@ async fn search_shows_three_tools_and_runs_found_ones() {
     let report = report.to_json();
     assert_eq!((&report["exposure"], &report["exposure_reason"]), (&json!("search"), &json!("it was asked for")));
     let events = fixture.log.0.lock().unwrap().clone();
-    let told = |event: &Event| match event {
+    let counts = |event: &Event| match event {
         Event::ModelStarted { shown, exposure, .. } => Some((shown.len(), *exposure)),
         _ => None,
     };
-    assert_eq!(events.iter().find_map(told), Some((4, Some(Exposure::Search))));
+    assert_eq!(events.iter().find_map(counts), Some((4, Some(Exposure::Search))));
 }
 
 #[tokio::test]

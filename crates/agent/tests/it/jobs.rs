@@ -73,8 +73,11 @@ async fn an_answered_run_waits_for_its_jobs() {
     let mut state = begin(Limits::default());
     let report = fixture.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "It was found."));
-    let told = notices(&state);
-    assert!(told.len() == 1 && told[0].ends_with("of t:later@1.0.0 is done. Its result:\nfound it"), "{told:?}");
+    let reported = notices(&state);
+    assert!(
+        reported.len() == 1 && reported[0].ends_with("of t:later@1.0.0 is done. Its result:\nfound it"),
+        "{reported:?}"
+    );
     assert_eq!(later.0.load(Ordering::SeqCst), 1);
     let requests = fixture.requests();
     assert!(requests[1].contains("goes on as background job") && requests[2].contains("found it"), "{requests:?}");
@@ -89,7 +92,7 @@ async fn without_a_wait_jobs_are_reported_later() {
     assert_eq!(report.answer, "I have begun.");
     assert!(notices(&state).is_empty());
     let jobs = &fixture.executor.services().jobs;
-    assert!(jobs.awaited(&options().session.id, WAIT).await);
+    assert!(jobs.wait_for_end(&options().session.id, WAIT).await);
     state.continue_with(vec![ContentBlock::text("and now?")]).unwrap();
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.answer.as_str(), notices(&state).len()), ("It was found.", 1));
@@ -120,8 +123,8 @@ async fn a_job_is_reported_once_despite_crashes() {
                 };
                 fixture.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
             }
-            let told = notices(&state);
-            assert_eq!(told.len(), 1, "broken at {breaks_at}, written: {written}: {told:?}");
+            let reported = notices(&state);
+            assert_eq!(reported.len(), 1, "broken at {breaks_at}, written: {written}: {reported:?}");
             assert_eq!(later.0.load(Ordering::SeqCst), 1, "broken at {breaks_at}, written: {written}");
         }
     }

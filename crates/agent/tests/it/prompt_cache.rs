@@ -64,10 +64,10 @@ async fn each_request_begins_like_the_one_before() {
             let (earlier, later) = (prompt(api.0, &pair[0].body), prompt(api.0, &pair[1].body));
             assert_eq!(earlier.0, later.0, "{}: tools and system prompt", api.0);
             assert!(later.1.starts_with(&earlier.1), "{}:\n{}\n{}", api.0, earlier.1, later.1);
-            let told = |body: &Value| {
+            let thinking = |body: &Value| {
                 ["thinking", "reasoning_effort", "reasoning", "think", "output_config"].map(|key| body[key].clone())
             };
-            assert_eq!(told(&pair[0].body), told(&pair[1].body), "{}: thinking is told alike", api.0);
+            assert_eq!(thinking(&pair[0].body), thinking(&pair[1].body), "{}: thinking is told alike", api.0);
         }
     }
 }

@@ -45,8 +45,8 @@ async fn a_run_emits_events_and_a_transcript() {
 
     assert_eq!((report.status, report.answer.as_str(), report.turns), (Status::Success, "all done", 2));
     assert_eq!((a.count(), b.count()), (1, 1));
-    let told: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
-    assert_eq!(told, [("t:a@1.0.0", true), ("t:b@1.0.0", true), ("t__zzz", false)]);
+    let calls: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
+    assert_eq!(calls, [("t:a@1.0.0", true), ("t:b@1.0.0", true), ("t__zzz", false)]);
     let second = &fixture.requests()[1];
     assert!(second.contains(r#""name":"t__b","arguments":"{}""#), "a bare name is replayed as the wire name: {second}");
     let first: Value = serde_json::from_str(fixture.requests()[0].strip_prefix("test/m ").unwrap()).unwrap();

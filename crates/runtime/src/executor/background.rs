@@ -244,7 +244,7 @@ impl Executor {
         }
         if settled.is_over() {
             // Told by this very result.
-            jobs.store().jobs_told(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
+            jobs.store().mark_jobs_reported(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
         }
         Ok(step_output(&record, definition, run.follows)?)
     }

@@ -88,7 +88,7 @@ impl Jobs for JobManager {
     }
 
     async fn unreported(&self, session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
-        let (ids, _) = self.store.untold_jobs(session).await?;
+        let (ids, _) = self.store.unreported_jobs(session).await?;
         let mut jobs = Vec::with_capacity(ids.len());
         for id in ids {
             jobs.push(self.store.job(&id).await?);
@@ -97,15 +97,15 @@ impl Jobs for JobManager {
     }
 
     async fn mark_reported(&self, ids: &[String]) -> Result<(), StoreError> {
-        self.store.jobs_told(ids).await
+        self.store.mark_jobs_reported(ids).await
     }
 
-    async fn awaited(&self, session: &SessionId, limit: Duration) -> bool {
+    async fn wait_for_end(&self, session: &SessionId, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut ended = self.ended.subscribe();
         loop {
-            match self.store.untold_jobs(session).await {
-                Ok((untold, _)) if !untold.is_empty() => return true,
+            match self.store.unreported_jobs(session).await {
+                Ok((jobs, _)) if !jobs.is_empty() => return true,
                 Ok((_, true)) if Instant::now() < until => {}
                 _ => return false,
             }

@@ -250,7 +250,7 @@ impl SqliteStore {
     }
 
     /// Ids of a session's ended jobs that were not reported yet, the oldest first, and whether others still run.
-    pub(crate) async fn untold_jobs(&self, session: &SessionId) -> Result<(Vec<String>, bool), StoreError> {
+    pub(crate) async fn unreported_jobs(&self, session: &SessionId) -> Result<(Vec<String>, bool), StoreError> {
         let session = session.as_str().to_owned();
         self.thread
             .run("look for news of jobs", move |db| {
@@ -272,7 +272,7 @@ impl SqliteStore {
     }
 
     /// Marks these jobs as reported.
-    pub(crate) async fn jobs_told(&self, ids: &[String]) -> Result<(), StoreError> {
+    pub(crate) async fn mark_jobs_reported(&self, ids: &[String]) -> Result<(), StoreError> {
         let ids = to_json(&ids)?;
         self.thread
             .run("note what was told of jobs", move |db| {

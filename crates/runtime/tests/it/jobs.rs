@@ -194,10 +194,10 @@ async fn a_background_call_is_answered_with_its_job() {
     assert!(fixture.jobs.list(JobScope::Of(&stranger), Listed::All, 9).await.expect("list").is_empty());
     let news = fixture.jobs.unreported(&fixture.run.session.id).await.expect("news");
     assert_eq!(news.iter().map(|job| &job.id).collect::<Vec<_>>(), [&id]);
-    assert!(fixture.jobs.awaited(&fixture.run.session.id, LONG).await);
+    assert!(fixture.jobs.wait_for_end(&fixture.run.session.id, LONG).await);
     fixture.jobs.mark_reported(&[id]).await.expect("told");
     assert!(fixture.jobs.unreported(&fixture.run.session.id).await.expect("news").is_empty());
-    assert!(!fixture.jobs.awaited(&fixture.run.session.id, LONG).await, "nothing goes on");
+    assert!(!fixture.jobs.wait_for_end(&fixture.run.session.id, LONG).await, "nothing goes on");
 }
 
 #[tokio::test]

@@ -384,10 +384,10 @@ mod tests {
     fn words_older_than_the_task_do_not_overrule_it() {
         let mut memory = Memory::default();
         memory.add_words(vec!["Write German.".into()], TaskPosition::After(1));
-        let told = "All of it was said before the messages that stand above this one, but the first";
-        assert!(text(&memory).contains(told), "{}", text(&memory));
+        let expected = "All of it was said before the messages that stand above this one, but the first";
+        assert!(text(&memory).contains(expected), "{}", text(&memory));
         memory.add_words(vec!["Write Dutch.".into()], TaskPosition::Above);
-        assert!(!text(&memory).contains(told), "{}", text(&memory));
+        assert!(!text(&memory).contains(expected), "{}", text(&memory));
     }
 
     #[test]
@@ -398,8 +398,8 @@ mod tests {
         memory.add(&summary, Vec::new(), 3, original("s/1"), 100);
         assert!(text(&memory).contains("is stored. Handle: s/1"), "{}", text(&memory));
         memory.add(&summary, Vec::new(), 2, None, 100);
-        let told = "is stored, but the turns of your last 2 answers in it, which were not kept. Handle: s/1";
-        assert!(text(&memory).contains(told), "{}", text(&memory));
+        let expected = "is stored, but the turns of your last 2 answers in it, which were not kept. Handle: s/1";
+        assert!(text(&memory).contains(expected), "{}", text(&memory));
         memory.add(&summary, Vec::new(), 2, original("s/2"), 100);
         assert!(text(&memory).contains("is stored. Handle: s/2"), "{}", text(&memory));
     }

@@ -155,9 +155,9 @@ mod tests {
         assert!(all.is_older());
         add(&mut all, "three", TaskPosition::Above);
         assert!(!all.is_older());
-        let told =
+        let expected =
             "  two\n\n(here the user said the message of the current task, which stands above)\n\nUser:\n  three";
-        assert!(all.within(100).expect("words").ends_with(told), "{all:?}");
+        assert!(all.within(100).expect("words").ends_with(expected), "{all:?}");
         add(&mut all, "four", TaskPosition::Below);
         assert!(!all.is_older() && !all.within(100).expect("words").contains("(here"), "{all:?}");
     }

@@ -59,8 +59,8 @@ fn a_broken_answer_keeps_only_its_started_calls() {
         matches!(&messages[1], Message::Assistant { text, calls, opaque } if text == "looking" && calls.len() == 1 && opaque.len() == 1)
     );
     let Message::Tool { results } = &messages[2] else { panic!("{messages:?}") };
-    let told = toolwright_core::content::joined_text(&results[0].content);
-    assert!(results.len() == 1 && told.contains("found") && told.contains("was lost"), "{told}");
+    let text = toolwright_core::content::joined_text(&results[0].content);
+    assert!(results.len() == 1 && text.contains("found") && text.contains("was lost"), "{text}");
     assert_eq!((state.turns(), state.report().usage.input_tokens), (1, 10));
 }
 
@@ -121,8 +121,8 @@ fn cut(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
 fn an_answer_cut_before_calls_gets_a_notice() {
     let mut state = begin(Limits::default());
     model(&mut state, cut("", &[]));
-    let told = text_of(request(&state).messages.last().expect("message"));
-    assert!(told.contains("cut at its token limit") && told.contains("shorter") && !told.contains("empty"), "{told}");
+    let text = text_of(request(&state).messages.last().expect("message"));
+    assert!(text.contains("cut at its token limit") && text.contains("shorter") && !text.contains("empty"), "{text}");
 
     let mut shorter = state.clone();
     model(&mut shorter, response("", &[("a", "fs__read", "{}")]));

@@ -261,20 +261,20 @@ fn estimates_are_corrected_by_reports() {
 
 #[test]
 fn the_limit_leaves_room_for_the_answer() {
-    let limit = |max_tokens, told| {
+    let limit = |max_tokens, answer| {
         let mut state = RunState::new(spec(turns(100)), vec![Message::user("q")]);
         state.spec.window = Some(200_000);
         state.spec.max_tokens = max_tokens;
-        state.expect_answer(told);
+        state.expect_answer(answer);
         state.context_limit()
     };
-    for (max_tokens, told, expect) in [
+    for (max_tokens, answer, expect) in [
         (Some(8192), None, 181_808),
         // The client knows of thoughts beside it.
         (Some(8192), Some(8192 + 32_768), 149_040),
         (None, Some(32_768), 157_232),
         (None, None, 185_904),
     ] {
-        assert_eq!(limit(max_tokens, told), Some(expect), "{max_tokens:?} {told:?}");
+        assert_eq!(limit(max_tokens, answer), Some(expect), "{max_tokens:?} {answer:?}");
     }
 }

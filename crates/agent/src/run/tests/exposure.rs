@@ -46,7 +46,7 @@ fn the_exposure_decides_how_found_tools_are_loaded() {
         search(&mut state, &["a", "b"]);
         let result = last_result(&state);
         assert_eq!((result.loads, state.loaded(|_| true)), (names(loads), names(loaded).as_slice()), "{exposure}");
-        assert!(result.content[0].as_text().is_some_and(|told| told.starts_with(text)), "{exposure}");
+        assert!(result.content[0].as_text().is_some_and(|shown| shown.starts_with(text)), "{exposure}");
     }
 }
 

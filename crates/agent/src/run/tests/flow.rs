@@ -193,9 +193,9 @@ fn tokens_and_time_end_a_run() {
 #[test]
 fn one_notice_warns_of_token_and_time_limits() {
     // The turns after which it is told.
-    let told = |limits: Limits, elapsed: u64, turns: usize| -> Vec<usize> {
+    let notices = |limits: Limits, elapsed: u64, turns: usize| -> Vec<usize> {
         let mut state = begin(limits);
-        let mut told = Vec::new();
+        let mut notices = Vec::new();
         for turn in 1..=turns {
             let arguments = format!("{{\"n\": {turn}}}");
             model(&mut state, response("", &[("a", "read", &arguments)]));
@@ -203,18 +203,18 @@ fn one_notice_warns_of_token_and_time_limits() {
             answer(&mut state, &format!("r{turn}"));
             reload(&mut state);
             if text_of(request(&state).messages.last().expect("message")).contains("Four fifths of the") {
-                told.push(turn);
+                notices.push(turn);
             }
         }
-        told
+        notices
     };
     // Each turn takes 15 tokens.
     let tokens = |tokens: u64| Limits { tokens: Some(tokens), ..Limits::default() };
-    assert_eq!(told(tokens(200), 0, 13), [11]);
-    assert_eq!(told(tokens(200), 0, 10), [0; 0]);
+    assert_eq!(notices(tokens(200), 0, 13), [11]);
+    assert_eq!(notices(tokens(200), 0, 10), [0; 0]);
     let second = Limits { time: Some(Duration::from_secs(1)), ..Limits::default() };
-    assert_eq!(told(second.clone(), 150, 5), [0; 0]);
-    assert_eq!(told(second, 160, 6), [5]);
+    assert_eq!(notices(second.clone(), 150, 5), [0; 0]);
+    assert_eq!(notices(second, 160, 6), [5]);
 }
 
 #[test]
