@@ -27,7 +27,7 @@ async fn own_tools_are_called_by_name() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_and_no_file_is_read_unless_asked() {
+async fn by_default_nothing_is_stored_or_read() {
     let tw = builder().tool(Add).build().await.expect("builds");
     let (config, state) = (tw.config(), tw.config().state_dir.clone());
     assert!(config.files.is_empty() && config.candidates.is_empty());
@@ -65,7 +65,7 @@ async fn a_namespace_has_one_source() {
 }
 
 #[tokio::test]
-async fn a_server_is_connected_when_its_tools_are_needed() {
+async fn a_server_connects_when_its_tools_are_needed() {
     let tw = with_server(builder(), &[]).build().await.expect("builds");
     assert!(tw.catalogue().snapshot().list().is_empty(), "a build connects nothing");
     let outcome = tw.call("odd__echo", json!({"text": "hello"})).await.expect("echoes");
@@ -140,7 +140,7 @@ async fn where_nobody_answers_the_remedy_is_named() {
 }
 
 #[tokio::test]
-async fn a_file_lies_under_what_is_said_in_code() {
+async fn settings_in_code_override_the_file() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("toolwright.yaml");
     std::fs::write(
@@ -168,7 +168,7 @@ async fn a_file_lies_under_what_is_said_in_code() {
 }
 
 #[tokio::test]
-async fn built_in_tools_are_there_as_far_as_asked_for() {
+async fn only_requested_built_in_tools_exist() {
     for (wanted, expect) in [(None, 0), (Some(vec!["fs__read".to_owned(), "fs__glob".to_owned()]), 2)] {
         let mut builder = builder();
         if let Some(wanted) = wanted {

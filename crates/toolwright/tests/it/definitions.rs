@@ -167,7 +167,7 @@ async fn now(_context: ToolContext) -> String {
 }
 
 #[test]
-fn what_is_not_said_means_the_default_and_danger() {
+fn missing_annotations_mean_defaults_and_danger() {
     assert_eq!(
         definition(&Now),
         json!({
@@ -193,7 +193,7 @@ async fn r#move(Place { city }: Place) -> Result<Place, ToolError> {
 }
 
 #[test]
-fn the_argument_struct_and_the_result_struct_give_the_schemas() {
+fn argument_and_result_structs_give_the_schemas() {
     let definition = definition(&Move);
     let schema = json!({
         "type": "object",

@@ -6,7 +6,7 @@ use toolwright::{Ask, Error, Expose, Profile};
 use crate::support::{Add, Send, builder, sum};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tools_are_served_over_http_until_it_is_shut_down() {
+async fn tools_are_served_over_http_until_shutdown() {
     let tw = builder().tool(Add).tool(Send).build().await.expect("builds");
     let gateway = tw.serve().ask(Ask::Nobody).http("127.0.0.1:0").await.expect("listens");
     let client = builder().mcp_url("remote", gateway.url()).build().await.expect("builds");
