@@ -259,6 +259,13 @@ pub(super) struct Limits {
     pub(super) retries: u32,
 }
 
+/// A limit that a call reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    Absolute,
+    Idle,
+}
+
 impl Limits {
     /// Sub-agents are exempt from the global limits: what they call has limits of its own. What awaits other
     /// calls is exempt from the global idle limit.
@@ -284,22 +291,17 @@ impl Limits {
     }
 
     /// Waits until the call has run too long.
-    pub(super) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
-        let absolute = async {
-            match self.absolute {
-                Some(limit) => progress.run_for(limit).await,
+    async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
+        let reached = loop {
+            match progress.left(self) {
                 None => std::future::pending().await,
+                Some((Duration::ZERO, reached)) => break reached,
+                Some((left, _)) => tokio::time::sleep(left).await,
             }
         };
-        let idle = async {
-            match self.idle {
-                Some(limit) => progress.silent_for(limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        let (did_not, model, limit) = tokio::select! {
-            () = absolute => ("finish within", "timeout after", self.absolute),
-            () = idle => ("report progress for", "timeout: no progress for", self.idle),
+        let (did_not, model, limit) = match reached {
+            Reached::Absolute => ("finish within", "timeout after", self.absolute),
+            Reached::Idle => ("report progress for", "timeout: no progress for", self.idle),
         };
         let limit = duration::format(limit.unwrap_or_default());
         ToolError::new(ErrorKind::Timeout, format!("{} did not {did_not} {limit}", entry.id()))

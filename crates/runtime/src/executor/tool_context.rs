@@ -26,7 +26,7 @@ use toolwright_core::{Services, ToolId, duration};
 use super::background::PromotedTo;
 use super::call_record::CallRecord;
 use super::llm_call::asks_by_model;
-use super::run::{Held, Limits};
+use super::run::{Held, Limits, Reached};
 use super::{Executor, RunContext};
 use crate::queue::{PausableSlot, Priority};
 
@@ -179,33 +179,19 @@ impl Partials {
         self.began.elapsed()
     }
 
-    /// Waits until the call has run for `limit`, waits for its client not counted.
-    pub(super) async fn run_for(&self, limit: Duration) {
-        loop {
-            let (waited, asks) = self.waited();
-            let left = (limit + waited).saturating_sub(self.began.elapsed());
-            match (left, asks) {
-                (Duration::ZERO, _) => return,
-                (left, false) => tokio::time::sleep(left).await,
-                // What is left does not get less meanwhile.
-                (left, true) => tokio::time::sleep(left.max(ASKING_STEP)).await,
-            }
-        }
-    }
-
-    /// Waits until there was no sign of life for `limit`; a wait for its client is one.
-    pub(super) async fn silent_for(&self, limit: Duration) {
-        loop {
-            if self.waited().1 {
-                tokio::time::sleep(limit.max(ASKING_STEP)).await;
-                continue;
-            }
-            let until = self.began + Duration::from_millis(self.last_sign.load(Ordering::Relaxed)) + limit;
-            if until <= Instant::now() {
-                return;
-            }
-            tokio::time::sleep_until(until).await;
-        }
+    /// How long it is until the call reaches one of its limits, and which; `None` where it has none. Waits for its client
+    /// count for neither: while there is one, this is to be asked again after that time.
+    pub(super) fn left(&self, limits: &Limits) -> Option<(Duration, Reached)> {
+        let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
+        let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
+        let absolute = absolute.map(|left| if asks && !left.is_zero() { left.max(ASKING_STEP) } else { left });
+        let last_sign = Duration::from_millis(self.last_sign.load(Ordering::Relaxed));
+        let idle = limits.idle.map(|limit| match asks {
+            true => limit.max(ASKING_STEP),
+            false => (last_sign + limit).saturating_sub(ran),
+        });
+        let both = [(absolute, Reached::Absolute), (idle, Reached::Idle)];
+        both.into_iter().filter_map(|(left, reached)| Some((left?, reached))).min_by_key(|(left, _)| *left)
     }
 }
 
