@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(5);
 
 /// What an [`Inbox`] is made of.
 #[derive(Clone)]
-pub struct InboxParts {
+pub struct InboxOptions {
     /// Where questions are kept.
     pub store: Arc<dyn InboxStore>,
     /// The time.
@@ -35,7 +35,7 @@ pub struct InboxParts {
     pub told: Arc<dyn Fn(&Question) + Send + Sync>,
 }
 
-impl InboxParts {
+impl InboxOptions {
     /// An inbox over a store, whose questions stand as long as the contract says, and that tells nobody.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
@@ -46,17 +46,17 @@ impl InboxParts {
 /// The approver that asks through the inbox. An answer belongs to one question, and so to one call with these
 /// arguments and this definition; no other call inherits it.
 #[derive(Clone)]
-pub struct Inbox(InboxParts);
+pub struct Inbox(InboxOptions);
 
 impl Inbox {
-    /// An approver over these parts.
+    /// An approver with these options.
     #[must_use]
-    pub fn new(parts: InboxParts) -> Self {
-        Self(parts)
+    pub fn new(options: InboxOptions) -> Self {
+        Self(options)
     }
 
     async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
-        let InboxParts { store, clock, expiry, told, .. } = &self.0;
+        let InboxOptions { store, clock, expiry, told, .. } = &self.0;
         let question = kept("ask", request.clone().for_display(), &**clock, *expiry);
         let pending = Pending::new(store, &question.id);
         store.put_question(&question).await?;
@@ -135,7 +135,7 @@ impl Approver for ResumedQuestion {
 
 /// What a [`FormInbox`] is made of.
 #[derive(Clone)]
-pub struct FormInboxParts {
+pub struct FormInboxOptions {
     /// Where questions are kept.
     pub store: Arc<dyn InboxStore>,
     /// The time.
@@ -146,7 +146,7 @@ pub struct FormInboxParts {
     pub told: Arc<dyn Fn(&FormQuestion) + Send + Sync>,
 }
 
-impl FormInboxParts {
+impl FormInboxOptions {
     /// An inbox over a store, whose questions stand as long as those about calls, and that tells nobody.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
@@ -157,13 +157,13 @@ impl FormInboxParts {
 /// Asks people through the inbox: the question is kept in the store, and whoever looks there answers it, in this process
 /// or another.
 #[derive(Clone)]
-pub struct FormInbox(FormInboxParts);
+pub struct FormInbox(FormInboxOptions);
 
 impl FormInbox {
-    /// An inbox over these parts.
+    /// An inbox with these options.
     #[must_use]
-    pub fn new(parts: FormInboxParts) -> Self {
-        Self(parts)
+    pub fn new(options: FormInboxOptions) -> Self {
+        Self(options)
     }
 
     /// Asks, and waits for the answer; `None` where nobody gave one in time. Dropping the future withdraws the question.
@@ -171,7 +171,7 @@ impl FormInbox {
     /// # Errors
     /// The store cannot keep it, or say how it stands.
     pub async fn ask(&self, request: FormRequest) -> Result<Option<FormReply>, StoreError> {
-        let FormInboxParts { store, clock, expiry, told } = &self.0;
+        let FormInboxOptions { store, clock, expiry, told } = &self.0;
         let question = kept("form", request, &**clock, *expiry);
         let pending = Pending::new(store, &question.id);
         store.put_form(&question).await?;

@@ -21,7 +21,7 @@ use std::time::{Instant, SystemTime};
 
 use toolwright_core::Clock;
 
-pub use approvals::{FormInbox, FormInboxParts, Inbox, InboxParts};
+pub use approvals::{FormInbox, FormInboxOptions, Inbox, InboxOptions};
 pub use cache::Responses;
 pub use catalogue::{Catalogue, Pins};
 pub use events::{EventHub, Observation};

@@ -52,6 +52,8 @@ pub struct FakeProvider {
     pub cached: Option<Vec<Arc<RegisteredTool>>>,
     /// Whether its tools are methods of the protocol.
     pub is_of_methods: bool,
+    /// Whether its calls need no tasks of their own.
+    pub only_waits: bool,
 }
 
 impl std::fmt::Debug for FakeProvider {
@@ -77,6 +79,7 @@ impl FakeProvider {
             withheld: Vec::new(),
             cached: None,
             is_of_methods: false,
+            only_waits: false,
         }
     }
 
@@ -181,6 +184,10 @@ impl Provider for FakeProvider {
 
     fn is_of_methods(&self) -> bool {
         self.is_of_methods
+    }
+
+    fn only_waits(&self) -> bool {
+        self.only_waits
     }
 
     fn trust(&self) -> HintTrust {

@@ -14,7 +14,7 @@ use toolwright_core::model::Usage;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 use toolwright_core::tool::{StaticProvider, Tool};
-use toolwright_runtime::executor::{LlmTerms, Promotion};
+use toolwright_runtime::executor::{LlmOptions, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
 use super::calls::{Meter, usage_of};
@@ -95,7 +95,7 @@ impl Driver {
             priority: Priority::Background,
             // A person who sends running calls to the background means the model's own calls.
             promotion: Promotion::Never,
-            llm: LlmTerms { model: Some(memory_model(state).into()), ..LlmTerms::default() },
+            llm: LlmOptions { model: Some(memory_model(state).into()), ..LlmOptions::default() },
             usage: Some(Arc::clone(&meter) as _),
             journal: self.journal(options),
             ..self.run_context(state, &self.memory_snapshot(), options)

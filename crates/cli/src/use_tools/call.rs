@@ -21,7 +21,7 @@ use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
 use toolwright::core::store::StoredOutput;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, RawArguments, ToolCall};
 use toolwright::models::default_model;
-use toolwright::runtime::executor::LlmTerms;
+use toolwright::runtime::executor::LlmOptions;
 
 use crate::app::agent::{Record, approver, can_answer, can_be_asked, person, record, who};
 use crate::app::lists::{Wanted, patiently, say_starting, starting_for};
@@ -147,19 +147,19 @@ fn json_fault(arguments: &str) -> String {
 
 /// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
 /// nor the configuration, has one that the environment offers.
-async fn llm_terms(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
-    let given = LlmTerms {
+async fn llm_terms(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result<LlmOptions, Failure> {
+    let given = LlmOptions {
         model: call.model.as_deref().map(Arc::from),
         mode: call.mode.as_deref().map(Arc::from),
         effort: call.effort,
-        ..LlmTerms::default()
+        ..LlmOptions::default()
     };
     // A name that means nothing is the executor's to refuse.
     let Resolution::Found(index, _) = snapshot.resolve(&call.tool) else { return Ok(given) };
     let Some(entry) = snapshot.list().get(index) else { return Ok(given) };
     let definition = llm_definition(entry);
     let preference = entry.definition().model_preference.as_ref();
-    if definition.is_none() && preference.is_none() && given != LlmTerms::default() {
+    if definition.is_none() && preference.is_none() && given != LlmOptions::default() {
         let why = format!("{} asks no model: --model, --mode and --effort are for tools that do", entry.id());
         return Err(Failure::usage(why));
     }
@@ -178,7 +178,7 @@ async fn llm_terms(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result
         return Ok(given);
     }
     let found = default_model(&variable, app.models().http()).await.map_err(Failure::usage)?;
-    Ok(LlmTerms { default: Some(found.into()), ..given })
+    Ok(LlmOptions { default: Some(found.into()), ..given })
 }
 
 /// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.

@@ -13,8 +13,8 @@ use crate::identity::tool_id::ToolId;
 pub use crate::content::{countable, countable_text, is_binary, json_bytes, text_bytes};
 pub use shorten::{CUT, head_and_tail, truncate};
 pub use stored::{
-    Ends, MAX_RESULT_CHARS, Readers, StoredOutput, add_note, announced_chars, client_max_bytes, cut_message,
-    noted_outputs, shown_ends, stored_message, stored_note,
+    MAX_RESULT_CHARS, Readers, StoredOutput, add_note, announced_chars, client_max_bytes, cut_message, noted_outputs,
+    stored_message, stored_note,
 };
 
 /// Cap on the text of a result that goes into a conversation of ours, in bytes.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{CUT, truncate};
+use super::truncate;
 use crate::definition::ToolDefinition;
 use crate::definition::passthrough::LISTED_FIELDS;
 
@@ -91,34 +91,6 @@ pub fn cut_message(text: &str, max: usize, why: &str) -> String {
     truncate(text, max.saturating_sub(note.len() + 80).max(max / 2)) + &note
 }
 
-/// What a result shows of an output that did not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends<'a> {
-    /// What is said before them; empty where nothing is.
-    pub words: &'a str,
-    /// The beginning of the output.
-    pub head: &'a str,
-    /// The line that stands for what was cut.
-    pub mark: &'a str,
-    /// The end of the output, and what is said behind it.
-    pub tail: &'a str,
-}
-
-/// The ends of an output that a result shows in its place: what [`stored_message`] and [`cut_message`] make, where the
-/// output is no JSON. `None` of any other text, and where there are several.
-#[must_use]
-pub fn shown_ends(result: &str) -> Option<Ends<'_>> {
-    let (words, shown) = result.split_once(SHOWN).unwrap_or(("", result));
-    if shown.contains(SHOWN) {
-        return None;
-    }
-    let mark = |(at, _): &(usize, &str)| shown[..*at].ends_with('\n');
-    let first = shown.match_indices(CUT).find(mark)?.0;
-    let last = shown.rmatch_indices(CUT).find(mark)?.0;
-    let (mark, tail) = shown[last..].split_once('\n')?;
-    Some(Ends { words, head: shown[..first].trim_end_matches('\n'), mark, tail })
-}
-
 /// The structured form of [`stored_message`], for `_meta` and extras.
 #[must_use]
 pub fn stored_note(stored: &StoredOutput) -> Value {
@@ -200,21 +172,6 @@ mod tests {
 
     fn stored() -> StoredOutput {
         StoredOutput { handle: "o7k2m9xq4".into(), bytes: 50_000, lines: 10, tokens: 12_500 }
-    }
-
-    #[test]
-    fn shown_ends_are_found_in_messages() {
-        let text: String = (0..2000).map(|n| format!("line {n}\n")).collect();
-        let told = stored_message(&stored(), &text, 4096, &Readers::default());
-        let ends = shown_ends(&told).expect("ends");
-        assert!(ends.words.starts_with("toolwright stored this") && text.starts_with(ends.head), "{ends:?}");
-        assert!(ends.mark.starts_with(CUT) && ends.mark.ends_with(']') && text.ends_with(ends.tail), "{ends:?}");
-        assert!(!ends.head.is_empty() && !ends.tail.is_empty(), "{ends:?}");
-        let told = cut_message(&text, 4096, "no room");
-        let ends = shown_ends(&told).expect("ends");
-        assert!(ends.words.is_empty() && text.starts_with(ends.head) && ends.tail.ends_with("no room]"), "{ends:?}");
-        assert_eq!(shown_ends(&text), None);
-        assert_eq!(shown_ends(&format!("it says {CUT}\n")), None);
     }
 
     #[test]

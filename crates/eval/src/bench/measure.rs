@@ -13,7 +13,7 @@ use toolwright_core::{
     CallId, Entry, ErrorKind, Lineage, Outcome, Policy, RawArguments, Redactor, Session, Snapshot, ToolCall, ToolError,
     TraceId,
 };
-use toolwright_runtime::executor::LlmTerms;
+use toolwright_runtime::executor::LlmOptions;
 use toolwright_runtime::{Executor, Priority, RunContext};
 
 use super::case::{Case, CaseError, Spot, Suite};
@@ -197,11 +197,11 @@ impl Bencher<'_> {
         let run = RunContext {
             lineage,
             priority: Priority::Low,
-            llm: LlmTerms {
+            llm: LlmOptions {
                 model: Some(model.into()),
                 mode: mode.map(Arc::from),
                 requests: requests.clone(),
-                ..LlmTerms::default()
+                ..LlmOptions::default()
             },
             ..RunContext::new(
                 Arc::clone(&self.session),

@@ -15,7 +15,7 @@ use toolwright_core::schema::CompiledSchema;
 use toolwright_core::session::{PeerProcess, Principal, SessionId};
 use toolwright_core::store::{LedgerStore, StoreError};
 use toolwright_gateway::{ApiStores, LookUpPeer, Token};
-use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
+use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, SqliteStore, SystemClock};
 use toolwright_testkit::{FakeList, FakeProvider};
 
 use crate::support::{Fixture, Http, LONG, body, call, soon};
@@ -47,8 +47,8 @@ impl Api {
     /// The same, where this is at the other end of connections.
     async fn asking_as(token: Option<&str>, look_up_peer: LookUpPeer) -> (Self, Arc<SqliteStore>) {
         let (fixture, store) = Fixture::with_jobs(|options, store| {
-            let inbox = InboxParts::new(Arc::clone(store) as _, Arc::new(SystemClock));
-            options.approver = Arc::new(Inbox::new(InboxParts { answers: Answers::Elsewhere, ..inbox }));
+            let inbox = InboxOptions::new(Arc::clone(store) as _, Arc::new(SystemClock));
+            options.approver = Arc::new(Inbox::new(InboxOptions { answers: Answers::Elsewhere, ..inbox }));
             options.policy = Arc::new(Policy::of(Profile::Ask));
         })
         .await;
@@ -424,7 +424,7 @@ async fn a_form_takes_only_values_that_fit() {
     let (api, store) = Api::asking(Some("s3cret")).await;
     let one = "/api/approvals/{id}";
     let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 3}}});
-    let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&store) as _, Arc::new(SystemClock)));
+    let inbox = FormInbox::new(FormInboxOptions::new(Arc::clone(&store) as _, Arc::new(SystemClock)));
     let ask = |wants: Wants| {
         let inbox = inbox.clone();
         let (session, principal) = (SessionId::new("s"), "owner".to_owned());

@@ -19,10 +19,9 @@ use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, RUNNING};
 
 use super::admission::query;
-use super::in_flight::{CallInFlight, Entered};
 use super::pipeline::Stage;
 use super::tool_context::{CallUsage, Partials};
-use super::{Executor, RunContext};
+use super::{CallInFlight, Entered, Executor, RunContext};
 use crate::models::micros;
 
 /// What the ledger says of a call besides its outcome.

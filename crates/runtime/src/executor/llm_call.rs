@@ -38,7 +38,7 @@ const LEAST_THINKING: u32 = 1024;
 
 /// How a caller wants LLM-backed tools to be run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LlmTerms {
+pub struct LlmOptions {
     /// The one model to ask, `provider/model`, in place of those of the tool; no other takes its place.
     pub model: Option<Arc<str>>,
     /// The mode of asking, for tools whose variants have modes.
@@ -92,14 +92,14 @@ impl Executor {
     /// Whether a model can be asked by the LLM-backed tool `id` with this preference, without a word of its caller.
     #[must_use]
     pub fn has_model_for(&self, id: &ToolId, preference: Option<&ModelPreference>) -> bool {
-        self.resolve(id, preference, &LlmTerms::default(), None).is_ok()
+        self.resolve(id, preference, &LlmOptions::default(), None).is_ok()
     }
 
     fn resolve(
         &self,
         id: &ToolId,
         preference: Option<&ModelPreference>,
-        terms: &LlmTerms,
+        terms: &LlmOptions,
         run_model: Option<&str>,
     ) -> Result<Vec<Arc<str>>, ToolError> {
         // Nobody gets a recording who has not asked for one; a declaration that names one was refused.

@@ -22,7 +22,7 @@ use toolwright_core::variables::Variables;
 use super::background::{PromotedTo, Promotion};
 use super::checking::RepairOptions;
 use super::guards::{GuardBinding, Guarded, Interceptor};
-use super::llm_call::LlmTerms;
+use super::llm_call::LlmOptions;
 use super::tool_context::NestedCallLimits;
 use crate::budget::ContextBudget;
 use crate::cache::ResponseCache;
@@ -175,7 +175,7 @@ pub struct RunContext {
     /// The model of the run, `provider/model`.
     pub model: Option<Arc<str>>,
     /// How LLM-backed tools are run.
-    pub llm: LlmTerms,
+    pub llm: LlmOptions,
     /// Hears what each request to a model used that the calls make, failed ones too.
     pub usage: Option<Arc<dyn UsageRecorder>>,
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
@@ -235,7 +235,7 @@ impl RunContext {
             journal: None,
             job: None,
             model: None,
-            llm: LlmTerms::default(),
+            llm: LlmOptions::default(),
             usage: None,
             budget: None,
             became: None,

@@ -20,7 +20,7 @@ use toolwright_core::{
     ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::ExecutorOptions;
-use toolwright_runtime::executor::LlmTerms;
+use toolwright_runtime::executor::LlmOptions;
 use toolwright_testkit::{FakeCall, FakeModel};
 
 use crate::fixture::{Fixture, fixture};
@@ -248,7 +248,7 @@ async fn the_usage_of_all_attempts_is_summed() {
 async fn the_caller_names_model_and_mode() {
     let models = answering(HashMap::from([("c/x", r#"{"n": 1}"#)]));
     let mut fixture = standing(&models, declared(&["a/good"]), |_| ()).await;
-    fixture.run.llm = LlmTerms { model: Some("c/x".into()), mode: Some("brief".into()), ..LlmTerms::default() };
+    fixture.run.llm = LlmOptions { model: Some("c/x".into()), mode: Some("brief".into()), ..LlmOptions::default() };
     let outcome = one(&fixture, json!({"text": "x"})).await;
     assert_eq!((&outcome.extras["model"], &outcome.extras["variant"]), (&json!("c/x"), &json!("brief")));
     fixture.run.llm.model = Some("c/down".into());

@@ -18,7 +18,7 @@ use toolwright_core::session::SessionId;
 use toolwright_core::store::{ApprovalStore as _, StoreError};
 use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
-use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
+use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, SqliteStore, SystemClock};
 
 use crate::fixture::{Fixture, Stars, call, fixture};
 
@@ -28,9 +28,9 @@ const SOON: Duration = Duration::from_secs(10);
 /// A fixture whose policy asks, and asks there; and the store of somebody else.
 async fn asking(expiry: Duration) -> (Fixture, Arc<SqliteStore>) {
     let mut fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
-    let parts = InboxParts::new(Arc::clone(&fixture.store) as _, Arc::new(SystemClock));
+    let parts = InboxOptions::new(Arc::clone(&fixture.store) as _, Arc::new(SystemClock));
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
-    fixture.run.approver = Arc::new(Inbox::new(InboxParts { expiry, ..parts }));
+    fixture.run.approver = Arc::new(Inbox::new(InboxOptions { expiry, ..parts }));
     let other = SqliteStore::open(fixture.store.path().parent().expect("a folder")).expect("store");
     (fixture, other)
 }
@@ -220,7 +220,7 @@ async fn with_jobs_no_call_awaits_its_answer() {
         })
         .await;
         fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
-        let parts = InboxParts::new(Arc::clone(&store) as _, Arc::new(SystemClock));
+        let parts = InboxOptions::new(Arc::clone(&store) as _, Arc::new(SystemClock));
         fixture.run.approver = Arc::new(Inbox::new(parts));
         let outcome = tokio::time::timeout(SOON, fixture.one("write", json!({"n": 1}))).await.expect("at once");
         assert!(outcome.ok && outcome.text().contains("needs a person's approval"), "{}", outcome.text());
@@ -272,7 +272,7 @@ async fn a_form_answer_of_another_process_is_erased() {
         (FormReply::Decline, QuestionState::Denied, FormReply::Decline),
     ] {
         let (_dir, [ours, other]) = two_stores();
-        let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock)));
+        let inbox = FormInbox::new(FormInboxOptions::new(Arc::clone(&ours) as _, Arc::new(SystemClock)));
         let answering = async {
             let form = asked_forms(&other, 1).await.remove(0);
             assert_eq!(form.request, wanted("it"));
@@ -296,8 +296,8 @@ async fn a_form_answer_of_another_process_is_erased() {
 #[tokio::test]
 async fn a_form_expires_and_goes_with_its_call() {
     let (_dir, [ours, other]) = two_stores();
-    let parts = FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock));
-    let short = FormInbox::new(FormInboxParts { expiry: Duration::from_millis(50), ..parts.clone() });
+    let parts = FormInboxOptions::new(Arc::clone(&ours) as _, Arc::new(SystemClock));
+    let short = FormInbox::new(FormInboxOptions { expiry: Duration::from_millis(50), ..parts.clone() });
     let answer = tokio::time::timeout(SOON, short.ask(wanted("early"))).await.expect("in time");
     assert_eq!(answer.expect("asked"), None);
     assert_eq!(other.forms(None, 10).await.expect("forms")[0].state, QuestionState::Expired);
@@ -337,11 +337,11 @@ impl InboxStore for Silent {
 async fn a_question_of_a_gone_caller_is_withdrawn() {
     let (_dir, [ours, other]) = two_stores();
     let silent: Arc<dyn InboxStore> = Arc::new(Silent(ours));
-    let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&silent), Arc::new(SystemClock)));
+    let inbox = FormInbox::new(FormInboxOptions::new(Arc::clone(&silent), Arc::new(SystemClock)));
     let form = tokio::spawn(async move { inbox.ask(wanted("it")).await });
     let mut fixture = fixture(|_| ()).await;
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
-    fixture.run.approver = Arc::new(Inbox::new(InboxParts::new(silent, Arc::new(SystemClock))));
+    fixture.run.approver = Arc::new(Inbox::new(InboxOptions::new(silent, Arc::new(SystemClock))));
     let call = tokio::spawn(async move { fixture.one("write", json!({})).await });
     let ids = [asked_forms(&other, 1).await.remove(0).id, asked(&other, 1).await.remove(0).id];
     form.abort();
@@ -359,7 +359,7 @@ async fn a_question_of_a_gone_caller_is_withdrawn() {
 #[tokio::test]
 async fn an_untaken_form_answer_is_erased() {
     let (dir, [ours, other]) = two_stores();
-    let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock)));
+    let inbox = FormInbox::new(FormInboxOptions::new(Arc::clone(&ours) as _, Arc::new(SystemClock)));
     let asking = tokio::spawn(async move { inbox.ask(wanted("it")).await });
     let id = asked_forms(&other, 1).await.remove(0).id;
     let content = json!({"name": "Ann Lee-Hunter"}).as_object().cloned().expect("object");

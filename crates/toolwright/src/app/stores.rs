@@ -8,7 +8,7 @@ use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Policy, Profile};
-use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, RecoveryOptions, RunContext};
+use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, RecoveryOptions, RunContext};
 
 use super::Toolwright;
 
@@ -47,16 +47,16 @@ impl Toolwright {
     /// With [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
     #[must_use]
     pub fn ask_inbox(&self, answers: Answers, on_question: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
-        let parts = InboxParts::new(self.inbox(), Arc::clone(&self.executor.services().clock));
-        Inbox::new(InboxParts { answers, told: Arc::new(on_question), ..parts })
+        let parts = InboxOptions::new(self.inbox(), Arc::clone(&self.executor.services().clock));
+        Inbox::new(InboxOptions { answers, told: Arc::new(on_question), ..parts })
     }
 
     /// Puts the forms of tools' sources into the inbox. It calls `on_form` with each form once the inbox has stored it.
     /// Calls wait for the answers.
     #[must_use]
     pub fn ask_forms(&self, on_form: impl Fn(&FormQuestion) + Send + Sync + 'static) -> FormInbox {
-        let parts = FormInboxParts::new(self.inbox(), Arc::clone(&self.executor.services().clock));
-        FormInbox::new(FormInboxParts { told: Arc::new(on_form), ..parts })
+        let parts = FormInboxOptions::new(self.inbox(), Arc::clone(&self.executor.services().clock));
+        FormInbox::new(FormInboxOptions { told: Arc::new(on_form), ..parts })
     }
 
     /// The jobs.

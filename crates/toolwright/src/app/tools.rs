@@ -15,7 +15,7 @@ use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::tool_id::short_hash;
 use toolwright_core::{Cancel, Entry, ErrorKind, Lineage, Outcome, Profile, RawArguments, ToolCall, ToolError};
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::LlmTerms;
+use toolwright_runtime::executor::LlmOptions;
 
 use super::{ClientOptions, Error, Toolwright};
 
@@ -56,7 +56,7 @@ pub struct CallOptions {
     /// Answers requests of the tool's source.
     pub client: Arc<dyn CallClient>,
     /// The model and the mode of an LLM-backed tool.
-    pub llm: LlmTerms,
+    pub llm: LlmOptions,
 }
 
 impl CallOptions {
@@ -70,7 +70,7 @@ impl CallOptions {
             background_after: None,
             max_output: None,
             client: Arc::new(NoClient),
-            llm: LlmTerms::default(),
+            llm: LlmOptions::default(),
         }
     }
 }
