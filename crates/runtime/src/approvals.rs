@@ -32,14 +32,14 @@ pub struct InboxOptions {
     /// Whether whoever makes a call waits for its answer ([`Answers::Here`]), or gets the id of a job that does.
     pub answers: Answers,
     /// Called with each question once the store has it. Must not block.
-    pub told: Arc<dyn Fn(&Question) + Send + Sync>,
+    pub on_question: Arc<dyn Fn(&Question) + Send + Sync>,
 }
 
 impl InboxOptions {
     /// An inbox over a store, whose questions stand as long as the contract says, and that tells nobody.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, expiry: EXPIRY, answers: Answers::Elsewhere, told: Arc::new(|_| {}) }
+        Self { store, clock, expiry: EXPIRY, answers: Answers::Elsewhere, on_question: Arc::new(|_| {}) }
     }
 }
 
@@ -56,11 +56,11 @@ impl Inbox {
     }
 
     async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
-        let InboxOptions { store, clock, expiry, told, .. } = &self.0;
+        let InboxOptions { store, clock, expiry, on_question, .. } = &self.0;
         let question = kept("ask", request.clone().for_display(), &**clock, *expiry);
         let pending = Pending::new(store, &question.id);
         store.put_question(&question).await?;
-        told(&question);
+        on_question(&question);
         pending.ended(*expiry, || store.take_question(&question.id)).await.map(Ended::decision)
     }
 }
@@ -143,14 +143,14 @@ pub struct FormInboxOptions {
     /// How long a question stands.
     pub expiry: Duration,
     /// Called with each question once the store has it. Must not block.
-    pub told: Arc<dyn Fn(&FormQuestion) + Send + Sync>,
+    pub on_question: Arc<dyn Fn(&FormQuestion) + Send + Sync>,
 }
 
 impl FormInboxOptions {
     /// An inbox over a store, whose questions stand as long as those about calls, and that tells nobody.
     #[must_use]
     pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, expiry: EXPIRY, told: Arc::new(|_| {}) }
+        Self { store, clock, expiry: EXPIRY, on_question: Arc::new(|_| {}) }
     }
 }
 
@@ -171,11 +171,11 @@ impl FormInbox {
     /// # Errors
     /// The store cannot keep it, or say how it stands.
     pub async fn ask(&self, request: FormRequest) -> Result<Option<FormReply>, StoreError> {
-        let FormInboxOptions { store, clock, expiry, told } = &self.0;
+        let FormInboxOptions { store, clock, expiry, on_question } = &self.0;
         let question = kept("form", request, &**clock, *expiry);
         let pending = Pending::new(store, &question.id);
         store.put_form(&question).await?;
-        told(&question);
+        on_question(&question);
         match pending.ended(*expiry, || store.take_form(&question.id)).await? {
             Ended::Answered(reply) => Ok(Some(reply)),
             Ended::Expired | Ended::Withdrawn => Ok(None),

@@ -90,8 +90,8 @@ impl Executor {
         let mut new = self.new_job(&call, admission, JobState::Pending, run);
         new.plan.reason = reason;
         let entry = Arc::clone(&call.entry);
-        let told = self.told(&new.record, &op.inside());
-        let job = match jobs.begin(new, Cancel::new(), told).await.map_err(ToolError::from)? {
+        let events = self.job_events(&new.record, &op.inside());
+        let job = match jobs.begin(new, Cancel::new(), events).await.map_err(ToolError::from)? {
             Begun::New(job) => job,
             Begun::Known(id) => {
                 let record = jobs.record(&id).await.map_err(ToolError::from)?;
@@ -176,18 +176,18 @@ impl Executor {
     pub(super) async fn promote(
         &self,
         jobs: &Arc<JobManager>,
-        kept: &Kept,
+        kept: &PromotableCall,
         work: Work,
         (admitted, by): (Admitted, &'static str),
     ) -> Outcome {
-        let Kept { call, run, op } = kept;
+        let PromotableCall { call, run, op } = kept;
         let mut new = self.new_job(call, admission(admitted), JobState::Running, run);
         // A resumed run finds this call's end in its journal.
         new.run = None;
-        let told = self.told(&new.record, &op.inside());
+        let events = self.job_events(&new.record, &op.inside());
         // A job outlives what cancels its caller. Until it is kept the tool waits, where it runs within this call.
         run.cancel.leave_parent();
-        let job = match jobs.begin(new, run.cancel.clone(), told).await {
+        let job = match jobs.begin(new, run.cancel.clone(), events).await {
             Ok(Begun::New(job)) => job,
             Ok(Begun::Known(_)) | Err(_) => {
                 tracing::warn!(tool = %call.entry.id(), "a call could not be made a job; it is awaited");
@@ -198,7 +198,7 @@ impl Executor {
         if let Some(became) = &run.became {
             became.set(&job);
         }
-        job.told.promoted(op.clone(), &call.id, by);
+        job.events.promoted(op.clone(), &call.id, by);
         follow(jobs, &job, call.id.clone(), work);
         self.promised(call, &job, run).await
     }
@@ -250,7 +250,7 @@ impl Executor {
     }
 
     /// How observers hear of a job, an operation of its own in `lineage`.
-    pub(super) fn told(&self, job: &JobRecord, lineage: &Lineage) -> JobEvents {
+    pub(super) fn job_events(&self, job: &JobRecord, lineage: &Lineage) -> JobEvents {
         JobEvents::new(self.begin(lineage), job, &self.options.services)
     }
 
@@ -289,7 +289,7 @@ impl Executor {
 }
 
 /// What a call that may become a job leaves with whoever awaits it.
-pub(super) struct Kept {
+pub(super) struct PromotableCall {
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
     pub(super) op: Op,
@@ -397,8 +397,8 @@ pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, fo
 /// The result of a call that waits for a person's word as a job. Nothing has run: that is another thing than a job that
 /// was begun.
 pub(super) fn awaited(id: &str, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
-    let told = JobNotice::awaited(id, &definition.id, EXPIRY, follows);
-    noted(told, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
+    let notice = JobNotice::awaited(id, &definition.id, EXPIRY, follows);
+    noted(notice, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
 }
 
 /// The result of a call that has its job already.
@@ -416,9 +416,9 @@ pub(super) fn left(job: &JobRecord, definition: &ToolDefinition) -> ToolOutput {
 }
 
 /// The notice as a result. A tool's own schema is for its own results: such clients find it in `_meta`.
-fn noted(told: JobNotice, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
-    let note = told.beside(note(id, &definition.id, state));
-    let mut output = ToolOutput::text(told.text());
+fn noted(notice: JobNotice, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
+    let note = notice.beside(note(id, &definition.id, state));
+    let mut output = ToolOutput::text(notice.text());
     if definition.output_schema.is_none() {
         output.structured = Some(note.clone());
     }
@@ -438,9 +438,9 @@ fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -
     let Outcome { content, structured, meta, extras, .. } = outcome;
     let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
     if job.state == JobState::WaitingInput {
-        let told = JobNotice::started(&job.id, &job.tool, job.state, follows);
-        output.content.push(ContentBlock::text(told.text()));
-        let note = told.beside(job.note());
+        let notice = JobNotice::started(&job.id, &job.tool, job.state, follows);
+        output.content.push(ContentBlock::text(notice.text()));
+        let note = notice.beside(job.note());
         match &mut output.structured {
             _ if definition.output_schema.is_some() => {}
             Some(Value::Object(own)) => drop(own.insert(BESIDE.into(), note.clone())),

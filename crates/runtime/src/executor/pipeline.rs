@@ -24,7 +24,7 @@ use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::session::CallId;
 
 use super::admission::{Admitted, Judged};
-use super::background::{JobStart, Kept, Promotion};
+use super::background::{JobStart, PromotableCall, Promotion};
 use super::call_record::CallRecord;
 use super::{Executor, RunContext};
 use crate::cache::Place;
@@ -115,7 +115,7 @@ impl Executor {
         it: Box<CallState>,
         admitted: Admitted,
     ) -> Outcome {
-        let kept = Kept { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.record.op.clone() };
+        let kept = PromotableCall { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.record.op.clone() };
         let in_flight = it.record.in_flight();
         let promotable = in_flight.as_ref().map(|call| call.promotable());
         let after = kept.run.background_after.or_else(|| self.background_after(&kept.call));

@@ -98,8 +98,8 @@ impl Executor {
             return Ok(lost);
         }
         let snapshot = options.catalogue.snapshot();
-        let told = |job: &JobRecord| self.told(job, &Lineage::named(job.session.as_str()));
-        for (job, live) in jobs.take(wanted, told).await? {
+        let events_of = |job: &JobRecord| self.job_events(job, &Lineage::named(job.session.as_str()));
+        for (job, live) in jobs.take(wanted, events_of).await? {
             match snapshot.get(job.record.tool.as_str()) {
                 Some(entry)
                     if entry.tool.hash() == job.plan.definition

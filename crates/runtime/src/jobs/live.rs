@@ -35,7 +35,7 @@ pub(crate) struct Live {
     /// Whether it may be dispatched again.
     pub(crate) resumable: bool,
     /// Tells observers of it.
-    pub(crate) told: JobEvents,
+    pub(crate) events: JobEvents,
     dispatched: AtomicBool,
     /// Whether it is with this process no more, whatever its state.
     left: AtomicBool,
@@ -51,7 +51,7 @@ impl Live {
         cancel: Cancel,
         resumable: bool,
         log: JobLog,
-        told: JobEvents,
+        events: JobEvents,
         store: &Arc<SqliteStore>,
     ) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Live {
             cancel,
             log: Arc::new(log),
             resumable,
-            told,
+            events,
             dispatched: AtomicBool::new(state != JobState::Pending),
             left: AtomicBool::new(false),
             state: watch::Sender::new(state),
@@ -120,9 +120,9 @@ impl Live {
 
     /// Commits a state, then tells observers and who waits for it here.
     pub(super) async fn step(&self, step: &JobStep, state: JobState) -> Result<(), StoreError> {
-        let event = self.told.of_step(step, state);
+        let event = self.events.of_step(step, state);
         self.store.step_job(&self.id, step).await?;
-        self.told.emit(event);
+        self.events.emit(event);
         self.state.send_replace(state);
         Ok(())
     }

@@ -127,12 +127,12 @@ impl JobManager {
         }
     }
 
-    /// Commits a new job of this process. `cancel` ends it, and `told` emits its events.
+    /// Commits a new job of this process. `cancel` ends it, and `events` tells observers.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         job: NewJob,
         cancel: Cancel,
-        told: JobEvents,
+        events: JobEvents,
     ) -> Result<Begun, StoreError> {
         if self.is_closed() {
             return Err(StoreError::Refused("no job begins any more: the program is shutting down".into()));
@@ -144,14 +144,14 @@ impl JobManager {
         }
         let (id, state, resumable) = (job.record.id.clone(), job.record.state, job.resumable);
         // Before the row is there, so that it is never seen without its process having it.
-        let live = self.enter(id.clone(), state, cancel, resumable, told);
+        let live = self.enter(id.clone(), state, cancel, resumable, events);
         if self.is_closed() {
             live.cancel.cancel(CancelCause::Shutdown);
         }
         match self.store.create_job(job).await {
             Ok(created) if created == id => {
                 self.keep();
-                live.told.started(state);
+                live.events.started(state);
                 Ok(Begun::New(live))
             }
             Ok(known) => {
@@ -169,14 +169,14 @@ impl JobManager {
     pub(crate) async fn take(
         self: &Arc<Self>,
         ids: Vec<String>,
-        told: impl Fn(&JobRecord) -> JobEvents,
+        events_of: impl Fn(&JobRecord) -> JobEvents,
     ) -> Result<Vec<(TakenJob, Arc<Live>)>, StoreError> {
         let taken = self.store.take_jobs(ids).await?;
         self.keep();
         let entered = |job: TakenJob| {
-            let (id, told) = (job.record.id.clone(), told(&job.record));
-            let live = self.enter(id, JobState::Pending, Cancel::new(), job.resumable, told);
-            live.told.started(JobState::Pending);
+            let (id, events) = (job.record.id.clone(), events_of(&job.record));
+            let live = self.enter(id, JobState::Pending, Cancel::new(), job.resumable, events);
+            live.events.started(JobState::Pending);
             (job, live)
         };
         Ok(taken.into_iter().map(entered).collect())
@@ -207,7 +207,7 @@ impl JobManager {
             Ok(()) => live.left(state),
             // It is over, or another process has it.
             Err(StoreError::NotFound(_)) => {
-                live.told.lost(JobState::Unknown);
+                live.events.lost(JobState::Unknown);
                 live.left(JobState::Unknown);
             }
             Err(error) => {
@@ -239,9 +239,9 @@ impl JobManager {
         self.store.end_abandoned(id, state, outcome).await.map(drop)
     }
 
-    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool, told: JobEvents) -> Arc<Live> {
+    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool, events: JobEvents) -> Arc<Live> {
         let log = JobLog::new(LogFiles::of(&self.logs, &id));
-        let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, told, &self.store));
+        let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, events, &self.store));
         self.live().insert(id, Arc::clone(&live));
         self.begun.send_if_modified(|begun| !std::mem::replace(begun, true));
         live

@@ -48,7 +48,7 @@ impl Toolwright {
     #[must_use]
     pub fn ask_inbox(&self, answers: Answers, on_question: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
         let parts = InboxOptions::new(self.inbox(), Arc::clone(&self.executor.services().clock));
-        Inbox::new(InboxOptions { answers, told: Arc::new(on_question), ..parts })
+        Inbox::new(InboxOptions { answers, on_question: Arc::new(on_question), ..parts })
     }
 
     /// Puts the forms of tools' sources into the inbox. It calls `on_form` with each form once the inbox has stored it.
@@ -56,7 +56,7 @@ impl Toolwright {
     #[must_use]
     pub fn ask_forms(&self, on_form: impl Fn(&FormQuestion) + Send + Sync + 'static) -> FormInbox {
         let parts = FormInboxOptions::new(self.inbox(), Arc::clone(&self.executor.services().clock));
-        FormInbox::new(FormInboxOptions { told: Arc::new(on_form), ..parts })
+        FormInbox::new(FormInboxOptions { on_question: Arc::new(on_form), ..parts })
     }
 
     /// The jobs.
