@@ -13,7 +13,7 @@ use toolwright_core::{
     Cancel, CancelCause, Effects, Event, EventSink, Outcome, Services, Tool, ToolCall, ToolContext, ToolDefinition,
     ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::{QueueSpec, Queues, RunContext};
+use toolwright_runtime::{QueueConfig, Queues, RunContext};
 
 use crate::Failure;
 use crate::app::{Toolwright, call};
@@ -97,8 +97,12 @@ pub(crate) fn run(calls: usize) -> Result<Vec<Row>, Failure> {
 
 async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     let notes = Arc::new(Notes::default());
-    let spec =
-        QueueSpec { concurrent: PLACES, per_minute: None, max_waiting: calls, wait_timeout: Duration::from_secs(600) };
+    let spec = QueueConfig {
+        concurrent: PLACES,
+        per_minute: None,
+        max_waiting: calls,
+        wait_timeout: Duration::from_secs(600),
+    };
     let app = Toolwright::of(Arc::new(Work(Arc::clone(&notes))), |options| {
         options.services = Arc::new(Services { events: Arc::clone(&notes) as _, ..(*options.services).clone() });
         options.queues = Queues::new(BTreeMap::from([(QUEUE.to_owned(), spec)]));

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use toolwright::Ask;
 use toolwright::agent::{Dispatch, Format};
-use toolwright::config::typed::ExposureSetting;
 use toolwright::core::Profile;
 use toolwright::core::model::Effort;
 use toolwright::core::schema::Draft;
+use toolwright::core::select::{Exposure, ExposureChoice};
 use toolwright::import::Source;
 use toolwright::models::Api;
 use toolwright::textcalls::Reasoning;
@@ -94,13 +94,13 @@ pub(crate) fn dispatch() -> impl TypedValueParser<Value = Dispatch> {
 }
 
 /// How tools are put before a model.
-pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureSetting> {
+pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureChoice> {
     one_of([
-        ("auto", "All while they are few or small, else deferred or search", ExposureSetting::Auto),
-        ("direct", "All, whole", ExposureSetting::Direct),
-        ("pick", "Those that fit the task", ExposureSetting::Pick),
-        ("deferred", "By the model API's own tool search, where it has one", ExposureSetting::Deferred),
-        ("search", "Three tools that find, describe and call the others", ExposureSetting::Search),
+        ("auto", "All while they are few or small, else deferred or search", ExposureChoice::Auto),
+        ("direct", "All, whole", ExposureChoice::Fixed(Exposure::Direct)),
+        ("pick", "Those that fit the task", ExposureChoice::Fixed(Exposure::Pick)),
+        ("deferred", "By the model API's own tool search, where it has one", ExposureChoice::Fixed(Exposure::Deferred)),
+        ("search", "Three tools that find, describe and call the others", ExposureChoice::Fixed(Exposure::Search)),
     ])
 }
 

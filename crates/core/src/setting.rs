@@ -48,7 +48,18 @@ impl Serialize for CacheTtl {
 
 impl<'de> Deserialize<'de> for CacheTtl {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Flag(bool),
+            Millis(u64),
+            Text(String),
+        }
+        let text = match Given::deserialize(deserializer)? {
+            Given::Flag(flag) => flag.to_string(),
+            Given::Millis(millis) => millis.to_string(),
+            Given::Text(text) => text,
+        };
         if is_off(&text) {
             return Ok(Self(None));
         }

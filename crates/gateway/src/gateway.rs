@@ -24,7 +24,7 @@ use crate::mcp::sources::log_levels::LogLevels;
 use crate::mcp::sources::subscriptions::Subscribers;
 use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
-use crate::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
+use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 
 /// The longest tool name that is listed: some clients drop tools whose server and tool names exceed 60 characters together.
 pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
@@ -98,7 +98,7 @@ pub struct GatewayOptions {
     pub expose: Expose,
     /// Parts of the catalogue with their own addresses; see [`Gateway::set_views`]. A view and a provider may not share a
     /// name; see [`Gateway::clash`].
-    pub views: Vec<ViewOptions>,
+    pub views: Vec<ViewConfig>,
     /// Tools that [`Expose::Search`] lists as well, as globs on ids and wire names.
     pub pinned: Vec<String>,
     /// Finds tools for [`Expose::Search`].
@@ -156,7 +156,7 @@ impl GatewayOptions {
     }
 }
 
-fn shared(views: &[ViewOptions]) -> Arc<[Arc<ViewOptions>]> {
+fn shared(views: &[ViewConfig]) -> Arc<[Arc<ViewConfig>]> {
     views.iter().cloned().map(Arc::new).collect()
 }
 
@@ -185,13 +185,13 @@ pub struct Gateway {
 
 /// What may be replaced while the gateway serves: the views, the policy, and that policy under each profile of a view.
 struct Policies {
-    views: Arc<[Arc<ViewOptions>]>,
+    views: Arc<[Arc<ViewConfig>]>,
     own: Arc<Policy>,
     with: Vec<(Profile, Arc<Policy>)>,
 }
 
 impl Policies {
-    fn of(own: Arc<Policy>, views: Arc<[Arc<ViewOptions>]>) -> Self {
+    fn of(own: Arc<Policy>, views: Arc<[Arc<ViewConfig>]>) -> Self {
         let mut with: Vec<(Profile, Arc<Policy>)> = Vec::new();
         for profile in views.iter().filter_map(|view| view.profile) {
             if !with.iter().any(|(other, _)| *other == profile) {
@@ -248,8 +248,8 @@ impl Gateway {
 
     /// Replaces the views, and returns whether they differ. Clients are notified where their lists change. Streams of
     /// principals that may no longer use a view end. Running calls continue. Sessions continue and keep how tools are
-    /// exposed to them ([`ViewOptions::expose`]); requests and subscriptions without a session use the new setting.
-    pub fn set_views(&self, views: &[ViewOptions]) -> bool {
+    /// exposed to them ([`ViewConfig::expose`]); requests and subscriptions without a session use the new setting.
+    pub fn set_views(&self, views: &[ViewConfig]) -> bool {
         {
             let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
             if policies.views.iter().map(|view| &**view).eq(views) {
@@ -264,7 +264,7 @@ impl Gateway {
     }
 
     /// The views in force.
-    pub(crate) fn views(&self) -> Arc<[Arc<ViewOptions>]> {
+    pub(crate) fn views(&self) -> Arc<[Arc<ViewConfig>]> {
         Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).views)
     }
 
@@ -302,7 +302,7 @@ impl Gateway {
         self.view_at(scope).and_then(|view| view.schemas).unwrap_or(self.options.schemas)
     }
 
-    fn view_at(&self, scope: &Scope) -> Option<Arc<ViewOptions>> {
+    fn view_at(&self, scope: &Scope) -> Option<Arc<ViewConfig>> {
         match scope {
             Scope::View(name) => self.view(name),
             Scope::Whole | Scope::Provider(_) => None,
@@ -329,7 +329,7 @@ impl Gateway {
     }
 
     /// The configured view of this name.
-    pub(crate) fn view(&self, name: &str) -> Option<Arc<ViewOptions>> {
+    pub(crate) fn view(&self, name: &str) -> Option<Arc<ViewConfig>> {
         self.views().iter().find(|view| view.name == name).cloned()
     }
 

@@ -13,8 +13,8 @@ mod serve;
 mod view;
 
 pub use gateway::{DEFAULT_MAX_TOOL_NAME, Elicitation, Gateway, GatewayOptions, ServerInfo};
-pub use http::{ApiStores, Client, HttpError, HttpOptions, LookUpPeer, MetricsSource, Token};
+pub use http::{ApiStores, ClientConfig, HttpError, HttpOptions, LookUpPeer, MetricsSource, Token};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};
 pub use serve::{HttpServer, serve_http};
-pub use view::{Expose, ListedSchemas, ViewOptions};
+pub use view::{Expose, ListedSchemas, ViewConfig};

@@ -3,18 +3,21 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use toolwright_core::catalogue::Provider;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::Profile;
 
-/// How tools are exposed to clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// How the catalogue is put before clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Expose {
-    /// All tools are listed.
+    /// All are listed.
     #[default]
     Direct,
-    /// Only three tools that find, describe and call the others are listed, and the pinned ones. A client may call the
-    /// others all the same.
+    /// Three tools that find, describe and call them are.
+    // Those that are pinned are listed too. The others run all the same when they are called.
     Search,
 }
 
@@ -41,40 +44,51 @@ impl Expose {
     }
 }
 
-/// The form in which input schemas are listed. Calls are checked against the tool's own schema either way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// In which form the schemas of arguments are listed.
+// Calls are checked against the tool's own schema either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum ListedSchemas {
-    /// The form that every known client accepts, see [`Portable`](toolwright_models::dialect::Portable).
+    /// In one that every client takes.
+    // See [`Portable`](toolwright_models::dialect::Portable).
     #[default]
     Portable,
-    /// As the source gives them, except for root keywords that make clients reject a whole list.
+    /// As their sources give them.
+    // Only those keywords at the root are mended by which clients refuse a whole list.
     Raw,
 }
 
-/// A named part of the catalogue with its own address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ViewOptions {
-    /// Its name and address: `/mcp/{name}`. No provider may have the same name.
+/// One view: a part of the catalogue at an address of its own, `/mcp/{name}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ViewConfig {
+    /// Its name, which is its address: `/mcp/{name}`. No provider may have it. It is the entry's key in a configuration.
+    #[serde(skip)]
     pub name: String,
-    /// What it contains, as globs on wire names (`github__*`); empty: everything. Methods are named like tools:
-    /// `github__resources_read` stands for a server's resources, their lists and subscriptions included, and
-    /// `github__prompts_get` for its prompts and their list.
+    /// Tools in it, as globs on the names that clients see (`github__*`). A server's resources stand there as
+    /// `github__resources_read`, its prompts as `github__prompts_get`, both with their lists. Default: all.
+    #[serde(rename = "allow")]
     pub allowed: Vec<String>,
-    /// What it excludes; `github__resources_list` or `github__resources_subscribe` excludes that method alone.
+    /// Tools that are not, as globs.
+    // `github__resources_list` or `github__resources_subscribe` takes that alone away.
+    #[serde(rename = "deny")]
     pub denied: Vec<String>,
-    /// How tools are exposed where the client does not choose.
+    /// How its tools are put before clients: `direct` or `search`. Default: as `serve --expose` says.
+    // A client may say otherwise in its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expose: Option<Expose>,
-    /// The form in which input schemas are listed; `None`: as [`GatewayOptions::schemas`](crate::GatewayOptions::schemas)
-    /// says.
+    /// In which form its schemas are listed: `portable` or `raw`. Default: as `server.schemas` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schemas: Option<ListedSchemas>,
-    /// Decides where no rule of the gateway's policy does; `None`: that policy's own profile.
+    /// The profile that decides where no rule of `policy` does. Default: the one of the whole server.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// Roles that may use it, besides the owner; empty: everybody.
+    /// Clients that may use it, by role. Default: all.
     pub roles: Vec<String>,
 }
 
-impl ViewOptions {
-    /// Whether it contains a tool or method of this wire name.
+impl ViewConfig {
+    /// Whether a tool or method of this wire name is in it.
     pub(crate) fn shows(&self, wire_name: &str) -> bool {
         allowed_by(&self.allowed, &self.denied, wire_name)
     }

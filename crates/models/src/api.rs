@@ -4,26 +4,27 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::dialect::Dialect;
 
 /// A model API that Toolwright speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
-    /// OpenAI Chat Completions, and whatever is compatible with it.
+    /// `OpenAI` Chat Completions, and whatever is compatible with it.
     #[serde(rename = "openai_chat")]
     OpenAiChat,
-    /// OpenAI Responses.
+    /// `OpenAI` Responses.
     #[serde(rename = "openai_responses")]
     OpenAiResponses,
     /// Anthropic Messages.
     Anthropic,
     /// Gemini `generateContent`.
     Gemini,
-    /// Ollama `/api/chat`.
+    /// Ollama.
     Ollama,
 }
 

@@ -2,20 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::pattern::glob_match;
 use url::{Host, Url};
 
 /// What a client may connect to besides public addresses. The default is nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AddressPolicy {
-    /// Whether private, loopback, link-local and reserved addresses are open too.
-    #[serde(alias = "allowPrivate")]
+    /// Lets requests reach private, loopback and link-local addresses.
     pub allow_private: bool,
-    /// Hosts that are open whatever they resolve to: `host` or `host:port`, with `*` and `?`. They add
-    /// to what is public, they do not limit it. IPv6 literals stand in brackets.
-    #[serde(alias = "allowedHosts")]
+    /// Hosts that may be reached whatever they resolve to: `host` or `host:port`, with `*` and `?`.
+    // They add to what is public, they do not limit it. IPv6 literals stand in brackets.
     pub allowed_hosts: Vec<String>,
 }
 

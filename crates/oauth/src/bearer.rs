@@ -317,7 +317,7 @@ impl Session {
         if fresh(&token) {
             return Ok(());
         }
-        let proof = &self.settings.client.proof;
+        let proof = &self.settings.proof;
         match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
             Ok(token) => {
                 self.try_next(&token);
@@ -350,7 +350,7 @@ impl Session {
             return Ok(kept.token.is_some());
         }
         let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
-        let proof = &self.settings.client.proof;
+        let proof = &self.settings.proof;
         let renewed = match recent(&state.failed_renewal) {
             Some(error) => Err(error),
             None => {

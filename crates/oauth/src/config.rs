@@ -1,29 +1,38 @@
 //! How a person or a program logs in to an MCP server.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolwright_core::Secret;
 
+use super::credentials::Client;
+use super::grants::SigningKey;
+
 /// How tokens for one server are got (OAuth 2.1). Without the section a server at an address that has no
 /// `headers.Authorization` is logged in to with `toolwright mcp login`, and nothing has to be written.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OAuthConfig {
     /// Whether it is used. Default true.
-    pub enabled: Option<bool>,
+    pub enabled: bool,
     /// What a token is asked with. Default `authorization_code`: a person logs in with `toolwright mcp login`.
-    pub grant: Option<OAuthGrant>,
+    pub grant: Grant,
     /// Identifier of a client that was registered by hand. Default: one is registered where the server allows it.
     #[serde(alias = "clientId")]
     #[schemars(extend("x-variables" = "setting"))]
     pub client_id: Option<String>,
+    /// What the client proves itself with: `client_secret`, or the key of `private_key_file`.
+    #[serde(skip)]
+    pub proof: ClientProof,
     /// Its secret; `${VAR}` is filled in.
+    // It is in `proof` once it is loaded.
     #[serde(alias = "clientSecret")]
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub client_secret: Option<Secret>,
     /// File with its private key (PKCS#8 in PEM), in place of a secret; relative to the configuration's folder.
-    #[schemars(extend("x-variables" = "setting"))]
-    pub private_key_file: Option<String>,
+    #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
+    pub private_key_file: Option<PathBuf>,
     /// Name of that key, for the header `kid`.
     pub private_key_id: Option<String>,
     /// How it signs: ES256, ES384, RS256, RS384, RS512, PS256, PS384, PS512 or `EdDSA`. Default ES256.
@@ -46,14 +55,61 @@ pub struct OAuthConfig {
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub assertion: Option<Secret>,
     /// File that holds it, read for every request; relative to the configuration's folder.
-    #[schemars(extend("x-variables" = "setting"))]
-    pub assertion_file: Option<String>,
+    // Absolute once it is loaded.
+    #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
+    pub assertion_file: Option<PathBuf>,
     /// Who gives out the assertion of `identity_assertion`.
     pub identity_provider: Option<IdentityProviderConfig>,
 }
 
+impl Default for OAuthConfig {
+    /// A person logs in, and the client registers by itself.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            grant: Grant::AuthorizationCode,
+            client_id: None,
+            proof: ClientProof::None,
+            client_secret: None,
+            private_key_file: None,
+            private_key_id: None,
+            signing_algorithm: None,
+            client_metadata_url: None,
+            scopes: Vec::new(),
+            authorization_server: None,
+            redirect_port: None,
+            allowed_hosts: Vec::new(),
+            assertion: None,
+            assertion_file: None,
+            identity_provider: None,
+        }
+    }
+}
+
+impl OAuthConfig {
+    /// Whether a client that was kept may ask by these settings still.
+    pub(crate) fn may_be(&self, client: &Client) -> bool {
+        match &self.client_id {
+            Some(id) => client.id == *id,
+            None => client.is_registered() || self.client_metadata_url.as_ref() == Some(&client.id),
+        }
+    }
+}
+
+/// What a configured client proves itself with at the token endpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ClientProof {
+    /// Nothing: a public client.
+    #[default]
+    None,
+    /// A shared secret.
+    Secret(Secret),
+    /// Its signature (`private_key_jwt`).
+    Key(SigningKey),
+}
+
 /// An enterprise's identity provider.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdentityProviderConfig {
     /// Its token endpoint.
@@ -67,14 +123,18 @@ pub struct IdentityProviderConfig {
     #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub client_secret: Option<Secret>,
     /// File that holds the person's identity token, read for every request; relative to the configuration's folder.
-    #[schemars(extend("x-variables" = "setting"))]
-    pub identity_token_file: String,
+    // Absolute once it is loaded.
+    #[schemars(with = "String", extend("x-variables" = "setting"))]
+    pub identity_token_file: PathBuf,
+    /// That token itself, in place of a file.
+    #[serde(skip)]
+    pub identity_token: Option<Secret>,
 }
 
 /// What a token is asked with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OAuthGrant {
+pub enum Grant {
     /// A person's consent in a browser.
     #[default]
     AuthorizationCode,

@@ -12,11 +12,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 
+use crate::config::ClientProof;
 use crate::credentials::{Client, Token};
 use crate::discovery::Discovered;
 use crate::discovery::OFFLINE_ACCESS;
 use crate::error::{OAuthError, excerpt};
-use crate::settings::ClientProof;
 use crate::token::{TokenRequest, request};
 use crate::wire::Wire;
 use crate::wire::{random_text, s256};

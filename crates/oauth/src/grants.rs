@@ -1,6 +1,7 @@
 //! Getting a token: the grant to use, grants that need no person, and signed client assertions (RFC 7523 section 2.2).
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,6 +19,7 @@ use serde_json::json;
 use toolwright_core::Secret;
 use url::Url;
 
+use crate::config::{ClientProof, Grant, IdentityProviderConfig, OAuthConfig};
 use crate::consent::Loopback;
 use crate::consent::{Login, token_endpoint};
 use crate::credentials::{Client, Token};
@@ -25,7 +27,6 @@ use crate::discovery::Discovered;
 use crate::error::OAuthError;
 use crate::registration::{by_document, configured, holds, register};
 use crate::session::Session;
-use crate::settings::{AssertionSource, ClientProof, Grant, IdentityProvider};
 use crate::token::{TokenAnswer, TokenRequest, basic, request};
 use crate::wire::Wire;
 use crate::wire::random_text;
@@ -43,17 +44,19 @@ const MAX_ASSERTION: usize = 64 << 10;
 /// [`OAuthError`].
 pub(crate) async fn unattended(
     wire: &Wire,
-    grant: &Grant,
+    settings: &OAuthConfig,
     found: &Discovered,
     client: &Client,
-    proof: &ClientProof,
     scopes: &[String],
 ) -> Result<Option<Token>, OAuthError> {
-    let assertion = match grant {
-        Grant::AuthorizationCode => return Ok(None),
-        Grant::ClientCredentials => None,
-        Grant::JwtBearer(source) => Some(read(source).await?),
-        Grant::IdentityAssertion(provider) => Some(exchange(wire, provider, found, scopes).await?),
+    let assertion = match (settings.grant, &settings.identity_provider) {
+        (Grant::AuthorizationCode, _) => return Ok(None),
+        (Grant::ClientCredentials, _) => None,
+        (Grant::JwtBearer, _) => Some(read(settings.assertion.as_ref(), settings.assertion_file.as_deref()).await?),
+        (Grant::IdentityAssertion, Some(provider)) => Some(exchange(wire, provider, found, scopes).await?),
+        (Grant::IdentityAssertion, None) => {
+            return Err(OAuthError::Setting("`oauth.identity_provider` is missing".to_owned()));
+        }
     };
     let fields = match &assertion {
         None => vec![("grant_type", "client_credentials")],
@@ -67,7 +70,7 @@ pub(crate) async fn unattended(
         asked: scopes,
         audience: &found.server.issuer,
     };
-    request(wire, client, proof, asked).await.map(Some)
+    request(wire, client, &settings.proof, asked).await.map(Some)
 }
 
 /// Renews a token (OAuth 2.1 section 4.3). What the answer leaves out stays as it was.
@@ -98,13 +101,13 @@ pub(crate) async fn renewed(
 /// Has an identity provider turn a person's identity token into an assertion for the authorization server.
 async fn exchange(
     wire: &Wire,
-    provider: &IdentityProvider,
+    provider: &IdentityProviderConfig,
     found: &Discovered,
     scopes: &[String],
 ) -> Result<Secret, OAuthError> {
     let what = "exchange of the identity token";
     let endpoint = wire.endpoint("`oauth.identity_provider.token_endpoint`", &provider.token_endpoint)?;
-    let identity = read(&provider.identity_token).await?;
+    let identity = read(provider.identity_token.as_ref(), Some(&provider.identity_token_file)).await?;
     let scope = scopes.join(" ");
     let mut fields = vec![
         ("grant_type", TOKEN_EXCHANGE),
@@ -138,19 +141,19 @@ struct Issued {
     issued_token_type: Option<String>,
 }
 
-async fn read(source: &AssertionSource) -> Result<Secret, OAuthError> {
-    match source {
-        AssertionSource::Value(secret) => Ok(secret.clone()),
-        AssertionSource::File(path) => {
-            let failed = |reason: String| OAuthError::Setting(format!("{}: {reason}", path.display()));
-            let text = tokio::fs::read_to_string(path).await.map_err(|error| failed(error.to_string()))?;
-            let text = text.trim();
-            if text.is_empty() || text.len() > MAX_ASSERTION {
-                return Err(failed("it holds no assertion".to_owned()));
-            }
-            Ok(Secret::new(text))
-        }
+/// An assertion: itself, or what something else keeps fresh in a file, which is read for every request.
+async fn read(itself: Option<&Secret>, file: Option<&Path>) -> Result<Secret, OAuthError> {
+    if let Some(secret) = itself {
+        return Ok(secret.clone());
     }
+    let Some(path) = file else { return Err(OAuthError::Setting("`oauth.assertion_file` is missing".to_owned())) };
+    let failed = |reason: String| OAuthError::Setting(format!("{}: {reason}", path.display()));
+    let text = tokio::fs::read_to_string(path).await.map_err(|error| failed(error.to_string()))?;
+    let text = text.trim();
+    if text.is_empty() || text.len() > MAX_ASSERTION {
+        return Err(failed("it holds no assertion".to_owned()));
+    }
+    Ok(Secret::new(text))
 }
 
 impl Session {
@@ -165,7 +168,7 @@ impl Session {
         known: Option<&Client>,
         scopes: &[String],
     ) -> Result<(Client, Token), OAuthError> {
-        let settings = &self.settings.client;
+        let settings = &self.settings;
         let fixed = match configured(settings, &found.server)? {
             Some(client) => Some(client),
             None => by_document(settings, &found.server),
@@ -175,8 +178,7 @@ impl Session {
                 let message = "this grant needs a client that is known already: set `oauth.client_id`";
                 return Err(OAuthError::Setting(message.to_owned()));
             };
-            let grant = &self.settings.grant;
-            let token = unattended(&self.wire, grant, found, &client, &settings.proof, scopes).await?;
+            let token = unattended(&self.wire, settings, found, &client, scopes).await?;
             return match token {
                 Some(token) => Ok((client, token)),
                 None => Err(self.login_needed("the server wants you to log in")),

@@ -25,17 +25,15 @@ mod error;
 mod grants;
 mod registration;
 mod session;
-mod settings;
 mod store;
 mod token;
 mod wire;
 
-pub use config::{IdentityProviderConfig, OAuthConfig, OAuthGrant};
+pub use config::{ClientProof, Grant, IdentityProviderConfig, OAuthConfig};
 pub use consent::Consent;
 pub use credentials::{AuthMethod, Client, Credentials, LoginState, Token, TokenState};
 pub use error::OAuthError;
 pub use grants::SigningKey;
 pub use session::{OAuth, OAuthParts};
-pub use settings::{AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings};
 pub use store::{CredentialLock, CredentialStore, ServerKey};
 pub use token::{Logout, Revocation};

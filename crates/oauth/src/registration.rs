@@ -4,11 +4,11 @@ use serde::Deserialize;
 use serde_json::json;
 use toolwright_core::Secret;
 
+use super::config::{ClientProof, OAuthConfig};
 use super::credentials::{AuthMethod, Client, unix_now};
 use super::discovery::Discovered;
 use super::discovery::ServerMetadata;
 use super::error::{OAuthError, excerpt};
-use super::settings::{ClientProof, ClientSettings};
 use super::wire::Wire;
 use super::wire::{Members, seconds};
 
@@ -19,8 +19,8 @@ pub(crate) const REGISTRATION: &str = "registration";
 ///
 /// # Errors
 /// [`OAuthError::Setting`] where its proof and its server have no method in common.
-pub(crate) fn configured(settings: &ClientSettings, server: &ServerMetadata) -> Result<Option<Client>, OAuthError> {
-    let Some(id) = &settings.id else { return Ok(None) };
+pub(crate) fn configured(settings: &OAuthConfig, server: &ServerMetadata) -> Result<Option<Client>, OAuthError> {
+    let Some(id) = &settings.client_id else { return Ok(None) };
     let method = configured_method(&settings.proof, server)?;
     Ok(Some(Client { id: id.clone(), secret: None, method, redirect_uri: None, secret_expires_at: None }))
 }
@@ -46,8 +46,8 @@ fn configured_method(proof: &ClientProof, server: &ServerMetadata) -> Result<Aut
 }
 
 /// The client whose identifier is the URL of its metadata, where the server takes such.
-pub(crate) fn by_document(settings: &ClientSettings, server: &ServerMetadata) -> Option<Client> {
-    let url = settings.metadata_url.as_ref().filter(|_| server.client_id_metadata_document_supported)?;
+pub(crate) fn by_document(settings: &OAuthConfig, server: &ServerMetadata) -> Option<Client> {
+    let url = settings.client_metadata_url.as_ref().filter(|_| server.client_id_metadata_document_supported)?;
     let method = match settings.proof {
         ClientProof::Key(_) => AuthMethod::PrivateKeyJwt,
         _ => AuthMethod::None,

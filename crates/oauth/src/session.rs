@@ -11,6 +11,7 @@ use url::Url;
 
 use crate::bearer::Trial;
 use crate::bearer::{Refusal, recent, refusal};
+use crate::config::{ClientProof, Grant, OAuthConfig};
 use crate::consent::Consent;
 use crate::credentials::{Client, Credentials, LoginState, Token};
 use crate::discovery::BearerChallenge;
@@ -18,7 +19,6 @@ use crate::discovery::{Discovered, discover, provoke};
 use crate::discovery::{ScopeSources, choose};
 use crate::error::OAuthError;
 use crate::registration::REGISTRATION;
-use crate::settings::{ClientProof, Grant, OAuthSettings};
 use crate::store::{CredentialStore, ServerKey, Stamp};
 use crate::token::{Logout, Revocation};
 use crate::wire::Wire;
@@ -35,7 +35,7 @@ pub struct OAuthParts {
     /// Its address.
     pub url: Url,
     /// What is configured.
-    pub settings: OAuthSettings,
+    pub settings: OAuthConfig,
     /// Where credentials are kept.
     pub store: CredentialStore,
     /// What surrounds HTTP.
@@ -54,7 +54,7 @@ pub struct OAuth(pub(crate) Arc<Session>);
 pub(crate) struct Session {
     pub(crate) server: String,
     pub(crate) url: Url,
-    pub(crate) settings: OAuthSettings,
+    pub(crate) settings: OAuthConfig,
     pub(crate) wire: Wire,
     pub(crate) store: CredentialStore,
     pub(crate) consent: Option<Arc<dyn Consent>>,
@@ -82,10 +82,8 @@ impl OAuth {
     #[must_use]
     pub fn new(parts: OAuthParts) -> Self {
         let OAuthParts { server, url, settings, store, http, consent, secrets } = parts;
-        let provider = match &settings.grant {
-            Grant::IdentityAssertion(provider) => Some(provider.token_endpoint.as_str()),
-            _ => None,
-        };
+        let provider = settings.identity_provider.as_ref().filter(|_| settings.grant == Grant::IdentityAssertion);
+        let provider = provider.map(|provider| provider.token_endpoint.as_str());
         // Hosts that the operator wrote may be private.
         let written = [settings.authorization_server.as_deref(), provider].into_iter().flatten();
         let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
@@ -317,7 +315,7 @@ impl Session {
                 )));
             }
             Some(known) => {
-                let proven = !matches!(self.settings.client.proof, ClientProof::None);
+                let proven = !matches!(self.settings.proof, ClientProof::None);
                 if proven && self.settings.authorization_server.is_none() {
                     return Err(OAuthError::Metadata(format!(
                         "the server's authorization server was `{known}` and is now `{issuer}`; if that is right, \
@@ -443,7 +441,7 @@ impl Session {
             self.tell_secrets(credentials);
         }
         let mut kept = kept.unwrap_or_else(|| self.nothing());
-        if kept.client.as_ref().is_some_and(|client| !self.settings.client.may_be(client)) {
+        if kept.client.as_ref().is_some_and(|client| !self.settings.may_be(client)) {
             // The operator has changed the settings. What that one was given serves to its end, and is not renewed.
             kept.client = None;
             kept.forget(Refusal::Grant);

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use toolwright_core::Secret;
 use url::Url;
 
+use crate::config::ClientProof;
 use crate::credentials::{AuthMethod, Client, Credentials, Token, unix_now};
 use crate::discovery::server_metadata;
 use crate::error::{OAuthError, excerpt};
 use crate::session::Session;
-use crate::settings::ClientProof;
 use crate::wire::{Answer, Wire};
 use crate::wire::{Members, Scopes, seconds};
 
@@ -238,7 +238,7 @@ impl Session {
         let mut last = Ok(());
         let refresh = token.refresh.iter().map(|refresh| (refresh, "refresh_token"));
         for (secret, hint) in refresh.chain([(&token.access, "access_token")]) {
-            let proven = prove(client, &self.settings.client.proof, issuer)?;
+            let proven = prove(client, &self.settings.proof, issuer)?;
             let mut fields = vec![("token", secret.expose()), ("token_type_hint", hint)];
             fields.extend(proven.fields.iter().map(|(name, value)| (*name, value.as_str())));
             let answer = self.wire.form(WHAT, &endpoint, &fields, proven.header).await;

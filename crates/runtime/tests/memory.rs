@@ -15,7 +15,7 @@ use toolwright_core::model::{
     IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority, ModelRequest,
     ModelResponse,
 };
-use toolwright_runtime::{ModelTraffic, QueueSpec, TrafficTerms, default_model_queue};
+use toolwright_runtime::{ModelQueueConfig, ModelTraffic, TrafficConfig};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -79,10 +79,10 @@ async fn round(traffic: &Arc<ModelTraffic>, model: impl Fn(usize) -> String) -> 
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_all_that_grows() {
-    let queue = QueueSpec { concurrent: 5, per_minute: Some(600), ..default_model_queue() };
-    let small = QueueSpec { max_waiting: 10, ..queue.clone() };
+    let queue = ModelQueueConfig { concurrent: 5, requests_per_minute: Some(600), ..ModelQueueConfig::default() };
+    let small = ModelQueueConfig { max_waiting: 10, ..queue.clone() };
     let terms = [("p", queue), ("full", small)];
-    let terms = terms.map(|(name, queue)| (name.to_owned(), TrafficTerms { queue: Some(queue), retry: None }));
+    let terms = terms.map(|(name, queue)| (name.to_owned(), TrafficConfig { queue: Some(queue), retry: None }));
     let traffic = ModelTraffic::new(Arc::new(Provider::default()), BTreeMap::from(terms));
 
     // Many requests to one model: what they hold is given back, round after round.

@@ -37,7 +37,7 @@ use group::{Lifeline, harden, spawn as spawn_below};
 #[cfg(target_os = "linux")]
 use watcher::{Lifeline, harden, spawn as spawn_below};
 
-use sandbox::{OnGap, Placeholders, Prepared, Sandbox, Scratch};
+use sandbox::{Placeholders, Prepared, Sandbox, Scratch};
 
 pub use cgroup::use_control_groups;
 pub use env::withheld_by_default;
@@ -259,7 +259,7 @@ impl SupervisedCommand {
             return Ok(None);
         };
         let profile = sandbox.profile;
-        if let (OnGap::Refuse, Some(gaps)) = (sandbox.settings.on_gap, sandbox.enforcement().gaps()) {
+        if let (true, Some(gaps)) = (sandbox.settings.strict, sandbox.enforcement().gaps()) {
             return Err(SpawnError::Unenforced { gaps });
         }
         let name = self.program.to_string_lossy().into_owned();
@@ -276,7 +276,7 @@ impl SupervisedCommand {
             profile,
             source,
         })?;
-        if let (OnGap::Refuse, Some(gaps)) = (sandbox.settings.on_gap, prepared.enforcement.gaps()) {
+        if let (true, Some(gaps)) = (sandbox.settings.strict, prepared.enforcement.gaps()) {
             return Err(SpawnError::Unenforced { gaps });
         }
         self.program = program.into();

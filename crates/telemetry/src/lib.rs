@@ -5,6 +5,7 @@
 //! [`Observer`] feeds them from the event hub. It never blocks a caller: if it cannot keep up, it drops events and
 //! counts them. Prometheus scrapes [`Metrics::text`]; with the feature `otlp`, `otlp::Exporter` sends both.
 
+mod config;
 #[cfg(feature = "otlp")]
 mod exporter;
 mod instruments;
@@ -24,6 +25,7 @@ use tokio::sync::{broadcast, mpsc};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::event::Event;
 
+pub use config::{Fault, Resolved, Telemetry, TelemetryConfig};
 pub use instruments::{Family, Histogram, Instrument, Kind, Point};
 pub use metrics::Metrics;
 pub use prometheus::TextFormat;

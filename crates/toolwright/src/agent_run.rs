@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright_agent::{
-    AgentTools, BASE_PROMPT, ContextOptions, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec,
-    RunState, Transcript,
+    AgentTools, BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec, RunState, Transcript,
 };
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
@@ -19,7 +18,7 @@ use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
 use toolwright_runtime::ToolFinder;
 
 use crate::app::{ClientOptions, Error, LIST_WAIT, Person, Toolwright};
-use crate::config::typed::{AgentToolSetting, DispatchSetting};
+use crate::config::file::AgentToolName;
 
 /// How long a run that has given its answer waits for its background jobs.
 const JOB_WAIT: Duration = Duration::from_secs(600);
@@ -316,11 +315,7 @@ impl Agent {
         let mut spec = RunSpec {
             settings: self.settings.clone(),
             limits: self.limits.clone(),
-            dispatch: self.dispatch.unwrap_or(match defaults.dispatch {
-                DispatchSetting::Manual => Dispatch::Manual,
-                DispatchSetting::TurnEnd => Dispatch::TurnEnd,
-                DispatchSetting::Streaming => Dispatch::Streaming,
-            }),
+            dispatch: self.dispatch.unwrap_or(defaults.dispatch),
             tools: self.tools.clone(),
             window: self.window.or_else(|| config.window(known_as)),
             exposure: self.exposure.unwrap_or_else(|| config.exposure(known_as)),
@@ -328,14 +323,10 @@ impl Agent {
             pick_size: selection.pick_size,
             agent_tools: AgentTools {
                 report: self.report.clone(),
-                task_status: shows(AgentToolSetting::TaskStatus),
-                batch: shows(AgentToolSetting::Batch),
+                task_status: shows(AgentToolName::TaskStatus),
+                batch: shows(AgentToolName::Batch),
             },
-            context: ContextOptions {
-                summarize: config.written.context.summarize,
-                model: config.written.context.model.clone(),
-                target: config.written.context.target,
-            },
+            context: config.written.context.clone(),
             ..RunSpec::new(&*self.model, String::new())
         };
         spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);

@@ -11,9 +11,9 @@ use toolwright_core::model::ModelClient;
 use toolwright_core::policy::Rule;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::{Approver, Profile, Tool};
+use toolwright_models::Api;
 
 use crate::app::{Error, HostOptions, Toolwright, VariableSource};
-use crate::config::typed::ModelApi;
 use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
 
 /// Variables for the command `toolwright` and for the telemetry of this process. An embedded Toolwright does not read
@@ -185,7 +185,7 @@ impl Builder {
     /// Says where the models of `provider` are asked: `provider/model` is their id. The public APIs of OpenAI (`openai`),
     /// Anthropic (`anthropic`) and Gemini (`gemini`) are known where the environment has their key, and Ollama on this
     /// machine always.
-    pub fn model_endpoint(self, provider: impl Into<String>, api: ModelApi, base_url: impl Into<String>) -> Self {
+    pub fn model_endpoint(self, provider: impl Into<String>, api: Api, base_url: impl Into<String>) -> Self {
         let endpoint = json!({"api": api, "base_url": base_url.into()});
         self.settings(json!({"models": {"endpoints": {provider.into(): endpoint}}}))
     }

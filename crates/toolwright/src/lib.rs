@@ -45,6 +45,7 @@ pub mod guide;
 pub mod import;
 mod jsonc;
 mod private_file;
+mod secrets;
 mod serve;
 pub mod trust;
 
@@ -64,7 +65,6 @@ pub use toolwright_textcalls as textcalls;
 pub use agent_run::{Agent, Conversation, Events};
 pub use app::{Error, PickedTool, Toolwright};
 pub use builder::{Builder, Builtins};
-pub use config::typed::ModelApi;
 pub use serve::{Ask, Serve, Serving, Transport, ViewsChanged};
 pub use toolwright_agent::{Limits, PlannedCall, PlannedCalls, RunReport, Status, plan_calls};
 pub use toolwright_core::policy::Rule;
@@ -73,6 +73,7 @@ pub use toolwright_core::{
     ToolError, ToolOutput,
 };
 pub use toolwright_gateway::Expose;
+pub use toolwright_models::Api as ModelApi;
 
 #[doc(hidden)]
 pub use toolwright_core::__private;

@@ -8,18 +8,15 @@ use tokio::task::JoinHandle;
 use toolwright_agent::tools::{NAMESPACE, batch_provider};
 use toolwright_core::approval::{Answers, Approver, FormQuestion, NoApprover, Question};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::session::Principal;
 use toolwright_core::{Cancel, Policy, Profile};
 use toolwright_gateway::{
-    ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, ListedSchemas, Token, ViewOptions,
-    serve_http, serve_stdio,
+    ApiStores, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, Token, ViewConfig, serve_http, serve_stdio,
 };
 use toolwright_runtime::ToolFinder;
 use toolwright_sandbox::peer_process;
 
 use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, watch};
-use crate::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
-use crate::config::{Config, profile_of};
+use crate::config::Config;
 use crate::private_file::{api_token, api_token_file};
 
 /// The remedy where policy asks and nobody answers.
@@ -280,10 +277,10 @@ impl Serve {
             roots: (transport == Transport::Stdio).then(|| Arc::clone(app.roots())),
             max_tool_name: config.written.server.max_tool_name,
             expose: self.expose,
-            schemas: listed(config.written.server.schemas),
+            schemas: config.written.server.schemas,
             views: views(config),
             pinned: selection.pinned.clone(),
-            grace: config.written.server.shutdown_grace.0,
+            grace: config.written.server.shutdown_grace,
             finder: ToolFinder::new(Arc::clone(app.selector()), selection.pick_options()),
             ..parts
         })
@@ -291,10 +288,10 @@ impl Serve {
 
     fn http_options(&self, address: SocketAddr, config: &Config) -> HttpOptions {
         let section = &config.written.server;
-        let token = self.token.clone().or_else(|| section.token.clone()).filter(|token| !token.is_empty());
+        let token = self.token.clone().or_else(|| section.token.as_ref().map(|token| token.expose().to_owned()));
         let mut options = HttpOptions::new(address);
         options.token = token.and_then(Token::new);
-        options.clients = clients(config);
+        options.clients = section.tokens.clone().into_iter().collect();
         options.allowed_hosts.clone_from(&section.allowed_hosts);
         options.allowed_origins.clone_from(&section.allowed_origins);
         options
@@ -401,34 +398,6 @@ impl Drop for Serving {
 }
 
 /// The views of the settings.
-fn views(config: &Config) -> Vec<ViewOptions> {
-    let view = |(name, view): (&String, &View)| ViewOptions {
-        name: name.clone(),
-        allowed: view.allow.clone(),
-        denied: view.deny.clone(),
-        expose: view.expose.map(|expose| match expose {
-            ViewExposure::Direct => Expose::Direct,
-            ViewExposure::Search => Expose::Search,
-        }),
-        schemas: view.schemas.map(listed),
-        profile: view.profile.map(profile_of),
-        roles: view.roles.clone(),
-    };
-    config.written.views.iter().map(view).collect()
-}
-
-fn listed(form: SchemaForm) -> ListedSchemas {
-    match form {
-        SchemaForm::Portable => ListedSchemas::Portable,
-        SchemaForm::Raw => ListedSchemas::Raw,
-    }
-}
-
-/// The clients that have tokens of their own.
-fn clients(config: &Config) -> Vec<Client> {
-    let client = |(name, client): (&String, &ClientToken)| {
-        let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
-        Some(Client { token: Token::new(&*client.token)?, principal, views: client.views.clone() })
-    };
-    config.written.server.tokens.iter().filter_map(client).collect()
+fn views(config: &Config) -> Vec<ViewConfig> {
+    config.written.views.values().cloned().collect()
 }

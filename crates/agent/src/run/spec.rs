@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::duration;
 use toolwright_core::model::{ModelSettings, Usage};
@@ -92,18 +93,19 @@ fn default_pick_size() -> usize {
 }
 
 /// When the calls of a model's answer start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dispatch {
-    /// By the caller: the run stops with the calls as values, and goes on after [`super::RunState::dispatch`],
-    /// or with outcomes from elsewhere by [`super::RunState::on_tools`].
+    /// By the caller: `run` stops and prints the calls, `run --resume` lets them run.
+    // The run stops with the calls as values, and goes on after [`super::RunState::dispatch`], or with outcomes from
+    // elsewhere by [`super::RunState::on_tools`].
     Manual,
     /// When the answer is complete.
     #[default]
     TurnEnd,
-    /// As soon as a call's own block closes, if the call can start alone: it is valid as written, needs
-    /// no approval, has a schema and no references, and is within the limits. All others start when the answer is
-    /// complete. If the answer breaks off, started calls end and their results are kept.
+    /// As soon as a call is written, if it is valid and needs no approval. All others start when the answer is complete.
+    // A call that starts has a schema and no references, and is within the limits. If the answer breaks off, started
+    // calls end and their results are kept.
     Streaming,
 }
 

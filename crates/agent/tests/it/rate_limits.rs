@@ -10,13 +10,14 @@ use tokio::time::Instant;
 use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
-use toolwright_core::model::{ModelClient, ModelPriority, ModelRequest, RetryOptions};
+use toolwright_core::model::{ModelClient, ModelPriority, ModelRequest, RetryConfig};
 use toolwright_core::operation::OpKind;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{Effects, Services};
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
 use toolwright_runtime::{
-    Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, QueueSpec, SqliteStore, SystemClock, TrafficTerms,
+    Catalogue, Executor, ExecutorOptions, ModelQueueConfig, ModelTraffic, OutputFiles, SqliteStore, SystemClock,
+    TrafficConfig,
 };
 use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
@@ -51,7 +52,7 @@ struct ManyAgentsFixture {
 
 impl ManyAgentsFixture {
     /// A model that says `reply` to the request of this number, from 1.
-    async fn new(queue: QueueSpec, reply: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
+    async fn new(queue: ModelQueueConfig, reply: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
         let came: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
         let arrivals = Arc::clone(&came);
         let turn = Turn::computed(move |asked: &Asked| {
@@ -62,8 +63,8 @@ impl ManyAgentsFixture {
         let server = ScriptedModel::start(Script::from(vec![turn.with_delay(TAKES)]).repeating()).await.unwrap();
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("many", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
-        let retry = RetryOptions { attempts: 10, ..RetryOptions::default() };
-        let terms = TrafficTerms { queue: Some(queue), retry: Some(retry) };
+        let retry = RetryConfig { attempts: 10, ..RetryConfig::default() };
+        let terms = TrafficConfig { queue: Some(queue), retry: Some(retry) };
         let traffic =
             ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), BTreeMap::from([("many".to_owned(), terms)]));
         let dir = tempfile::tempdir().unwrap();
@@ -164,8 +165,12 @@ impl ManyAgentsFixture {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_agents_keep_the_limit_and_finish() {
     const AT_ONCE: usize = 16;
-    let queue =
-        QueueSpec { concurrent: AT_ONCE, per_minute: None, max_waiting: AGENTS, wait_timeout: Duration::from_secs(60) };
+    let queue = ModelQueueConfig {
+        concurrent: AT_ONCE,
+        requests_per_minute: None,
+        max_waiting: AGENTS,
+        wait_timeout: Duration::from_secs(60),
+    };
     let many = ManyAgentsFixture::new(queue, |asked, number| match (number % 20, asked.last_results().is_empty()) {
         (0, _) => Reply::error(503, "come again"),
         (_, true) => Reply::calls(vec![("t__add", json!({"n": 1}))]),
@@ -192,9 +197,9 @@ async fn two_hundred_agents_keep_the_rate_limit() {
     // Without anything else to do, a paused clock would be set forward while answers are on their way.
     let (still, stands) = std::sync::mpsc::channel::<()>();
     let held = spawn_blocking(move || stands.recv());
-    let queue = QueueSpec {
+    let queue = ModelQueueConfig {
         concurrent: AT_ONCE,
-        per_minute: Some(A_MINUTE),
+        requests_per_minute: Some(A_MINUTE),
         max_waiting: AGENTS,
         wait_timeout: Duration::from_secs(600),
     };

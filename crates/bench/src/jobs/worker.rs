@@ -16,7 +16,7 @@ use toolwright_core::{
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::{
-    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, QueueSpec, Queues, RecoveryOptions, RunContext,
+    Catalogue, EventHub, Executor, ExecutorOptions, JobManager, QueueConfig, Queues, RecoveryOptions, RunContext,
     SqliteStore, SystemClock,
 };
 
@@ -94,7 +94,7 @@ async fn work(worker: &Worker) -> Result<(), Failure> {
     };
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, store as _);
     options.jobs = Some(jobs);
-    let spec = QueueSpec { concurrent: 32, ..QueueSpec::default() };
+    let spec = QueueConfig { concurrent: 32, ..QueueConfig::default() };
     options.queues = Queues::new([("default".to_owned(), spec)].into());
     let executor = Executor::new(options);
     let context = Arc::new(terms);

@@ -11,9 +11,9 @@ use clap::builder::RangedU64ValueParser;
 use serde_json::Value;
 use toolwright::agent::{Dispatch, DriverError, ReportSpec, Transcript};
 use toolwright::app::{InboxPerson, Person};
-use toolwright::config::typed::ExposureSetting;
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
+use toolwright::core::select::ExposureChoice;
 use toolwright::core::{Approver, Profile, Session};
 use toolwright::models::default_model;
 use toolwright::{Error, Limits, Toolwright};
@@ -48,7 +48,7 @@ pub(crate) struct Agent {
     /// How the tools are put before the model. Default: as configured for the model, else `selection.exposure`,
     /// else `auto`.
     #[arg(long, value_name = "HOW", value_parser = exposure())]
-    pub(crate) exposure: Option<ExposureSetting>,
+    pub(crate) exposure: Option<ExposureChoice>,
     /// Model answers in one task.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
@@ -157,7 +157,7 @@ fn remedy(profile: Profile) -> String {
 
 /// The profile of an agent's policy: without a terminal it must be chosen.
 pub(crate) fn profile(agent: &Agent, app: &Toolwright) -> Result<Option<Profile>, Failure> {
-    if agent.policy.is_none() && app.config().policy.profile.is_none() && who(agent.ask) == AskName::Nobody {
+    if agent.policy.is_none() && app.config().written.policy.profile.is_none() && who(agent.ask) == AskName::Nobody {
         return Err(Failure::usage(
             "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use toolwright::Toolwright;
-use toolwright::config::edit::write_atomically;
 use toolwright::config::{Config, read_compat};
 use toolwright::core::{Cancel, Profile, duration};
+use toolwright::import::edit::write_atomically;
 use toolwright_eval::CompatFile;
 use toolwright_eval::bench::report::{self, Detail, Report, json};
 use toolwright_eval::bench::{Bencher, Ended, Prepared, Progress, ResultsFile, Row, RunOptions, page, run};

@@ -11,7 +11,7 @@ use toolwright::Toolwright;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::{Entry, Services, Snapshot};
 use toolwright::models::{Endpoint, default_model};
-use toolwright::runtime::TrafficTerms;
+use toolwright::runtime::TrafficConfig;
 use toolwright_eval::bench::{
     Case, CaseError, MAX_FILE_BYTES, ModelPrice, Plan, Planned, Prepared, Price, Pricing, Suite, Terms,
     leave_out_rubrics, parse, shipped_cases,
@@ -268,7 +268,7 @@ pub(super) fn pricing<'a>(
             None if is_free(app, model) => Price::Free,
             None => Price::Unknown,
         };
-        let attempts = TrafficTerms::retry_of(&config.model_traffic, model).most_requests();
+        let attempts = TrafficConfig::retry_of(&config.model_traffic(), model).most_requests();
         (model.clone(), ModelPrice { price, attempts })
     });
     let pricing = Pricing::new(prepared, services, models.collect::<HashMap<_, _>>());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright::core::json::fault;
 use toolwright::net::{HttpClient, HttpOptions};
 use toolwright::providers::catalogue::{
-    CatalogueSpec, Grants, PublicKey, SigningKey, Terms, Verified, check_tools, fetch, sign, verify,
+    CatalogueConfig, Grants, PublicKey, SigningKey, Terms, Verified, check_tools, fetch, sign, verify,
 };
 
 use crate::app::{Global, not_nested, now_ms, open};
@@ -139,7 +139,7 @@ async fn verified(global: &Global, args: &Verify) -> Done {
     }
     let bytes = match url::Url::parse(&args.source) {
         Ok(url) if url.scheme().starts_with("http") => {
-            let spec = CatalogueSpec { max_bytes: MAX_BYTES, ..CatalogueSpec::new("", url, keys.clone()) };
+            let spec = CatalogueConfig { max_bytes: MAX_BYTES, ..CatalogueConfig::new("", url, keys.clone()) };
             let client = HttpClient::new(spec.address.clone(), HttpOptions::default());
             fetch(&client, &spec).await.map_err(Failure::failed)?
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
-use toolwright::config::{Config, policy_file, policy_of, profile_of};
+use toolwright::config::{Config, policy_file};
 use toolwright::core::catalogue::{CallScope, Entry};
 use toolwright::core::json::fault;
 use toolwright::core::name_table::Resolution;
@@ -73,7 +73,7 @@ fn policy(file: Option<&Path>, settings: &Config) -> Result<Policy, Failure> {
     let Some(file) = file else { return Ok(settings.policy(None, Profile::Ask)) };
     let section = policy_file(&input::read(file)?, file)
         .map_err(|problems| Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
-    Ok(policy_of(&section, section.profile.map_or(Profile::Ask, profile_of)))
+    Ok(section.under(section.profile.unwrap_or_default()))
 }
 
 /// One call to decide on.

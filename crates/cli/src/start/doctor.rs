@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolwright::Toolwright;
-use toolwright::config::typed::SchemaForm;
 use toolwright::config::{Config, Problem, Severity};
 use toolwright::core::Snapshot;
 use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus};
@@ -20,6 +19,7 @@ use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::models::{Endpoint, default_variables, list_models};
 use toolwright::sandbox::sandbox::means;
+use toolwright::server::ListedSchemas;
 use toolwright::trust::{Judged, Standing};
 
 use crate::app::agent::can_answer;
@@ -116,7 +116,7 @@ pub(crate) async fn command(global: &Global) -> Done {
 /// The tools whose schemas are listed in another form than their sources give them, as far as some address lists them so.
 fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<Loss>)> {
     let of_views = settings.written.views.values().filter_map(|view| view.schemas);
-    if of_views.chain([settings.written.server.schemas]).all(|form| form == SchemaForm::Raw) {
+    if of_views.chain([settings.written.server.schemas]).all(|form| form == ListedSchemas::Raw) {
         return Vec::new();
     }
     let losses = |entry: &Arc<Entry>| {
@@ -302,7 +302,8 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
         && probes.iter().all(|probe| probe.error.is_none())
         && told.findings.is_empty()
-        && !(settings.written.sandbox.strict && sandboxes(settings).any(|(_, sandbox)| sandbox.gaps().is_some()));
+        && !(settings.written.sandbox.sandbox.strict
+            && sandboxes(settings).any(|(_, sandbox)| sandbox.gaps().is_some()));
     let exit = match well {
         true => Exit::Ok,
         false => Exit::Failed,
@@ -319,7 +320,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             .map(|(whose, sandbox)| {
                 let mut report = sandbox.to_json();
                 report["of"] = json!(whose);
-                report["limits"] = json!(settings.sandbox.limits.of_trees());
+                report["limits"] = json!(settings.written.sandbox.sandbox.limits.of_trees());
                 report
             })
             .collect();
@@ -356,9 +357,9 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     lines.extend(Some(told.default_model.clone()).filter(|line| !line.is_empty()));
     for (whose, sandbox) in sandboxes(settings) {
         lines.push(format!("sandbox of {whose}: {}", sandbox.profile));
-        lines.push(styled(DIM, format_args!("  {}", settings.sandbox.limits.of_trees())));
+        lines.push(styled(DIM, format_args!("  {}", settings.written.sandbox.sandbox.limits.of_trees())));
         if let Some(gaps) = sandbox.gaps() {
-            lines.push(match settings.written.sandbox.strict {
+            lines.push(match settings.written.sandbox.sandbox.strict {
                 true => styled(BAD, format_args!("  it is refused, since sandbox.strict is set: {gaps}")),
                 false => styled(DIM, format_args!("  {gaps}")),
             });
@@ -478,7 +479,7 @@ impl ModelProbe {
 
 /// Asks each provider for its list.
 async fn probe_models(app: &Toolwright) -> Vec<ModelProbe> {
-    let declared = &app.config().written.models.endpoints;
+    let config = app.config();
     let asked = app.models().endpoints().iter().map(async |endpoint: &Endpoint| {
         let started = Instant::now();
         let listed = list_models(app.models().http(), endpoint, MODELS_WAIT).await;
@@ -487,7 +488,7 @@ async fn probe_models(app: &Toolwright) -> Vec<ModelProbe> {
             provider: endpoint.provider.clone(),
             base_url: without_userinfo(&endpoint.base_url),
             has_key: endpoint.key.is_some(),
-            is_configured: declared.contains_key(&endpoint.provider)
+            is_configured: config.model_endpoints.iter().any(|declared| declared.provider == endpoint.provider)
                 || default_variables(&endpoint.provider).iter().any(is_set),
             models: match listed {
                 Ok(models) => Ok(models),

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use toolwright::config::edit::{EditError, Entries, add_servers, entries_of, remove_entry};
-use toolwright::config::typed::ServerSection;
+use toolwright::config::file::ServerConfig;
 use toolwright::config::{
     Config, Layer, LayerKind, forget_secrets, keep_secrets, masked, names_variable, secret_file, user_file,
 };
 use toolwright::core::pattern::nearest;
+use toolwright::import::edit::{EditError, Entries, add_servers, entries_of, remove_entry};
 use toolwright::import::{Source, is_toolwright, take_secrets};
 use toolwright::models::endpoints_from_env;
 use toolwright::trust::TrustStore;
@@ -343,7 +343,7 @@ fn forget(config: &Config, before: &str, files: &[PathBuf]) -> Result<Option<(Pa
 /// Where a Toolwright of this configuration listens, and where one without any does.
 fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
     let configured = read(global)?.written.server.http;
-    let http = [configured, ServerSection::default().http];
+    let http = [configured, ServerConfig::default().http];
     Ok(http.iter().filter_map(|address| address.parse().ok()).collect())
 }
 

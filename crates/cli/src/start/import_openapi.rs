@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use toolwright::config::document_origin;
-use toolwright::config::edit::{EditError, Entries, add_entries};
 use toolwright::core::name_table::{NameTable, NamedTool};
 use toolwright::core::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES};
-use toolwright::net::{AddressPolicy, HttpClient, HttpOptions};
-use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiError, OpenApiSpec, Origin};
+use toolwright::import::edit::{EditError, Entries, add_entries};
+use toolwright::net::{HttpClient, HttpOptions};
+use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiConfig, OpenApiError, Origin};
 
 use crate::app::trust::write;
 use crate::app::{Global, cwd, read};
@@ -24,8 +23,8 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
         return Err(Failure::usage("give the document: toolwright import openapi FILE|URL"));
     };
     let options = &import.document;
-    let origin = document_origin(document, &cwd()?);
-    let mut spec = OpenApiSpec::new("", origin.clone());
+    let origin = Origin::from(document.to_owned()).within(&cwd()?);
+    let mut spec = OpenApiConfig::new("", origin.clone());
     spec.base_url.clone_from(&options.base_url);
     spec.filter = Filter { tags: options.tag.clone(), methods: options.method.clone(), ..Filter::default() };
     spec.group_by = if options.group_by_tag { GroupBy::Tag } else { GroupBy::None };
@@ -34,8 +33,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
     if let Some(problem) = config.unusable_for_document(&named) {
         return Err(Failure::usage(format!("{problem}; choose another with --prefix")));
     }
-    let web = config.written.web;
-    spec.address = AddressPolicy { allow_private: web.allow_private, allowed_hosts: web.allowed_hosts };
+    spec.address = config.written.web.address;
     let client = HttpClient::new(spec.address.clone(), HttpOptions::default());
     let failed = |error: OpenApiError| {
         let remedy = match &error {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use serde_json::{Value, json};
-use toolwright::config::EmbeddingSource;
-use toolwright::config::typed::ScorerSetting;
+use toolwright::config::EmbeddingsConfig;
+use toolwright::config::file::ScorerName;
 use toolwright::core::Snapshot;
 use toolwright::core::select::{Pick, PickOptions, Picked};
 use toolwright_eval::select::CatalogueFile;
@@ -39,7 +39,7 @@ pub(crate) struct PickArgs {
     min_score: Option<f64>,
     /// How tools are scored. Default: `selection.scorer`.
     #[arg(long, value_name = "SCORER", value_parser = scorer())]
-    scorer: Option<ScorerSetting>,
+    scorer: Option<ScorerName>,
     /// Roles of whoever asks, for tools that are limited to roles. Default: the owner, who has them all.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     roles: Option<Vec<String>>,
@@ -61,14 +61,14 @@ pub(crate) struct PickArgs {
     debug: bool,
 }
 
-fn scorer() -> impl TypedValueParser<Value = ScorerSetting> {
+fn scorer() -> impl TypedValueParser<Value = ScorerName> {
     one_of([
-        ("auto", "Words, and meaning where there are embeddings, as suits the query", ScorerSetting::Auto),
-        ("keyword", "The share of the query's words that a tool has", ScorerSetting::Keyword),
-        ("bm25", "BM25 over the fields of a tool", ScorerSetting::Bm25),
-        ("embedding", "Cosine of sentence embeddings", ScorerSetting::Embedding),
-        ("hybrid", "BM25 and embeddings, weighted", ScorerSetting::Hybrid),
-        ("judge", "A model's judgement of what `auto` finds", ScorerSetting::Judge),
+        ("auto", "Words, and meaning where there are embeddings, as suits the query", ScorerName::Auto),
+        ("keyword", "The share of the query's words that a tool has", ScorerName::Keyword),
+        ("bm25", "BM25 over the fields of a tool", ScorerName::Bm25),
+        ("embedding", "Cosine of sentence embeddings", ScorerName::Embedding),
+        ("hybrid", "BM25 and embeddings, weighted", ScorerName::Hybrid),
+        ("judge", "A model's judgement of what `auto` finds", ScorerName::Judge),
     ])
 }
 
@@ -79,7 +79,8 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
     };
     let mut settings = usable(global)?;
     if let Some(dir) = &args.embeddings {
-        settings.embeddings = Some(EmbeddingSource::Directory(cwd()?.join(dir)));
+        let path = Some(cwd()?.join(dir));
+        settings.written.selection.embeddings = Some(EmbeddingsConfig { path, ..EmbeddingsConfig::default() });
     }
     let app = open_config(global, settings).await?;
     let (file, snapshot) = match &args.catalogue {

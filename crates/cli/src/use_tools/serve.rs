@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright::app::Reloaded;
-use toolwright::config::{Config, profile_of};
+use toolwright::config::Config;
 use toolwright::core::{Cancel, Event, Profile};
 use toolwright::server::{Expose, HttpError};
 use toolwright::{Ask, Error, Toolwright, Transport};
@@ -123,7 +123,7 @@ fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
 fn say_profiles(config: &Config, profile: Profile) {
     say(format_args!("toolwright: {}", unasked(profile)));
     for (name, view) in &config.written.views {
-        if let Some(profile) = view.profile.map(profile_of).filter(|own| *own != profile) {
+        if let Some(profile) = view.profile.filter(|own| *own != profile) {
             say(format_args!("toolwright: at /mcp/{name}: {}", unasked(profile)));
         }
     }

@@ -308,7 +308,7 @@ impl Reader {
         let (models, pick_size) = (&config.written.models, config.written.selection.pick_size);
         let Some(model) = &models.default else { return Self { window, has_tool_search: false, pick_size } };
         let named = [model.as_str(), model.split('/').next().unwrap_or_default()];
-        let configured = named.iter().find_map(|name| models.by_name.get(*name)?.window);
+        let configured = named.iter().find_map(|name| models.by_name.get(*name)?.requests.window);
         Self { window: window.or(configured), has_tool_search: app.models().has_tool_search(model), pick_size }
     }
 }

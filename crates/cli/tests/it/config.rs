@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright::config::{Config, Server, Severity, json_schema};
 use toolwright::mcp::client::{AsTools, McpTransport};
+use toolwright::models::TimeoutOverrides;
 
 use crate::support::Fixture;
 
@@ -93,9 +94,9 @@ fn views_and_clients_are_read_and_their_tokens_never_shown() {
     let config = fixture.load();
     assert_eq!(config.problems, []);
     let tokens: Vec<_> =
-        config.written.server.tokens.values().map(|client| (&*client.token, client.views.is_some())).collect();
+        config.written.server.tokens.values().map(|client| (client.token.expose(), client.views.is_some())).collect();
     assert_eq!(tokens, [("sk-of-ci", true), ("sk-all", false)]);
-    assert_eq!((config.written.views["small"].allow.len(), &config.key_variables[..]), (1, &["CI".to_owned()][..]));
+    assert_eq!((config.written.views["small"].allowed.len(), &config.key_variables[..]), (1, &["CI".to_owned()][..]));
     let shown = config.shown().to_string();
     assert!(!shown.contains("sk-"), "{shown}");
 }
@@ -146,14 +147,17 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
         all.iter().map(|(entry, command)| format!("{entry} {command}")).collect::<Vec<_>>()
     };
     assert_eq!(commands(&config), ["a near", "b shared", "c far"]);
-    assert_eq!(config.written.defaults.tool_timeout.0.as_secs(), 1);
+    assert_eq!(config.written.defaults.tool_timeout.as_secs(), 1);
     assert_eq!(config.written.defaults.calls_per_turn, 3);
-    assert_eq!(config.policy.rules.len(), 2);
-    assert_eq!(config.policy.rules[0].tool.as_deref(), Some("x"), "the nearer rules come first");
+    assert_eq!(config.written.policy.rules.len(), 2);
+    assert_eq!(config.written.policy.rules[0].selector.tool.as_deref(), Some("x"), "the nearer rules come first");
     assert_eq!(config.root, std::fs::canonicalize(fixture.project()).expect("root"));
     let given = fixture.write("given/extra.yaml", "mcpServers:\n  d:\n    command: given\n    cwd: sub\n");
     let alone = fixture.load_with(|options| options.config = Some(given.clone()));
-    assert_eq!((commands(&alone), alone.policy.rules.len(), alone.problems.len()), (vec!["d given".to_owned()], 0, 0));
+    assert_eq!(
+        (commands(&alone), alone.written.policy.rules.len(), alone.problems.len()),
+        (vec!["d given".to_owned()], 0, 0)
+    );
     assert_eq!(alone.root, std::fs::canonicalize(fixture.path("given")).expect("root"));
     let McpTransport::Stdio { cwd, .. } = &alone.servers[0].config.transport else { panic!("stdio") };
     assert_eq!(cwd.as_deref(), Some(&*fixture.path("given/sub")));
@@ -221,12 +225,12 @@ fn limits_retries_rates_and_guards_are_read() {
     )
     .load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
-    assert_eq!(config.written.defaults.idle_timeout.map(|span| span.0.as_secs()), Some(40));
+    assert_eq!(config.written.defaults.idle_timeout.map(|span| span.as_secs()), Some(40));
     assert_eq!((config.queues["slow"].per_minute, config.queues["slow"].max_waiting), (Some(30), 1024));
     let (a, b) = (&config.servers[0].config, &config.servers[1].config);
     assert_eq!((a.idle_timeout.map(|limit| limit.as_secs()), a.retries), (Some(9), 0));
     assert_eq!((b.idle_timeout, b.retries), (None, 1));
-    let rest = &config.rest_tools[0].spec;
+    let rest = &config.rest_tools[0].1;
     assert_eq!((rest.idle_timeout.map(|limit| limit.as_secs()), rest.retries), (Some(2), Some(3)));
     assert_eq!(format!("{:?}", config.guards()), r#"[GuardBinding { name: "money", timeout: 5s, .. }]"#);
 }
@@ -237,7 +241,7 @@ fn a_rest_tool_without_placeholders_needs_no_parameters() {
     let config = Fixture::with(text).load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     let expect = serde_json::json!({"type": "object", "properties": {}, "additionalProperties": false});
-    assert_eq!(config.rest_tools[0].spec.parameters, Some(expect));
+    assert_eq!(config.rest_tools[0].1.parameters, Some(expect));
     let value: serde_json::Value = serde_saphyr::from_str(text).expect("yaml");
     assert!(jsonschema::is_valid(&json_schema(), &value), "the schema agrees");
 }
@@ -331,7 +335,7 @@ fn a_time_to_live_is_a_duration_or_off() {
     for (written, ttl) in [("2h", minutes(120)), ("off", None)] {
         let text = format!("restTools:\n  t:\n    description: d\n    url: http://h/\n    cache: {written}\n");
         let config = Fixture::with(&text).load();
-        assert_eq!((config.problems.len(), config.rest_tools[0].spec.cache), (0, ttl), "{written}");
+        assert_eq!((config.problems.len(), config.rest_tools[0].1.cache.0), (0, ttl), "{written}");
     }
     broken(
         "mcpServers:\n  s:\n    command: x\n    cache: often\n",
@@ -373,9 +377,9 @@ catalogues:
     assert_eq!(names, ["shop", "far"], "{:?}", config.problems);
     let shop = &config.openapi[0];
     assert_eq!(shop.base_url.as_deref(), Some("http://127.0.0.1/v2"));
-    assert_eq!(shop.headers, [("X-Tenant".to_owned(), "v2".to_owned())]);
-    assert_eq!(shop.defaults.timeout, Some(std::time::Duration::from_secs(20)));
-    assert_eq!(shop.operations["list"].timeout, Some(std::time::Duration::from_secs(1)));
+    assert_eq!(shop.headers["X-Tenant"], "v2");
+    assert_eq!(shop.calls.timeout, Some(std::time::Duration::from_secs(20)));
+    assert_eq!(shop.operations["list"].calls.timeout, Some(std::time::Duration::from_secs(1)));
     assert_eq!(shop.auth.len(), 2);
     assert!(config.secrets.iter().any(|secret| secret == "s3cret-key"));
     assert!(!config.shown().to_string().contains("s3cret-key") && !format!("{shop:?}").contains("s3cret-key"));
@@ -406,20 +410,21 @@ fn models_have_terms_of_their_own_and_those_of_their_provider() {
     );
     let config = fixture.load();
     assert!(config.problems.is_empty(), "{:#?}", config.problems);
-    let terms = |name: &str| config.model_traffic.get(name).cloned();
+    let terms = |name: &str| config.model_traffic().get(name).cloned();
     let (p, m) = (terms("p").expect("terms"), terms("p/m").expect("terms"));
     let queue = p.queue.expect("a queue");
-    assert_eq!((queue.concurrent, queue.per_minute, queue.wait_timeout.as_secs()), (32, Some(60), 600));
+    assert_eq!((queue.concurrent, queue.requests_per_minute, queue.wait_timeout.as_secs()), (32, Some(60), 600));
     let retry = p.retry.expect("terms of retry");
     assert_eq!((retry.attempts, retry.longest_wait.as_secs()), (4, 90));
     let queue = m.queue.expect("a queue");
-    assert_eq!((queue.concurrent, queue.per_minute, queue.wait_timeout.as_secs()), (2, None, 60));
+    assert_eq!((queue.concurrent, queue.requests_per_minute, queue.wait_timeout.as_secs()), (2, None, 60));
     assert_eq!((m.retry, terms("q")), (None, None));
     let overrides = |name: &str| config.model_overrides.iter().find(|(of, _)| of == name).expect("overrides").1.clone();
     let m = overrides("p/m");
     assert_eq!((m.window, m.max_output), (Some(8000), Some(500)), "the window is the provider's");
-    assert_eq!(m.timeouts.map(|times| (times.idle, times.first_byte.as_secs())), Some((Duration::from_secs(30), 20)));
-    assert_eq!(overrides("q").timeouts, None);
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!((m.timeouts.idle, m.timeouts.first_byte), (seconds(30), seconds(20)));
+    assert_eq!(overrides("q").timeouts, TimeoutOverrides::default());
     for (text, line, field) in [
         ("models:\n  p:\n    retry: { attempts: 0 }\n", 3, "models.p.retry.attempts"),
         ("models:\n  p:\n    queue: { requests_per_minute: 0 }\n", 3, "models.p.queue.requests_per_minute"),

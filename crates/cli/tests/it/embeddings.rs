@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use toolwright::Toolwright;
 use toolwright::app::embedder;
-use toolwright::config::{EmbeddingSource, LoadOptions, Severity};
+use toolwright::config::{Config, EmbeddingsConfig, LoadOptions, Severity};
 use toolwright::core::{Event, Secret};
 use toolwright::models::EmbeddingsApi;
 
@@ -17,12 +17,17 @@ use crate::cli::ok;
 use crate::config::broken;
 use crate::support::Fixture;
 
+fn found(config: &Config) -> Option<EmbeddingsConfig> {
+    config.written.selection.embeddings.clone()
+}
+
 #[test]
 fn a_directory_or_an_api_is_found_in_the_configuration() {
     let fixture = Fixture::with("selection:\n  embeddings: {path: \"${MODELS}/minilm\"}\n").set("MODELS", "models");
     let config = fixture.load();
     assert_eq!(config.problems, []);
-    assert_eq!(config.embeddings, Some(EmbeddingSource::Directory(config.root.join("models/minilm"))));
+    let path = Some(config.root.join("models/minilm"));
+    assert_eq!(found(&config), Some(EmbeddingsConfig { path, ..EmbeddingsConfig::default() }));
 
     let fixture = Fixture::with(
         "selection:\n  embeddings:\n    url: https://h/v1\n    model: ${M:-small}\n    apiKey: ${EMBEDDINGS_KEY}\n",
@@ -30,15 +35,15 @@ fn a_directory_or_an_api_is_found_in_the_configuration() {
     .set("EMBEDDINGS_KEY", "k-7");
     let config = fixture.load();
     assert_eq!(config.problems, []);
-    let (base_url, model) = ("https://h/v1".into(), "small".into());
-    let source = EmbeddingSource::Api { api: EmbeddingsApi::OpenAi, base_url, key: Some(Secret::new("k-7")), model };
-    assert_eq!(config.embeddings, Some(source));
+    let (url, model, api_key) = (Some("https://h/v1".into()), Some("small".into()), Some(Secret::new("k-7")));
+    let source = EmbeddingsConfig { path: None, url, api: EmbeddingsApi::OpenAi, model, api_key };
+    assert_eq!(found(&config), Some(source));
     assert_eq!((&*config.secrets, &*config.key_variables), (&["k-7".into()][..], &["EMBEDDINGS_KEY".into()][..]));
-    assert!(!format!("{:?}{}", config.embeddings, config.shown()).contains("k-7"));
+    assert!(!format!("{:?}{}", found(&config), config.shown()).contains("k-7"));
 
     let config = Fixture::with("selection: {embeddings: {url: \"http://h\", model: m, api: ollama}}\n").load();
-    assert!(matches!(config.embeddings, Some(EmbeddingSource::Api { api: EmbeddingsApi::Ollama, key: None, .. })));
-    assert_eq!(Fixture::with("selection: {pick_size: 3}\n").load().embeddings, None);
+    assert!(matches!(found(&config), Some(EmbeddingsConfig { api: EmbeddingsApi::Ollama, api_key: None, .. })));
+    assert_eq!(found(&Fixture::with("selection: {pick_size: 3}\n").load()), None);
 }
 
 #[test]
@@ -46,7 +51,7 @@ fn what_names_no_model_is_left_out_with_the_reason() {
     let check = |settings: &str, key: &str, words: &str| {
         let text = format!("selection:\n  embeddings: {{{settings}}}\n");
         broken(&text, 2, &format!("selection.embeddings.{key}"), Severity::EntryDisabled, &[words]);
-        assert_eq!(Fixture::with(&text).load().embeddings, None);
+        assert_eq!(found(&Fixture::with(&text).load()), None);
     };
     check("", "path", "`url` and `model` of an API");
     check("path: \"\"", "path", "no model is named");

@@ -16,7 +16,7 @@ fn check(source: Source, file: &str, servers: &Value, notes: &[&str]) {
         assert!(note.contains(words), "{words:?} is not in {note:?}");
     }
     // What was imported is a configuration without faults.
-    let text = toolwright::config::edit::add_servers("", &imported.servers).expect("edit");
+    let text = toolwright::import::edit::add_servers("", &imported.servers).expect("edit");
     let fixture = ["KEY", "TOKEN", "PERPLEXITY_KEY", "DOCS_TOKEN", "FIGMA_TOKEN"]
         .iter()
         .fold(Fixture::with(&text), |fixture, name| fixture.set(name, "v"));

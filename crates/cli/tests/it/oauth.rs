@@ -53,14 +53,14 @@ fn sections_are_read_and_secrets_are_known() {
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     let oauth = |name: &str| {
         let server = config.servers.iter().find(|server| server.entry == name).expect("the server");
-        server.oauth.clone()
+        server.config.oauth.clone()
     };
     assert_eq!(oauth("plain").map(|settings| settings.grant), Some(Grant::AuthorizationCode));
     for name in ["keyed", "off", "program"] {
         assert_eq!(oauth(name), None, "{name}");
     }
     let own = oauth("own").expect("settings");
-    assert!(matches!((own.grant, own.client.proof), (Grant::ClientCredentials, ClientProof::Secret(_))));
+    assert!(matches!((own.grant, own.proof), (Grant::ClientCredentials, ClientProof::Secret(_))));
     assert!(config.secrets.iter().any(|secret| secret == "swordfish-1"), "it is redacted");
     assert!(!config.shown().to_string().contains("swordfish-1"), "it is not shown");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolwright::config::{policy_file, policy_of};
+use toolwright::config::policy_file;
 use toolwright::core::policy::{Decision, Effect, HintTrust, PolicyQuery, UserRequest};
 use toolwright::core::{Effects, Policy, Principal, Profile, ToolDefinition, ToolId};
 
@@ -66,7 +66,7 @@ fn example() -> PathBuf {
 pub(crate) fn example_policy() -> Policy {
     let file = example();
     let section = policy_file(&std::fs::read_to_string(&file).expect("the policy"), &file).expect("a policy");
-    policy_of(&section, Profile::Ask)
+    section.under(Profile::Ask)
 }
 
 /// As the executor asks about a call of a foreign server that says nothing about its tools.

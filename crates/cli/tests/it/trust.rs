@@ -86,7 +86,7 @@ fn a_strangers_folder_starts_nothing() {
     gateway.says("no configuration file, the built-in tools only");
     assert!(!has_started(&fixture, "yaml") && !has_started(&fixture, "json"));
     let config = fixture.load();
-    assert_eq!(config.written, toolwright::config::typed::ConfigFile::default());
+    assert_eq!(config.written, toolwright::config::ConfigFile::default());
     assert!(config.servers.is_empty() && config.model_endpoints.is_empty() && config.files.is_empty());
     assert!(!config.problems.iter().any(|problem| problem.to_string().contains("compat")), "{:?}", config.problems);
     // The owner's own word needs no approval.
@@ -150,8 +150,12 @@ fn changed_policy_views_and_tokens_wait() {
         assert_eq!(standing(&config), [Standing::Changed], "{text}");
         let waiting: Vec<&str> = config.trust[0].waits.iter().map(|change| change.path.as_str()).collect();
         assert_eq!(waiting, paths, "{text}");
-        assert_eq!((config.policy.rules.len(), config.written.views.len()), (1, 1), "what was approved holds: {text}");
-        assert_eq!(config.written.server.tokens["me"].token, "mine");
+        assert_eq!(
+            (config.written.policy.rules.len(), config.written.views.len()),
+            (1, 1),
+            "what was approved holds: {text}"
+        );
+        assert_eq!(config.written.server.tokens["me"].token.expose(), "mine");
         assert!(config.problems.iter().any(|problem| problem.to_string().contains("has changed since")), "{text}");
     };
     waits(&approved.replace("effect: deny", "effect: allow"), &["policy.rules"]);
@@ -163,9 +167,9 @@ fn changed_policy_views_and_tokens_wait() {
     // A file that is gone does not take its rules along.
     std::fs::remove_file(fixture.path(FILE)).expect("removed");
     let config = fixture.load();
-    assert_eq!((standing(&config), config.policy.rules.len()), (vec![Standing::Gone], 1));
+    assert_eq!((standing(&config), config.written.policy.rules.len()), (vec![Standing::Gone], 1));
     ok(&fixture, &["trust", "--revoke"]);
-    assert!(fixture.load().trust.is_empty() && fixture.load().policy.rules.is_empty());
+    assert!(fixture.load().trust.is_empty() && fixture.load().written.policy.rules.is_empty());
 }
 
 #[test]
@@ -174,7 +178,7 @@ fn a_broken_change_leaves_what_was_approved() {
     fixture.write_as_stranger(FILE, "policy: [\n");
     let config = fixture.load();
     assert!(!config.is_unusable(), "{:?}", config.problems);
-    assert_eq!((standing(&config), config.policy.rules.len()), (vec![Standing::Changed], 1));
+    assert_eq!((standing(&config), config.written.policy.rules.len()), (vec![Standing::Changed], 1));
     assert!(config.problems[0].to_string().contains("not valid YAML"), "{:?}", config.problems);
     let refused = run(&fixture, &["trust", "--yes"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
@@ -189,7 +193,10 @@ fn a_harmless_change_is_taken_and_an_entry_does_not_come_back() {
     let stricter = format!("mcpServers:\n{a}policy:\n  rules:\n    - {{effect: deny, tool: 'fs:*'}}\n");
     fixture.write_as_stranger(FILE, &stricter);
     let config = fixture.load();
-    assert_eq!((standing(&config), config.servers.len(), config.policy.rules.len()), (vec![Standing::Approved], 1, 1));
+    assert_eq!(
+        (standing(&config), config.servers.len(), config.written.policy.rules.len()),
+        (vec![Standing::Approved], 1, 1)
+    );
     // What the owner has taken out by hand does not come back unasked.
     fixture.write_as_stranger(FILE, &both);
     let config = fixture.load();
@@ -292,7 +299,11 @@ fn a_sandboxed_command_cannot_write_approvals() {
     {
         fixture.write(FILE, &format!("sandbox: {{bash: workspace, write: ['{path}']}}\n"));
         let config = fixture.load();
-        assert_eq!((config.is_unusable(), config.sandbox.write.is_empty()), (is_refused, is_refused), "{path}");
+        assert_eq!(
+            (config.is_unusable(), config.written.sandbox.sandbox.write.is_empty()),
+            (is_refused, is_refused),
+            "{path}"
+        );
     }
     let plan = enforcement(SandboxProfile::Workspace, means());
     if plan.mechanism == Mechanism::None || !plan.is_complete() {
@@ -429,7 +440,7 @@ fn a_given_configuration_stands_alone() {
     let given = fixture.write("conf/mine.yaml", "views:\n  mine: {}\n");
     let config = fixture.load_with(|options| options.config = Some(given.clone()));
     assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["mine"]);
-    assert_eq!((config.policy.profile, config.files), (None, vec![given]));
+    assert_eq!((config.written.policy.profile, config.files), (None, vec![given]));
     let config = fixture.load();
     assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["project", "home"]);
 }

@@ -1,6 +1,7 @@
 //! LLM-backed and template tools as they are written: in a file, or in Rust; and which variant of one a model is asked with.
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -8,25 +9,26 @@ use super::{Effects, ModelPreference, OnOutputMismatch, ToolDefinition};
 use crate::identity::tool_id::ToolId;
 
 /// What a model's answer is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputKind {
-    /// Text, as it is.
+    /// Text.
     Text,
-    /// A JSON value; with an output schema, an object that fits it.
+    /// A JSON value.
+    // With an output schema, an object that fits it.
     Json,
 }
 
-/// How long an answer may be: `base + per_input_token x tokens of the prompts`, and `max` at most.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// How long an answer may be, in tokens: `base`, and `per_input_token` for each token of the prompts, and `max` at most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MaxTokens {
-    /// Tokens of any answer.
+    /// Of any answer.
     pub base: u32,
-    /// Tokens more for each token of the prompts.
+    /// More for each token of the prompts. Default 0.
     #[serde(default, alias = "perInputToken")]
     pub per_input_token: f64,
-    /// Tokens at most.
+    /// At most.
     pub max: u32,
 }
 
@@ -41,10 +43,11 @@ impl MaxTokens {
 }
 
 /// A tool that a model answers. The form of a file is this struct.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LlmDefinition {
     /// Canonical id.
+    #[schemars(skip)]
     pub id: ToolId,
     /// Human-readable name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,65 +57,72 @@ pub struct LlmDefinition {
     /// JSON Schema of the arguments.
     #[serde(alias = "inputSchema", alias = "input_schema")]
     pub parameters: Value,
-    /// JSON Schema of the result, an object; only with `output: json`. A result that breaks it is a failed attempt.
+    /// JSON Schema of the result, an object; only where the answer is JSON.
+    // A result that breaks it is a failed attempt.
     #[serde(default, alias = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// Template of the system prompt.
+    /// Template of the system prompt: `{{ name }}` is an argument, `{{ a.b }}` a part of one. What is missing is an
+    /// error, null is nothing, and what is no text is written as JSON.
     #[serde(default, alias = "systemPrompt", alias = "system_prompt")]
     pub system: String,
-    /// Template of the one user message.
+    /// Template of the user's message.
     #[serde(alias = "userPrompt", alias = "user_prompt", alias = "userPromptTemplate", alias = "user_prompt_template")]
     pub user: String,
-    /// What the answer is; without it JSON where there is an output schema, else text.
+    /// What the answer is. Default: JSON where there is an output schema, else text.
     #[serde(default, alias = "outputType", alias = "output_type", skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputKind>,
-    /// Values made of the arguments before the prompts are rendered, in order, each seeing those before it: an
-    /// expression (`suggestions | length`), or a text with `{{ … }}`.
+    /// Values made of the arguments before the templates are filled in, in order: an expression like
+    /// `items | length`, or a text with `{{ … }}`.
+    // Each sees those before it.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub prepare: IndexMap<String, String>,
-    /// Limit of the answer; without it that of `model_preference`.
+    /// Tokens of an answer at most. Default: those of `model_preference`.
     #[serde(default, alias = "maxTokens", skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<MaxTokens>,
-    /// An example of the result, shown to the model.
+    /// An example of the result, for the model.
     #[serde(default, alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
     pub example: Option<Value>,
     /// Other ways of asking, by mode and by model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Variant>,
-    /// Models that are asked, and how.
+    /// Which models it asks, and how. Default: `models.default`.
     #[serde(default, alias = "modelPreference", skip_serializing_if = "is_default")]
     pub model_preference: ModelPreference,
-    /// Benchmark score (0-100) from which a model is recommended for it.
+    /// Benchmark score from which a model is recommended for it. Default 100.
     #[serde(default = "hundred", alias = "recommendedThreshold")]
+    #[schemars(range(min = 0, max = 100))]
     pub recommended_threshold: u8,
-    /// Free labels for search, filters and policy.
+    /// Labels for search, filters and policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }
 
-/// One way of asking. What it does not say is as in the definition. Fields that describe the tool before a model is
-/// chosen (id, title, description, parameters, threshold, tags) are the definition's alone.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// One way of asking; what it does not say is as in the tool. Chosen by the caller's mode, then by the model's name.
+// Fields that describe the tool before a model is chosen (id, title, description, parameters, threshold, tags) are the
+// definition's alone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Variant {
-    /// Its name, unique in the tool.
+    /// Its name.
+    // Unique in the tool.
     pub id: String,
-    /// The mode that it belongs to; a caller may name one.
+    /// The mode that it belongs to; `call --mode` names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Parts of `provider/model`, any of which makes it that model's; the whole of it makes it so before others.
+    /// Parts of `provider/model` that make it that model's.
+    // The whole of it makes it so before others.
     #[serde(alias = "providerMatch", deserialize_with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
     pub provider_match: Vec<String>,
-    /// Whether it is chosen where no `provider_match` decides.
+    /// Whether it is taken where no `provider_match` decides. Default false.
     #[serde(alias = "isDefault", skip_serializing_if = "std::ops::Not::not")]
     pub is_default: bool,
-    /// In place of the definition's.
+    /// In place of the tool's.
     #[serde(alias = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// In place of the definition's.
+    /// In place of the tool's.
     #[serde(alias = "systemPrompt", alias = "system_prompt", skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// In place of the definition's.
+    /// In place of the tool's.
     #[serde(
         alias = "userPrompt",
         alias = "user_prompt",
@@ -121,19 +131,20 @@ pub struct Variant {
         skip_serializing_if = "Option::is_none"
     )]
     pub user: Option<String>,
-    /// In place of the definition's.
+    /// In place of the tool's.
     #[serde(alias = "outputType", alias = "output_type", skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputKind>,
-    /// In place of the definition's, as a whole.
+    /// In place of the tool's, as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prepare: Option<IndexMap<String, String>>,
-    /// In place of the definition's.
+    /// In place of the tool's.
     #[serde(alias = "maxTokens", skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<MaxTokens>,
-    /// In place of the definition's.
+    /// In place of the tool's.
     #[serde(alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
     pub example: Option<Value>,
-    /// In place of the definition's temperature, token limit and settings; its models have been chosen by then.
+    /// In place of the tool's temperature, token limit and settings.
+    // Its models have been chosen by then.
     #[serde(alias = "modelPreference", skip_serializing_if = "Option::is_none")]
     pub model_preference: Option<ModelPreference>,
 }

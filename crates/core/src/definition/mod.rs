@@ -7,6 +7,7 @@ mod source;
 use std::borrow::Cow;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -20,16 +21,16 @@ pub use self::source::{CallScope, McpPeer, ProviderKind, passthrough};
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
 /// that is missing on a foreign tool means the dangerous answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Effects {
-    /// It changes nothing.
+    /// It only reads.
     #[serde(default)]
     pub read_only: bool,
     /// It may destroy or overwrite.
     #[serde(default = "yes")]
     pub destructive: bool,
-    /// Calling it twice with the same arguments is the same as once.
+    /// Twice is the same as once.
     #[serde(default)]
     pub idempotent: bool,
     /// It reaches beyond this machine and its owner's data.
@@ -71,7 +72,7 @@ pub enum Mode {
 }
 
 /// Whether calls may run beside each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Concurrency {
     /// Any number at once.
@@ -104,21 +105,23 @@ pub enum OnOutputMismatch {
     Error,
 }
 
-/// Which models an LLM-backed tool prefers; ids are `provider/model`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+/// Which models an LLM-backed tool asks, `provider/model`, and how.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPreference {
-    /// Tried first.
+    /// Asked first.
     #[serde(default, alias = "preferredModel")]
     pub preferred_model: Option<String>,
-    /// Tried next, in order.
+    /// Asked next, in order, where it fails.
     #[serde(default, alias = "fallbackModels")]
     pub fallback_models: Vec<String>,
-    /// Output limit in tokens.
+    /// Tokens of an answer at most; of a shipped tool, of what it works out by itself.
     #[serde(default, alias = "maxTokens")]
+    #[schemars(range(min = 1))]
     pub max_tokens: Option<u32>,
     /// Sampling temperature.
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: Option<f64>,
     /// How else they answer.
     #[serde(flatten)]

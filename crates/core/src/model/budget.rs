@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::is_replay;
@@ -199,15 +200,20 @@ impl Usage {
 }
 
 /// What a model costs, in US dollars for a million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// Prompt tokens that are neither read from a cache nor written to one.
+    /// What it takes in, other than from its provider's cache.
+    #[schemars(range(min = 0.0))]
     pub input: f64,
-    /// Answer tokens.
+    /// What it answers.
+    #[schemars(range(min = 0.0))]
     pub output: f64,
-    /// Prompt tokens read from the provider's cache; as `input` where it is not given.
+    /// What it takes in from its provider's cache. Default: as `input`.
+    #[schemars(range(min = 0.0))]
     pub cached: Option<f64>,
-    /// Prompt tokens written to the provider's cache; as `input` where it is not given.
+    /// What it takes in and its provider writes to its cache, for the time that `cache` says. Default: as `input`.
+    #[schemars(range(min = 0.0))]
     pub cache_written: Option<f64>,
 }
 

@@ -25,4 +25,4 @@ pub use recording::{
 };
 pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
 pub use size::{FRAME_TOKENS, usable_window};
-pub use traffic::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryOptions, Traffic, pause, retry};
+pub use traffic::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryConfig, Traffic, pause, retry};

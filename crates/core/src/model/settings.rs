@@ -116,29 +116,35 @@ pub enum Reuse {
 
 /// How a model is to answer. What is absent is left to the next who may say it: the request, then the model's
 /// configuration, then the API. What an API or a model has no word for is left out of the request.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSettings {
-    /// How much it thinks.
+    /// How much it thinks before it answers. A model that does not know the word gets the next above that it knows, or
+    /// else the highest; one that does not think gets none. Default: what its provider has for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
-    /// Tokens that it may think for, where an API counts them; 0 for none, at most [`MAX_THINKING_TOKENS`]. Counts
-    /// before `effort` there.
+    /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
     #[serde(alias = "thinkingTokens", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = MAX_THINKING_TOKENS))]
     pub thinking_tokens: Option<u32>,
-    /// Share of the likeliest tokens that it samples from, 0 to 1.
+    /// Share of the likeliest tokens that it samples from.
     #[serde(alias = "topP", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub top_p: Option<f64>,
     /// How many of the likeliest tokens it samples from.
     #[serde(alias = "topK", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub top_k: Option<u32>,
-    /// Seed of its sampling, at most [`MAX_SEED`].
+    /// Seed of its sampling.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = MAX_SEED))]
     pub seed: Option<u32>,
-    /// Texts that end the answer, which does not hold them; at most [`MAX_STOP`].
+    /// Texts that end its answer, which does not hold them; four at most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_STOP))]
     pub stop: Vec<String>,
-    /// How long its provider is asked to keep what will be sent again.
+    /// How long its provider is asked to keep what is sent again: the conversations of agents, and long system prompts of
+    /// LLM-backed tools. Default 5m. `off` asks for nothing; a provider that keeps prompts unasked does so still.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PromptCache>,
 }

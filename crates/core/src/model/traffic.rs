@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ModelError, ModelErrorKind, Usage};
+use crate::duration;
+use crate::setting::TimeSpan;
 
 /// Who goes first where requests to a model wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -91,12 +94,16 @@ pub enum Traffic {
     },
 }
 
-/// How often and how patiently a request is made again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryOptions {
-    /// Attempts in all, 1 at least.
+/// When a request is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetryConfig {
+    /// Attempts in all; 1 for never again.
+    #[schemars(range(min = 1, max = 10))]
     pub attempts: u32,
     /// The longest wait that a provider may ask for; over a longer one the request fails.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
     pub longest_wait: Duration,
 }
 
@@ -104,7 +111,7 @@ pub struct RetryOptions {
 /// ([`ModelError::wants_another_form`]).
 pub const MAX_REFUSED_FORMS: u32 = 6;
 
-impl RetryOptions {
+impl RetryConfig {
     /// How often one request may be sent at most.
     #[must_use]
     pub fn most_requests(self) -> u32 {
@@ -112,7 +119,7 @@ impl RetryOptions {
     }
 }
 
-impl Default for RetryOptions {
+impl Default for RetryConfig {
     /// 4 attempts, 60 seconds.
     fn default() -> Self {
         Self { attempts: 4, longest_wait: Duration::from_secs(60) }
@@ -129,7 +136,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(8);
 /// random: it spreads those that failed together, over half of a wait of our own and over a tenth behind one that
 /// the provider asked for.
 #[must_use]
-pub fn retry(error: &ModelError, attempt: u32, streamed: bool, terms: RetryOptions, seed: u64) -> Option<Duration> {
+pub fn retry(error: &ModelError, attempt: u32, streamed: bool, terms: RetryConfig, seed: u64) -> Option<Duration> {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
     if streamed || !may || attempt >= terms.attempts {
         return None;
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn retries_wait_within_bounds() {
         use ModelErrorKind::*;
-        let terms = RetryOptions { attempts: 3, longest_wait: Duration::from_secs(20) };
+        let terms = RetryConfig { attempts: 3, longest_wait: Duration::from_secs(20) };
         // (kind, the provider's word, wait asked for, attempt, streamed) -> shortest and longest wait
         let check = |kind, should_retry, retry_after_ms, attempt, streamed, expect: Option<(u64, u64)>| {
             let error = ModelError { retry_after_ms, should_retry, ..ModelError::new(kind, "") };

@@ -12,6 +12,7 @@ mod text_diff;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::tool_id::ToolId;
@@ -21,33 +22,35 @@ pub use diff::{Change, Weight, diff, renamed};
 pub use text_diff::is_invisible;
 
 /// What happens to a definition that was never seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FirstUse {
     /// It is pinned and offered: trust on first use.
     #[default]
     Pin,
-    /// It is withheld until somebody approves it.
+    /// It is withheld until `toolwright pins approve`.
     Ask,
 }
 
 /// What happens to a definition that is not what was pinned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDrift {
-    /// It is withheld until somebody approves it again.
+    /// It is withheld until `toolwright pins approve`.
     #[default]
     Withhold,
-    /// It is offered as it is now, and told of.
+    /// It is offered as it is now, with a warning.
     Warn,
 }
 
-/// The terms under which foreign definitions are offered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PinOptions {
-    /// Of one that was never seen.
+/// When foreign definitions are offered. Every definition of an MCP server, a document from elsewhere or a remote
+/// catalogue is pinned by its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PinConfig {
+    /// What happens to a definition that was never seen.
     pub first_use: FirstUse,
-    /// Of one that is not what was pinned.
+    /// What happens to a definition that is not what was pinned.
     pub drift: OnDrift,
 }
 
@@ -187,7 +190,7 @@ pub enum Note {
 
 /// What becomes of a definition that was judged so, under these terms.
 #[must_use]
-pub fn decide(terms: PinOptions, verdict: Verdict, pin: Option<&Pin>, now: CurrentTool<'_>) -> Decision {
+pub fn decide(terms: PinConfig, verdict: Verdict, pin: Option<&Pin>, now: CurrentTool<'_>) -> Decision {
     let waiting = pin.and_then(|pin| pin.waiting.as_ref());
     let wait = if pin.is_some_and(|pin| pin.awaits(now)) { Note::Nothing } else { Note::Wait };
     match verdict {
@@ -257,9 +260,9 @@ mod tests {
 
     #[test]
     fn pin_and_options_decide_what_is_offered() {
-        let lax = PinOptions { first_use: FirstUse::Pin, drift: OnDrift::Warn };
-        let strict = PinOptions { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
-        let usual = PinOptions::default();
+        let lax = PinConfig { first_use: FirstUse::Pin, drift: OnDrift::Warn };
+        let strict = PinConfig { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
+        let usual = PinConfig::default();
         for (terms, pin, now, verdict, offered, note) in [
             (usual, None, "a", Verdict::New, true, Note::Pin),
             (strict, None, "a", Verdict::New, false, Note::Wait),
@@ -293,7 +296,7 @@ mod tests {
         ] {
             let now = CurrentTool { tool: "T", hash: hash("a") };
             assert_eq!(judge(Some(&pin), now), verdict, "{pin:?}");
-            let decision = decide(PinOptions::default(), verdict, Some(&pin), now);
+            let decision = decide(PinConfig::default(), verdict, Some(&pin), now);
             assert_eq!(decision, Decision { offered: false, note }, "{pin:?}");
         }
     }

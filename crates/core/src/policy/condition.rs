@@ -3,6 +3,7 @@
 //! What an expression sees is listed at [`Condition`]. It is compiled when the policy is read, and everything
 //! that can be found wrong with it is found then.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::{Env, Program};
 use regex::Regex;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::pattern::nearest;
@@ -77,6 +79,20 @@ pub struct Condition {
     pub(super) patterns: Arc<BTreeMap<String, Regex>>,
     depth: u32,
     names_configuration: bool,
+}
+
+impl JsonSchema for Condition {
+    fn schema_name() -> Cow<'static, str> {
+        "Condition".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "maxLength": MAX_SOURCE, "format": "condition" })
+    }
 }
 
 /// What is wrong with a condition.

@@ -21,6 +21,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,7 +36,7 @@ pub use self::request::UserRequest;
 pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};
 
 /// What a rule does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Run.
@@ -72,7 +73,7 @@ enum Tightening {
 }
 
 /// What happens where no rule matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
     /// Read-only tools run, all others ask.
@@ -86,6 +87,8 @@ pub enum Profile {
     Trusted,
     /// The owner's own act (`toolwright call`): only a deny rule holds it back, if it is the first that matches. Nobody is
     /// asked.
+    // No word of a configuration.
+    #[schemars(skip)]
     Owner,
 }
 

@@ -1,5 +1,6 @@
 //! Rules and what they select by.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
@@ -9,8 +10,8 @@ use crate::definition::{Effects, ToolDefinition};
 use crate::identity::tool_id::{ToolId, wire_candidate};
 use crate::pattern::glob_match;
 
-/// One rule. A rule without selectors matches every call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One rule: every selector that is given must match. A rule without selectors matches every call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// What it does.
@@ -18,16 +19,15 @@ pub struct Rule {
     /// Which calls it is for.
     #[serde(flatten)]
     pub selector: Selector,
-    /// Shown when the rule decides.
+    /// Said when the rule decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// Which calls are meant: all that is set must match; with nothing set, every call is meant.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Selector {
-    /// Glob on the canonical id, on the id without its version (`fs:write`, `github:*`), or on the name that models
-    /// call it by (`fs__write`).
+    /// Glob on the tool's id, with or without its version (`fs:write`, `github:*`), or on its name (`fs__write`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// Glob on the namespace.
@@ -42,7 +42,8 @@ pub struct Selector {
     /// A role the caller has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What the call itself must be like.
+    /// What the call must be like, as an expression in CEL over `args`, `tool`, `effects`, `principal`, `workspace` and
+    /// `request`, like `has(args.amount) && args.amount > 100`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Condition>,
 }
@@ -159,21 +160,21 @@ pub(super) enum Reaches {
     All,
 }
 
-/// Effects a rule asks for; an unset one does not matter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a tool may do, hint by hint. In a rule, one that is not given does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct EffectSelector {
-    /// Reads only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// It only reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// May destroy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// It may destroy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destructive: Option<bool>,
-    /// Same twice as once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Twice is the same as once.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
-    /// Reaches beyond.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// It reaches beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub open_world: Option<bool>,
 }
 
@@ -220,15 +221,15 @@ impl EffectSelector {
 
 /// What the operator says of tools whose servers say nothing, or not enough. Of several notes on one tool, each
 /// effect is that of the first which sets it, and all tags count.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolNote {
-    /// Glob on the canonical id, or on the id without its version.
+    /// Glob on the tool's id, with or without its version (`mail:get_*`).
     pub tool: String,
-    /// Effects; what is not set stays as it is. The operator's word loosens where a foreign tool's would not.
+    /// What it may do; what is not set stays as it is. Rules and profiles go by it as if the tool's server were trusted.
     #[serde(default, skip_serializing_if = "EffectSelector::is_empty")]
     pub effects: EffectSelector,
-    /// Tags, besides those of the definition.
+    /// Tags, besides its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }

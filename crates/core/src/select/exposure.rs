@@ -1,8 +1,11 @@
 //! How the catalogue is put before a model.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// Id of the tool that finds tools, wire name `tools__search`. The structured part of its result is
 /// `{"tools": [wire name, …]}`, best first.
@@ -25,7 +28,7 @@ const SMALL_PART: usize = 10;
 const LARGE_PART: usize = 2;
 
 /// How the catalogue is put before a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Exposure {
     /// All tools, whole.
@@ -47,6 +50,44 @@ impl Exposure {
             Self::Pick => "pick",
             Self::Deferred => "deferred",
             Self::Search => "search",
+        }
+    }
+}
+
+/// Which exposure is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExposureChoice {
+    /// `direct` while the tools are few and small, else `deferred` where the API has it, else `search`.
+    #[default]
+    Auto,
+    /// This one.
+    #[serde(untagged)]
+    Fixed(Exposure),
+}
+
+impl JsonSchema for ExposureChoice {
+    fn schema_name() -> Cow<'static, str> {
+        "ExposureChoice".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Exposure::json_schema(generator);
+        let said = "`direct` while the tools are few and small, else `deferred` where the API has it, else `search`.";
+        if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
+            choices.insert(0, json!({"description": said, "type": "string", "const": "auto"}));
+        }
+        schema
+    }
+}
+
+impl ExposureChoice {
+    /// The exposure; `None` for `auto`.
+    #[must_use]
+    pub fn exposure(self) -> Option<Exposure> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(exposure) => Some(exposure),
         }
     }
 }

@@ -28,7 +28,9 @@ pub use compat::{Compat, FIT, Find, find};
 pub(crate) use directory::Directory;
 pub(crate) use document::Source;
 pub use document::{Document, DocumentKey, Searchable};
-pub use exposure::{ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
+pub use exposure::{
+    ASSUMED_WINDOW, CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, ExposureChoice, SEARCH_ID, Showing, choose,
+};
 pub use fuse::{Meaning, auto, fuse};
 pub use hybrid::{Fusion, HYBRID_DEPTH, Hybrid, combine};
 pub use lexical::{LexicalIndex, LexicalRanking, Ranked};

@@ -8,8 +8,11 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
+use toolwright_core::Secret;
 use toolwright_core::session::Principal;
 
 use super::origin::{self, Authority, Host};
@@ -42,15 +45,18 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A client with its own token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Client {
+/// A client with a token of its own. Its name is the entry's key in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientConfig {
     /// What it sends as `Authorization: Bearer TOKEN`.
-    pub token: Token,
-    /// Its principal.
-    pub principal: Principal,
-    /// The servers and views that it may reach at `/mcp/{name}`; `None`: everything that speaks MCP. Only the owner
-    /// reaches the HTTP API.
+    #[schemars(with = "String", extend("x-variables" = "secret"))]
+    pub token: Secret,
+    /// Its roles: a tool or view that is for certain roles needs one of them.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// The servers and views that it may reach at `/mcp/{name}`. Without the key it reaches all that speaks MCP; the
+    /// HTTP API is for `server.token` alone.
     pub views: Option<Vec<String>>,
 }
 
@@ -136,9 +142,11 @@ impl Guard {
             host
         };
         let usual = Identity::of(&options.principal, Reach::All);
-        let reach = |client: &Client| client.views.clone().map_or(Reach::Mcp, Reach::Only);
-        let identity = |client: &Client| Identity::of(&client.principal, reach(client));
-        let others = options.clients.iter().map(|client| (client.token.clone(), identity(client)));
+        let others = options.clients.iter().filter_map(|(name, client)| {
+            let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
+            let reach = client.views.clone().map_or(Reach::Mcp, Reach::Only);
+            Some((Token::new(client.token.expose())?, Identity::of(&principal, reach)))
+        });
         let own = options.token.iter().chain(&options.api_token).map(|token| (token.clone(), usual.clone()));
         Self {
             bound: bound.ip(),
@@ -406,12 +414,11 @@ mod tests {
         assert!(api.identity(&shown).is_some_and(|identity| identity.is_proven() && identity.may_reach("/api/tools")));
         assert!(api.identity(&HeaderMap::new()).is_some_and(|identity| !identity.is_proven()));
         options.api_token = None;
-        let principal = Principal { id: "ci".into(), roles: vec!["dev".into()], owner: false };
-        let token = Token::new("t2").expect("a token");
-        let views = Some(vec!["small".into()]);
-        options.clients = vec![Client { token, principal: principal.clone(), views }];
-        let token = Token::new("t3").expect("a token");
-        options.clients.push(Client { token, principal, views: None });
+        let client = |name: &str, token: &str, views| {
+            let config = ClientConfig { token: Secret::new(token), roles: vec!["dev".into()], views };
+            (name.to_owned(), config)
+        };
+        options.clients = vec![client("ci", "t2", Some(vec!["small".into()])), client("me", "t3", None)];
         let closed = Guard::new(&options, addr);
         assert!(closed.identity(&HeaderMap::new()).is_none(), "where there are tokens one is needed");
         options.token = Token::new("t1");
@@ -419,7 +426,7 @@ mod tests {
         for (token, who, expect) in [
             ("t1", "owner", [true, true, true, true]),
             ("t2", "ci", [false, true, false, false]),
-            ("t3", "ci", [true, true, true, false]),
+            ("t3", "me", [true, true, true, false]),
         ] {
             let identity = guard.identity(&headers(&[("authorization", &format!("Bearer {token}"))])).expect("known");
             let reached = ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_reach(path));

@@ -21,7 +21,7 @@ use toolwright_core::store::{ApprovalStore, NoStore, StoreError};
 pub(crate) use connections::Connection;
 pub use connections::LookUpPeer;
 pub(crate) use guard::Identity;
-pub use guard::{Client, Token};
+pub use guard::{ClientConfig, Token};
 
 /// The root of the API.
 pub(crate) const API: &str = "/api";
@@ -43,8 +43,8 @@ pub struct HttpOptions {
     pub api_token: Option<Token>,
     /// The principal of requests with one of these tokens, and of those without a token where none is required.
     pub principal: Principal,
-    /// Clients with their own tokens. Where there are any, every request needs a token.
-    pub clients: Vec<Client>,
+    /// Clients with their own tokens, by name. Where there are any, every request needs a token.
+    pub clients: Vec<(String, ClientConfig)>,
     /// Host names of the server besides `localhost` and the address itself. A name without a port allows any port.
     pub allowed_hosts: Vec<String>,
     /// Origins (`https://host[:port]`) of web pages that may call and read answers (CORS), besides the server's own. They

@@ -26,7 +26,7 @@ use super::instructions;
 use super::message::to_json;
 use super::protocol::Era;
 use crate::Gateway;
-use crate::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
+use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 
 /// The tools that find, describe and call others, in the order of their use.
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
@@ -267,7 +267,7 @@ impl Made {
     }
 
     /// The part of the snapshot that a view allows.
-    fn part(&mut self, view: &Arc<ViewOptions>, whole: &Arc<Snapshot>) -> Arc<Snapshot> {
+    fn part(&mut self, view: &Arc<ViewConfig>, whole: &Arc<Snapshot>) -> Arc<Snapshot> {
         let make = || Arc::new(whole.only(|entry| view.shows(&entry.wire_name), ELSEWHERE));
         Arc::clone(self.parts.entry(view.name.clone()).or_insert_with(make))
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::outcome::ToolOutput;
-use toolwright_gateway::{ListedSchemas, ViewOptions};
+use toolwright_gateway::{ListedSchemas, ViewConfig};
 use toolwright_testkit::FakeProvider;
 
 use crate::support::{Fixture, Http, body};
@@ -33,7 +33,7 @@ fn odd() -> FakeProvider {
 }
 
 async fn fixture(schemas: ListedSchemas) -> Fixture {
-    let view = |name: &str, schemas: Option<ListedSchemas>| ViewOptions {
+    let view = |name: &str, schemas: Option<ListedSchemas>| ViewConfig {
         name: name.into(),
         allowed: vec!["odd__*".into()],
         denied: Vec::new(),

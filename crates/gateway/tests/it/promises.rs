@@ -9,7 +9,7 @@ use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Appr
 use toolwright_core::catalogue::{ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
 use toolwright_core::outcome::ToolOutput;
-use toolwright_gateway::ViewOptions;
+use toolwright_gateway::ViewConfig;
 use toolwright_testkit::FakeProvider;
 
 use crate::support::{Fixture, body, call, rpc};
@@ -113,7 +113,7 @@ async fn waiting_and_skipped_calls_reach_the_model() {
 
 #[tokio::test]
 async fn job_tools_are_named_only_where_callable() {
-    let view = |name: &str, allowed: &[&str]| ViewOptions {
+    let view = |name: &str, allowed: &[&str]| ViewConfig {
         name: name.into(),
         allowed: allowed.iter().map(ToString::to_string).collect(),
         denied: Vec::new(),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::json;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
-use toolwright_gateway::{Expose, ViewOptions};
+use toolwright_gateway::{Expose, ViewConfig};
 
 use crate::sources::Source;
 use crate::support::{Events, Fixture, body, rpc};
 
-fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
+fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewConfig {
     let owned = |globs: &[&str]| globs.iter().map(ToString::to_string).collect();
-    ViewOptions {
+    ViewConfig {
         name: name.into(),
         allowed: owned(allowed),
         denied: owned(denied),
@@ -33,8 +33,8 @@ async fn fixture_with(source: Arc<Source>) -> Fixture {
     let fixture = Fixture::with(|options| {
         options.views = vec![
             view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"]),
-            ViewOptions { profile: Some(Profile::Ask), ..view("asks", &[], &[]) },
-            ViewOptions { roles: vec!["ops".into()], ..view("ops", &[], &[]) },
+            ViewConfig { profile: Some(Profile::Ask), ..view("asks", &[], &[]) },
+            ViewConfig { roles: vec!["ops".into()], ..view("ops", &[], &[]) },
             view("lists", &[], &["alpha__prompts_get", "alpha__resources_read", "alpha__resources_subscribe"]),
             view("reads", &["alpha__get_*", "alpha__resources_read", "alpha__prompts_get", "output__*"], &[]),
             view("unlisted", &["alpha__resources_read"], &["alpha__resources_list", "alpha__resources_subscribe"]),
@@ -159,7 +159,7 @@ async fn replaced_views_notify_their_clients() {
     let stream = || http.request(reqwest::Method::GET, "/mcp/small").header("mcp-session-id", &session);
     let mut events = Events::of(stream()).await;
 
-    let fewer = vec![ViewOptions { profile: Some(Profile::Ask), ..view("small", &["test__echo"], &[]) }];
+    let fewer = vec![ViewConfig { profile: Some(Profile::Ask), ..view("small", &["test__echo"], &[]) }];
     assert!(fixture.gateway.set_views(&fewer) && !fixture.gateway.set_views(&fewer), "once");
     assert_eq!(events.next().await.expect("told")["method"], "notifications/tools/list_changed");
     assert_eq!(names(&list().await), ["test__echo"]);
@@ -176,7 +176,7 @@ async fn replaced_views_notify_their_clients() {
     let (session, _) = guest.initialize("/mcp/small").await;
     let stream = guest.request(reqwest::Method::GET, "/mcp/small").header("mcp-session-id", &session);
     let events = Events::of(stream).await;
-    fixture.gateway.set_views(&[ViewOptions { roles: vec!["ops".into()], ..view("small", &["test__echo"], &[]) }]);
+    fixture.gateway.set_views(&[ViewConfig { roles: vec!["ops".into()], ..view("small", &["test__echo"], &[]) }]);
     assert!(events.rest().await.iter().all(|told| told["method"] == "notifications/tools/list_changed"));
     let refused = guest.in_session(&session, "/mcp/small", &rpc(2, "tools/list", json!({}))).send().await;
     assert_eq!(refused.expect("response").status(), 403);
@@ -205,7 +205,7 @@ async fn a_session_keeps_its_exposure() {
         assert_eq!(events.next().await.expect("granted")["method"], "notifications/subscriptions/acknowledged");
     }
 
-    let searching = ViewOptions {
+    let searching = ViewConfig {
         expose: Some(Expose::Search),
         ..view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"])
     };
@@ -226,7 +226,7 @@ async fn a_session_keeps_its_exposure() {
     assert_eq!(modern.as_array().map(Vec::len), names.as_array().map(Vec::len));
 
     // Streams of those whose list is the same are open, and were not told of this.
-    fixture.gateway.set_views(&[ViewOptions { allowed: vec!["test__echo".into()], ..searching }]);
+    fixture.gateway.set_views(&[ViewConfig { allowed: vec!["test__echo".into()], ..searching }]);
     for events in [&mut events, &mut asked] {
         assert_eq!(events.next().await.expect("told")["method"], "notifications/tools/list_changed");
         let more = tokio::time::timeout(std::time::Duration::from_millis(200), events.next()).await;

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use toolwright_core::catalogue::Provider as _;
 use toolwright_core::sandbox::{Mechanism, SandboxProfile};
 use toolwright_mcp::client::{DEPTH_VARIABLE, McpTransport};
-use toolwright_sandbox::sandbox::{Sandbox, SandboxSettings};
+use toolwright_sandbox::sandbox::{Sandbox, SandboxConfig};
 
 use super::Rig;
 use super::stdio::{command, script};
@@ -124,7 +124,7 @@ async fn a_servers_process_stays_in_its_sandbox() {
         let workspace = tempfile::tempdir().expect("folder");
         let rig = script.rig(|spec| {
             let write = writable.then(|| script.log_path()).into_iter().collect();
-            let settings = SandboxSettings { write, ..SandboxSettings::default() };
+            let settings = SandboxConfig { write, ..SandboxConfig::default() };
             spec.sandbox = Some(Sandbox { profile, root: workspace.path().to_owned(), settings });
         });
         let enforcement = rig.provider.spec().sandbox.as_ref().expect("sandbox").enforcement();

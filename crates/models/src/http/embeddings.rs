@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
@@ -26,11 +27,13 @@ const MAX_TEXT: usize = 8000;
 const MAX_DIMENSIONS: usize = toolwright_core::select::MAX_DIMENSIONS;
 
 /// An API that makes vectors of texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum EmbeddingsApi {
-    /// `{base}/embeddings`, as OpenAI has it.
+    /// `POST /embeddings` as `OpenAI` has it, and whatever is compatible with it.
+    #[default]
     OpenAi,
-    /// `{base}/api/embed`, as Ollama has it.
+    /// `POST /api/embed` as Ollama has it.
     Ollama,
 }
 
@@ -93,12 +96,8 @@ impl HttpEmbedder {
         let provider = endpoints.iter().find(|endpoint| here.is_some() && place(&endpoint.base_url) == here);
         let provider = provider.map_or(PROVIDER, |endpoint| &endpoint.provider);
         let called = format!("{provider}/{}", self.model);
-        let timeouts = endpoints.overrides(&called).timeouts;
-        let this = Self { called, ..self };
-        match timeouts {
-            Some(timeouts) => this.with_timeouts(timeouts),
-            None => this,
-        }
+        let timeouts = endpoints.overrides(&called).timeouts.over(self.client.timeouts);
+        Self { called, ..self }.with_timeouts(timeouts)
     }
 
     /// The same with other time limits.

@@ -1,39 +1,51 @@
 //! Where models are, with which key and headers they are asked, and what helps when they fail.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
 use serde_json::json;
-use toolwright_core::Secret;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelSettings};
-use toolwright_textcalls::Format;
+use toolwright_core::setting::{TimeSpan, Written};
+use toolwright_core::{Secret, duration};
+use toolwright_textcalls::{self as textcalls, Format};
 
 use super::Timeouts;
 use super::discover::{host_variable, key_variable};
 use crate::api::Api;
 
 /// One place that answers model requests.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Endpoint {
-    /// The provider's name: what stands before the first `/` of a model id.
+    /// The provider's name: what stands before the first `/` of a model id. It is the entry's key in a configuration.
+    #[serde(skip)]
     pub provider: String,
     /// The API it speaks.
     pub api: Api,
-    /// Base URL, without the path of [`crate::EncodedRequest`]: `https://api.openai.com/v1`,
-    /// `https://api.anthropic.com`, `http://127.0.0.1:11434`.
+    /// Base address, like `https://api.openai.com/v1`.
+    // Without the path of [`crate::EncodedRequest`].
+    #[schemars(extend("x-variables" = "setting"))]
     pub base_url: String,
-    /// Key; local servers need none.
+    /// Key, best as `${VAR}`.
+    // Local servers need none.
+    #[serde(rename = "api_key")]
+    #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
     pub key: Option<Secret>,
-    /// Further headers, sent as they are.
-    pub headers: Vec<(String, String)>,
+    /// Further headers.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "own_pair"))]
+    pub headers: BTreeMap<String, String>,
 }
 
 impl Endpoint {
     /// An endpoint without key and headers.
     pub fn new(provider: impl Into<String>, api: Api, base_url: impl Into<String>) -> Self {
-        Self { provider: provider.into(), api, base_url: base_url.into(), key: None, headers: Vec::new() }
+        Self { provider: provider.into(), api, base_url: base_url.into(), key: None, headers: BTreeMap::new() }
     }
 
     /// The same with a key.
@@ -61,7 +73,8 @@ impl Endpoint {
 }
 
 /// The text format of a model's tool calls.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
 pub enum ToolFormat {
     /// That of the model's family, by its name.
     Auto,
@@ -69,27 +82,142 @@ pub enum ToolFormat {
     Named(&'static Format),
 }
 
+impl ToolFormat {
+    /// Its name in a configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Named(format) => format.name(),
+        }
+    }
+}
+
+impl PartialEq for ToolFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl TryFrom<String> for ToolFormat {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        match name.as_str() {
+            "auto" => Ok(Self::Auto),
+            name => {
+                textcalls::by_name(name).map(Self::Named).ok_or_else(|| format!("there is no text format `{name}`"))
+            }
+        }
+    }
+}
+
+impl JsonSchema for ToolFormat {
+    fn schema_name() -> Cow<'static, str> {
+        "ToolFormat".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names = ["auto"].into_iter().chain(textcalls::formats().iter().map(Format::name));
+        json_schema!({ "type": "string", "enum": names.collect::<Vec<_>>() })
+    }
+}
+
 /// How requests to a model are made.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ModelOverrides {
-    /// Tools go as text in this format, for a model that has no calls of its own over its API.
+    /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
+    /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
     pub tool_format: Option<ToolFormat>,
-    /// Strict decoding is asked for where a tool's author left it open.
+    /// Whether to ask for strict decoding of tools whose author left it open. It is granted where the API has
+    /// it and the strict form of a schema says the same as the schema.
     pub strict_tools: bool,
     /// Whether deferred tools may be declared; absent for what is known of the provider and the model.
+    #[serde(skip)]
     pub tool_search: Option<bool>,
-    /// Tokens that it takes in; Ollama is told to keep that many.
+    /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,
+    /// 128,000 are assumed for that choice, and room is made when its API says that a conversation is too long.
+    // Ollama is told to keep that many.
+    #[schemars(range(min = 1024))]
     pub window: Option<usize>,
-    /// Tokens that one answer may have: a request for more asks for that many.
+    /// Tokens that one of its answers may have: a request for more asks for that many.
+    #[schemars(range(min = 1))]
     pub max_output: Option<u32>,
     /// Sampling temperature of requests that say none.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: Option<f64>,
     /// How it answers where a request does not say it.
+    #[serde(flatten)]
     pub settings: ModelSettings,
-    /// How long Ollama keeps it in memory after an answer.
+    /// How long Ollama keeps it in memory after an answer. Default: as Ollama is set up, 5m.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
     pub keep_alive: Option<Duration>,
-    /// Bounds of its requests in place of the client's; the time to connect is the client's for all.
-    pub timeouts: Option<Timeouts>,
+    /// Bounds of one request.
+    pub timeouts: TimeoutOverrides,
+}
+
+impl ModelOverrides {
+    /// These, and what they leave open of sizes and bounds as its provider's have it. Whether its calls are text, and what
+    /// strict decoding and tool search are asked for, is each model's own.
+    #[must_use]
+    pub fn or(self, provider: &Self) -> Self {
+        Self {
+            window: self.window.or(provider.window),
+            max_output: self.max_output.or(provider.max_output),
+            temperature: self.temperature.or(provider.temperature),
+            settings: self.settings.or(&provider.settings),
+            keep_alive: self.keep_alive.or(provider.keep_alive),
+            timeouts: self.timeouts.or(provider.timeouts),
+            ..self
+        }
+    }
+}
+
+/// Bounds of one request to a model, in place of the client's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TimeoutOverrides {
+    /// From sending to the first byte of the answer; a local server loads the model in this time. Default 5m.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub first_byte: Option<Duration>,
+    /// Between two pieces of the answer. What only keeps the connection alive counts as a piece. Default 5m.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub idle: Option<Duration>,
+    /// From the first byte of the answer to its end, however steadily it comes. Default 1h.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub answer: Option<Duration>,
+}
+
+impl TimeoutOverrides {
+    /// These, and what they leave open as `others` have it.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            first_byte: self.first_byte.or(others.first_byte),
+            idle: self.idle.or(others.idle),
+            answer: self.answer.or(others.answer),
+        }
+    }
+
+    /// The client's bounds with these in their place. The time to connect is the client's for all.
+    #[must_use]
+    pub(crate) fn over(self, client: Timeouts) -> Timeouts {
+        Timeouts {
+            first_byte: self.first_byte.unwrap_or(client.first_byte),
+            idle: self.idle.unwrap_or(client.idle),
+            answer: self.answer.unwrap_or(client.answer),
+            ..client
+        }
+    }
 }
 
 /// The configured endpoints, by provider name.
@@ -129,10 +257,7 @@ impl Endpoints {
         let ModelOverrides {
             tool_format, strict_tools, tool_search, window, max_output, temperature, settings, ..
         } = overrides;
-        let format = tool_format.map(|format| match format {
-            ToolFormat::Auto => "auto",
-            ToolFormat::Named(format) => format.name(),
-        });
+        let format = tool_format.map(ToolFormat::name);
         ContentHash::of_value(&json!({
             "at": at,
             "tool_format": format,

@@ -173,7 +173,7 @@ impl HttpModelClient {
     ) -> Result<ModelResponse, ModelError> {
         let (endpoint, name) = self.endpoints.resolve(model)?;
         let overrides = self.endpoints.overrides(model);
-        let timeouts = overrides.timeouts.unwrap_or(self.timeouts);
+        let timeouts = overrides.timeouts.over(self.timeouts);
         let tools = self.tools.get(endpoint.api, &request.tools, overrides.strict_tools);
         let workarounds = self.refusals.workarounds(model, request);
         let asked =

@@ -11,7 +11,7 @@ use toolwright_core::model::{
     Allowance, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
     ModelSettings, OutputFormat, Traffic, Usability,
 };
-use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, Timeouts, encode};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, TimeoutOverrides, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
 /// A server that gives every connection these bytes and closes it.
@@ -117,8 +117,8 @@ async fn only_unsent_requests_are_worth_another_try() {
     assert_eq!((error.kind, error.should_retry), (ModelErrorKind::Unavailable, Some(true)), "{error}");
 
     let server = ScriptedModel::start(vec![Turn::text("late").with_delay(Duration::from_secs(30))]).await.unwrap();
-    let timeouts = Timeouts { first_byte: Duration::from_millis(100), ..Timeouts::default() };
-    let overrides = ModelOverrides { timeouts: Some(timeouts), ..ModelOverrides::default() };
+    let timeouts = TimeoutOverrides { first_byte: Some(Duration::from_millis(100)), ..TimeoutOverrides::default() };
+    let overrides = ModelOverrides { timeouts, ..ModelOverrides::default() };
     let client = self::client(Api::OpenAiChat, &server.base_url(WireApi::OpenAi), overrides);
     let error = client.complete("p/m", &question(), &IgnoreModelEvents, &Cancel::new()).await.unwrap_err();
     assert_eq!((error.kind, error.should_retry), (ModelErrorKind::Unavailable, Some(false)), "{error}");
@@ -185,7 +185,7 @@ fn card_says_whether_a_model_answers() {
     endpoints.insert(Endpoint::new("bare", Api::Anthropic, "https://h"));
     endpoints.insert(Endpoint::new("local", Api::OpenAiChat, "http://127.0.0.1:8000/v1"));
     endpoints.insert(Endpoint::new("ollama", Api::Ollama, "http://h:11434"));
-    let headers = vec![("authorization".to_owned(), "x".to_owned())];
+    let headers = [("authorization".to_owned(), "x".to_owned())].into();
     endpoints.insert(Endpoint { headers, ..Endpoint::new("by_header", Api::OpenAiChat, "https://h") });
     let known = ModelOverrides { window: Some(8), max_output: Some(4), ..ModelOverrides::default() };
     endpoints.set_overrides("keyed/m", known);

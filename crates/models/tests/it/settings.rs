@@ -374,7 +374,7 @@ async fn configured_beta_header_joins_the_demanded_one() {
     ] {
         let server = ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("a")]).await.unwrap();
         let mut endpoint = Endpoint::new("p", Api::Anthropic, server.base_url(WireApi::Anthropic)).with_key("k");
-        endpoint.headers = vec![(name.into(), configured.into())];
+        endpoint.headers = [(name.into(), configured.into())].into();
         let mut endpoints = Endpoints::default();
         endpoints.insert(endpoint);
         let client = HttpModelClient::new(endpoints);

@@ -8,7 +8,7 @@ use toolwright_core::catalogue::Provider as _;
 use toolwright_core::session::Principal;
 use toolwright_mcp::client::{McpProvider, McpServerSpec, McpTransport};
 use toolwright_net::{Authorizer as _, Retry};
-use toolwright_oauth::{ClientProof, ClientSettings, CredentialStore, Grant, Logout, OAuth, Revocation};
+use toolwright_oauth::{ClientProof, CredentialStore, Grant, Logout, OAuth, Revocation};
 
 use super::world::World;
 use super::{deps, parts, person, refusal};
@@ -41,11 +41,8 @@ async fn a_logout_takes_the_token_back_where_the_server_lets_it_and_forgets_it_i
     let with_secret = || {
         let mut parts = parts(&world, &store);
         parts.settings.grant = Grant::ClientCredentials;
-        parts.settings.client = ClientSettings {
-            id: Some("us".into()),
-            proof: ClientProof::Secret(Secret::new("s")),
-            ..ClientSettings::default()
-        };
+        parts.settings.client_id = Some("us".into());
+        parts.settings.proof = ClientProof::Secret(Secret::new("s"));
         parts
     };
     OAuth::new(with_secret()).login(&[]).await.expect("a token");

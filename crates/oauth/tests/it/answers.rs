@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use toolwright_oauth::{CredentialStore, LoginState, OAuthError, OAuthSettings};
+use toolwright_oauth::{CredentialStore, LoginState, OAuthConfig, OAuthError};
 
 use super::world::World;
 use super::{parts, person};
@@ -113,6 +113,6 @@ async fn an_authorization_server_on_a_host_that_is_not_public_is_refused_with_th
     let error = login(&world).await.expect_err("refused").to_string();
     assert!(error.contains("localhost") && error.contains("`oauth.allowed_hosts`"), "{error}");
     let mut allowed = parts(&world, &CredentialStore::memory());
-    allowed.settings = OAuthSettings { allowed_hosts: vec!["localhost".into()], ..OAuthSettings::default() };
+    allowed.settings = OAuthConfig { allowed_hosts: vec!["localhost".into()], ..OAuthConfig::default() };
     person(allowed).login(&[]).await.expect("logged in");
 }

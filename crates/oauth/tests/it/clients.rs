@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright_core::Secret;
 use toolwright_net::{Authorizer as _, Retry};
-use toolwright_oauth::{ClientProof, ClientSettings, CredentialStore, Grant, OAuth, OAuthParts, OAuthSettings};
+use toolwright_oauth::{ClientProof, CredentialStore, Grant, OAuth, OAuthConfig, OAuthParts};
 
 use super::people::{Denies, GivesUp, SeesErrors};
 use super::world::World;
@@ -16,7 +16,7 @@ use super::{bearer, parts, person, refusal};
 /// A client that the settings name.
 fn configured(world: &World, store: &CredentialStore, id: &str) -> OAuthParts {
     let mut parts = parts(world, store);
-    parts.settings.client.id = Some(id.into());
+    parts.settings.client_id = Some(id.into());
     parts
 }
 
@@ -52,7 +52,7 @@ async fn a_server_that_names_no_proofs_is_shown_secrets_by_http_basic() {
         assert_eq!(proof(&world), [None, text("me"), None]);
         let world = silent(None).await;
         let mut confidential = configured(&world, &CredentialStore::memory(), "me");
-        confidential.settings.client.proof = ClientProof::Secret(Secret::new("sesame"));
+        confidential.settings.proof = ClientProof::Secret(Secret::new("sesame"));
         person(confidential).login(&[]).await.expect("logged in");
         assert_eq!(proof(&world), [text("Basic bWU6c2VzYW1l"), None, None]);
     }
@@ -190,14 +190,11 @@ async fn a_client_with_rights_of_its_own_asks_nobody() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&told);
     let oauth = OAuth::new(OAuthParts {
-        settings: OAuthSettings {
+        settings: OAuthConfig {
             grant: Grant::ClientCredentials,
-            client: ClientSettings {
-                id: Some("me".into()),
-                proof: ClientProof::Secret(Secret::new("sesame")),
-                metadata_url: None,
-            },
-            ..OAuthSettings::default()
+            client_id: Some("me".into()),
+            proof: ClientProof::Secret(Secret::new("sesame")),
+            ..OAuthConfig::default()
         },
         secrets: Some(Arc::new(move |secret| hear.lock().expect("secrets").push(secret))),
         ..parts(&world, &CredentialStore::memory())

@@ -17,7 +17,7 @@ use toolwright_core::event::NoEvents;
 use toolwright_core::store::NoStore;
 use toolwright_mcp::client::McpDeps;
 use toolwright_net::{Challenge, HttpOptions};
-use toolwright_oauth::{CredentialStore, OAuth, OAuthParts, OAuthSettings};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthConfig, OAuthParts};
 use url::Url;
 
 use people::Agrees;
@@ -28,7 +28,7 @@ fn parts(world: &World, store: &CredentialStore) -> OAuthParts {
     OAuthParts {
         server: "srv".into(),
         url: Url::parse(&format!("{}/mcp", world.base)).expect("a URL"),
-        settings: OAuthSettings::default(),
+        settings: OAuthConfig::default(),
         store: store.clone(),
         http: HttpOptions::default(),
         consent: None,

@@ -84,7 +84,7 @@ async fn what_an_authorization_server_fails_at_is_tried_once_for_all_who_wait() 
         failing.store(503, Ordering::SeqCst);
         let mut parts = parts(&world, &CredentialStore::memory());
         parts.settings.grant = Grant::ClientCredentials;
-        parts.settings.client.id = Some("me".into());
+        parts.settings.client_id = Some("me".into());
         let oauth = OAuth::new(parts);
         let calls = (0..5).map(|_| oauth.challenged(refusal(401, "Bearer"), HeaderMap::new()));
         for told in futures_util::future::join_all(calls).await {

@@ -21,7 +21,7 @@ async fn a_server_that_refuses_new_tokens_is_not_brought_one_by_each_request() {
         let mut parts = parts(&world, &store);
         if is_client {
             parts.settings.grant = Grant::ClientCredentials;
-            parts.settings.client.id = Some("me".into());
+            parts.settings.client_id = Some("me".into());
         } else {
             person(parts.clone()).login(&[]).await.expect("logged in");
         }

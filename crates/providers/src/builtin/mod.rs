@@ -24,7 +24,7 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_sandbox::withheld_by_default;
 
 pub use fs::PathGuard;
-pub use shell::ShellOptions;
+pub use shell::ShellConfig;
 
 /// Settings of the built-in tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct BuiltinOptions {
     /// Environment variables that commands do not inherit, as `*` and `?` patterns.
     pub withheld_env: Vec<String>,
     /// What the tools that run code may do.
-    pub shell: ShellOptions,
+    pub shell: ShellConfig,
 }
 
 impl Default for BuiltinOptions {
@@ -52,7 +52,7 @@ impl Default for BuiltinOptions {
             protected: Vec::new(),
             withheld: Vec::new(),
             withheld_env: withheld_by_default(),
-            shell: ShellOptions::default(),
+            shell: ShellConfig::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use toolwright_core::Cancel;
 
-use super::spec::{CatalogueSpec, is_secure};
+use super::spec::{CatalogueConfig, is_secure};
 use toolwright_net::{Bounds, HttpClient, HttpRequest, NetError};
 
 /// How long fetching one may take, all in all.
@@ -32,7 +32,7 @@ pub enum FetchError {
 ///
 /// # Errors
 /// [`FetchError`].
-pub async fn fetch(client: &HttpClient, spec: &CatalogueSpec) -> Result<Vec<u8>, FetchError> {
+pub async fn fetch(client: &HttpClient, spec: &CatalogueConfig) -> Result<Vec<u8>, FetchError> {
     if !is_secure(&spec.url, spec.insecure_loopback) {
         return Err(FetchError::Insecure(spec.url.scheme().to_owned()));
     }

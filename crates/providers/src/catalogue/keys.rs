@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use serde::Deserialize;
 
 const PREFIX: &str = "ed25519:";
 const PUBLIC_BYTES: usize = 32;
@@ -28,7 +29,8 @@ pub enum KeyError {
 }
 
 /// A public key, written `ed25519:<base64>`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct PublicKey([u8; PUBLIC_BYTES]);
 
 impl PublicKey {
@@ -36,6 +38,14 @@ impl PublicKey {
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.0).verify(message, signature).is_ok()
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        text.parse()
     }
 }
 

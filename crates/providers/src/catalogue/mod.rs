@@ -28,5 +28,5 @@ pub use document::{Document, FORMAT, Refusal, Seen, Terms, Verified, sign, verif
 pub use fetch::{FetchError, fetch};
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use provider::{CatalogueProvider, forget};
-pub use spec::CatalogueSpec;
+pub use spec::CatalogueConfig;
 pub use tool::{Grants, RefusedTool, check_tools};

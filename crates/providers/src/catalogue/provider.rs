@@ -22,7 +22,7 @@ use toolwright_core::{
 use super::document::{Refusal, Seen, Terms, Times, Verified, check_time, check_version, verify};
 use super::fetch::fetch;
 use super::keys::PublicKey;
-use super::spec::CatalogueSpec;
+use super::spec::CatalogueConfig;
 use super::tool::{Grants, Implementation, RefusedTool, make, registered};
 use crate::DocumentDeps;
 use crate::again::Again;
@@ -35,11 +35,11 @@ const MAX_REASON: usize = 400;
 
 /// One configured catalogue: provider and namespace are its name.
 ///
-/// It is fetched when it is listed, and announces a change whenever [`CatalogueSpec::refresh`] has passed, when its
+/// It is fetched when it is listed, and announces a change whenever [`CatalogueConfig::refresh`] has passed, when its
 /// document expires, and with growing pauses, five minutes at most, while it cannot be had. What is refused as a whole
 /// leaves the last accepted document in force, verified again, until that expires; a warning and [`Provider::issues`] say so.
 pub struct CatalogueProvider {
-    spec: CatalogueSpec,
+    spec: CatalogueConfig,
     deps: DocumentDeps,
     client: HttpClient,
     credential_scope: ContentHash,
@@ -152,7 +152,7 @@ impl std::fmt::Debug for CatalogueProvider {
 impl CatalogueProvider {
     /// A catalogue that is not fetched yet.
     #[must_use]
-    pub fn new(spec: CatalogueSpec, deps: DocumentDeps) -> Arc<Self> {
+    pub fn new(spec: CatalogueConfig, deps: DocumentDeps) -> Arc<Self> {
         let client = HttpClient::new(spec.address_policy(), deps.http.clone());
         let secrets: Vec<(&String, &String)> = spec.secrets.iter().collect();
         let credential_scope = ContentHash::of_value(&serde_json::json!([spec.url.as_str(), secrets]));
@@ -209,7 +209,7 @@ impl CatalogueProvider {
             check_version(accepted.seen, seen)?;
             return Ok(Believed { accepted, tools: Tools::Loaded(listed) });
         }
-        let CatalogueSpec { keys, namespace, max_bytes, .. } = &self.spec;
+        let CatalogueConfig { keys, namespace, max_bytes, .. } = &self.spec;
         let verified = verify(bytes, &Terms { keys, namespace, now: now(), max_bytes: *max_bytes, seen })?;
         let times = Times { issued: verified.document.issued, expires: verified.document.expires };
         let accepted = Accepted { bytes: hash, times, seen: verified.seen };
@@ -297,7 +297,7 @@ impl CatalogueProvider {
             } else if !allowed_by(&[], &self.spec.tools_denied, &name) {
                 loaded.withheld.push((name, "filtered by tools_denied".to_owned()));
             } else {
-                let entry = registered(&tool, self.spec.shown.get(&name));
+                let entry = registered(&tool, self.spec.tools.get(&name));
                 loaded.tools.insert(name, (entry.source_hash(), Arc::new(tool.implementation)));
                 loaded.listed.push(entry);
             }

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use toolwright_core::catalogue::ToolOverride;
+use toolwright_core::duration;
+use toolwright_core::setting::TimeSpan;
 use url::{Host, Url};
 
 use super::keys::PublicKey;
@@ -15,44 +19,80 @@ const MAX_BYTES: usize = 4 << 20;
 /// How often a catalogue is fetched again unless configured otherwise.
 const REFRESH: Duration = Duration::from_secs(3600);
 
-/// One configured catalogue.
-#[derive(Clone, PartialEq)]
-pub struct CatalogueSpec {
-    /// Name of the provider, and the namespace that the catalogue may fill.
+/// One remote catalogue. Its name here is the namespace of its tools, and must be the one that is signed.
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CatalogueConfig {
+    /// Name of the provider, and the namespace that the catalogue may fill. It is the entry's key in a configuration.
+    #[serde(skip)]
     pub namespace: String,
     /// What defines it, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
+    #[serde(skip)]
     pub defined_in: String,
-    /// Where it is fetched: `https`, or `http` on this machine where [`CatalogueSpec::insecure_loopback`] says so.
+    /// Whether it is used.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Where it is fetched, over https.
+    // Or `http` on this machine where [`CatalogueConfig::insecure_loopback`] says so.
+    #[schemars(with = "String", extend("x-variables" = "setting"))]
     pub url: Url,
-    /// Keys that are believed.
+    /// Public keys that are believed, `ed25519:…`; one good signature is enough.
+    #[schemars(with = "Vec<String>")]
     pub keys: Vec<PublicKey>,
     /// How often it is fetched again.
+    #[serde(default = "refresh", with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
     pub refresh: Duration,
     /// Its size at most, in bytes.
+    #[serde(default = "max_bytes")]
+    #[schemars(range(min = 256, max = 67_108_864))]
     pub max_bytes: usize,
-    /// Values that its tools may use as `${NAME}` in headers, query and body. They may be secret.
+    /// Environment variables whose values its tools may send, as `${NAME}` in headers, query and body. Tools that name
+    /// others are refused.
+    // By name, once it is loaded.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     pub secrets: BTreeMap<String, String>,
-    /// Addresses that its tools may reach besides public ones, and it may be fetched from.
-    pub address: AddressPolicy,
-    /// Whether plain `http` on the loopback interface will do, for the catalogue and for its tools. For tests.
-    pub insecure_loopback: bool,
-    /// Patterns over names; empty offers all.
+    /// Tools that are offered, as globs without regard to case; empty means all.
+    #[serde(default)]
     pub tools_allowed: Vec<String>,
-    /// Patterns over names, applied after `tools_allowed`.
+    /// Tools that are not offered, as globs; counts after `tools_allowed`.
+    #[serde(default)]
     pub tools_denied: Vec<String>,
-    /// How single tools are shown, by name.
-    pub shown: BTreeMap<String, ToolOverride>,
-    /// Whether what it says of effects may loosen policy.
+    /// How single tools are shown, by their names in the catalogue.
+    #[serde(default)]
+    pub tools: BTreeMap<String, ToolOverride>,
+    /// Whether its own word that a tool only reads may loosen policy.
+    #[serde(default)]
     pub trusted: bool,
+    /// Addresses that it and its tools may reach besides public ones, whatever `web` says.
+    #[serde(flatten)]
+    pub address: AddressPolicy,
+    /// Whether plain http will do on this machine's loopback addresses. For tests.
+    #[serde(default)]
+    pub insecure_loopback: bool,
 }
 
-impl CatalogueSpec {
+fn yes() -> bool {
+    true
+}
+
+fn refresh() -> Duration {
+    REFRESH
+}
+
+fn max_bytes() -> usize {
+    MAX_BYTES
+}
+
+impl CatalogueConfig {
     /// A catalogue with default settings.
     #[must_use]
     pub fn new(namespace: impl Into<String>, url: Url, keys: Vec<PublicKey>) -> Self {
         Self {
             namespace: namespace.into(),
             defined_in: String::new(),
+            enabled: true,
             url,
             keys,
             refresh: REFRESH,
@@ -62,7 +102,7 @@ impl CatalogueSpec {
             insecure_loopback: false,
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),
-            shown: BTreeMap::new(),
+            tools: BTreeMap::new(),
             trusted: false,
         }
     }
@@ -87,9 +127,9 @@ pub(super) fn is_secure(url: &Url, insecure_loopback: bool) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && insecure_loopback && is_loopback)
 }
 
-impl fmt::Debug for CatalogueSpec {
+impl fmt::Debug for CatalogueConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CatalogueSpec")
+        f.debug_struct("CatalogueConfig")
             .field("namespace", &self.namespace)
             .field("url", &self.url.as_str())
             .field("keys", &self.keys)

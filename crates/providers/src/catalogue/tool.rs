@@ -16,7 +16,7 @@ use url::Url;
 use super::document::Verified;
 use super::spec::is_secure;
 use super::template::TextTemplate;
-use crate::rest::{HttpTool, RestOptions, RestToolSpec, compile};
+use crate::rest::{HttpTool, RestOptions, RestToolConfig, compile};
 use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 
 /// Fields of a REST tool that are its operator's to set.
@@ -201,14 +201,14 @@ fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<Http
     if !is_field(&filled, "parameters") && !is_field(&filled, "parameters_schema") {
         filled.insert("parameters".to_owned(), no_parameters());
     }
-    let spec: RestToolSpec = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
+    let spec: RestToolConfig = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
     within_bounds(&spec)?;
     // Placeholders stand in path and query only, which compiling it checks, so this is the host of every call.
     let url = Url::parse(&spec.url).map_err(|error| format!("its url is none: {error}"))?;
     if !is_secure(&url, grants.insecure_loopback) {
         return Err("its url is not https".to_owned());
     }
-    let spec = RestToolSpec { written: Some(written.clone()), ..spec };
+    let spec = RestToolConfig { written: Some(written.clone()), ..spec };
     let options = RestOptions { address: grants.address.clone(), http: grants.http.clone(), ..RestOptions::default() };
     let (definition, tool) = compile(id.name(), spec, &options, clients).map_err(|error| error.to_string())?;
     let tool = HttpTool { settings: format!("catalogues.{}", id.namespace()).into(), ..tool };
@@ -216,7 +216,7 @@ fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<Http
 }
 
 /// Whether a tool keeps to what its publisher may set.
-fn within_bounds(spec: &RestToolSpec) -> Result<(), String> {
+fn within_bounds(spec: &RestToolConfig) -> Result<(), String> {
     let size = |field: &str, value: Option<usize>, bounds: RangeInclusive<usize>| match value {
         Some(value) if !bounds.contains(&value) => {
             Err(format!("its `{field}` is {value}, and from {} to {} is open to it", bounds.start(), bounds.end()))
@@ -236,7 +236,7 @@ fn within_bounds(spec: &RestToolSpec) -> Result<(), String> {
     size("max_bytes", spec.max_bytes, RESPONSE)?;
     time("timeout", spec.timeout, MAX_TIME)?;
     time("idle_timeout", spec.idle_timeout, MAX_TIME)?;
-    time("cache", spec.cache, MAX_CACHE)
+    time("cache", spec.cache.0, MAX_CACHE)
 }
 
 /// Whether there is such a field, in either spelling.

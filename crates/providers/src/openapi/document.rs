@@ -1,8 +1,9 @@
 //! A document as it was read, with the files that it refers to, and what its references lead to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
 use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use url::Url;
@@ -18,12 +19,34 @@ use super::xml::XmlSchemas;
 const MAX_HOPS: usize = 32;
 
 /// Where a document comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 pub enum Origin {
     /// A file.
     File(PathBuf),
     /// The network.
     Url(Url),
+}
+
+impl From<String> for Origin {
+    /// A place as it is written: an http(s) address, or else a file.
+    fn from(written: String) -> Self {
+        match Url::parse(&written) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => Self::Url(url),
+            _ => Self::File(written.into()),
+        }
+    }
+}
+
+impl Origin {
+    /// The same place; a relative file is in `folder`.
+    #[must_use]
+    pub fn within(self, folder: &Path) -> Self {
+        match self {
+            Self::File(path) => Self::File(folder.join(path)),
+            Self::Url(url) => Self::Url(url),
+        }
+    }
 }
 
 /// A version of OpenAPI.

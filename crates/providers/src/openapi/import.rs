@@ -18,7 +18,7 @@ use super::parameter::header_name;
 use super::response::{self, Answers};
 use super::security::Keyring;
 use super::server;
-use super::spec::{OpenApiSpec, Operation, ResultSchemas};
+use super::spec::{OpenApiConfig, Operation};
 use super::unmatched::Named;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 use toolwright_net::HttpClient;
@@ -128,7 +128,7 @@ impl Found<'_> {
 ///
 /// # Errors
 /// [`OpenApiError`] when there is no document; what is wrong with an operation is among [`Import::refused`].
-pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, OpenApiError> {
+pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import, OpenApiError> {
     let document = Document::read(text, origin)?;
     if spec.approved.is_some_and(|approved| approved != document.hash()) {
         return Err(OpenApiError::NotApproved);
@@ -175,8 +175,8 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
     Ok(import)
 }
 
-fn headers(spec: &OpenApiSpec) -> Result<Vec<(HeaderName, String)>, OpenApiError> {
-    let header = |(name, value): &(String, String)| {
+fn headers(spec: &OpenApiConfig) -> Result<Vec<(HeaderName, String)>, OpenApiError> {
+    let header = |(name, value): (&String, &String)| {
         let setting = |reason: String| OpenApiError::Setting { field: format!("headers.{name}"), reason };
         let header = header_name(name).map_err(setting)?;
         if http::HeaderValue::from_bytes(value.as_bytes()).is_err() {
@@ -188,7 +188,7 @@ fn headers(spec: &OpenApiSpec) -> Result<Vec<(HeaderName, String)>, OpenApiError
 }
 
 /// Every operation of the document, in its order.
-fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
+fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
     let paths = document.root().get("paths").into_iter().flat_map(Part::members);
     paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
         // What stands beside a reference counts too, and goes first where both say it.
@@ -201,7 +201,8 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterato
             let stated = operation.text("operationId").filter(|id| !id.trim().is_empty());
             let key = format!("{method} {path}");
             let own = stated.and_then(|id| spec.operations.get(id)).or_else(|| spec.operations.get(&key));
-            let settings = own.cloned().unwrap_or_default().or(&spec.defaults);
+            let own = own.cloned().unwrap_or_default();
+            let settings = Operation { calls: own.calls.or(&spec.calls), ..own };
             let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
             let name = name.unwrap_or_else(|| names::method_and_path(&method, path));
             Ok(Found { method, path, path_item: Arc::clone(&items), operation, settings, name })
@@ -252,7 +253,7 @@ fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (
 }
 
 /// Why an operation is left out, if it is.
-fn left_out(document: &Document, spec: &OpenApiSpec, entry: &Found<'_>) -> Option<String> {
+fn left_out(document: &Document, spec: &OpenApiConfig, entry: &Found<'_>) -> Option<String> {
     let filter = &spec.filter;
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
     let passes =
@@ -288,7 +289,7 @@ pub(super) fn tags(operation: Part<'_>) -> Vec<&str> {
 
 fn compile<'d>(
     document: &'d Document,
-    spec: &OpenApiSpec,
+    spec: &OpenApiConfig,
     headers: &[(HeaderName, String)],
     keyring: &mut Keyring<'d>,
     entry: Found<'d>,
@@ -333,10 +334,11 @@ fn compile<'d>(
     let settings = entry.settings;
     let select =
         settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
-    let is_kept = spec.results == ResultSchemas::Kept && select.is_none() && settings.response.is_none();
+    let calls = settings.calls;
+    let is_kept = spec.output_schemas && select.is_none() && calls.response.is_none();
     let schema = schema.filter(|_| is_kept);
     let reading = Reading {
-        format: settings.response.unwrap_or_default(),
+        format: calls.response.unwrap_or_default(),
         max_bytes: spec.max_bytes.unwrap_or(crate::rest::MAX_BYTES).max(1),
         structured: schema.is_some(),
         select,
@@ -350,16 +352,16 @@ fn compile<'d>(
     definition.output_schema = schema;
     definition.effects = effects(&entry.method);
     definition.tags = tags(entry.operation).into_iter().map(str::to_owned).collect();
-    definition.allowed_roles = settings.allowed_roles;
-    definition.timeout = settings.timeout;
-    definition.idle_timeout = settings.idle_timeout;
-    definition.retries = settings.retries;
-    definition.queue = settings.queue;
+    definition.allowed_roles = calls.allowed_roles;
+    definition.timeout = calls.timeout;
+    definition.idle_timeout = calls.idle_timeout;
+    definition.retries = calls.retries;
+    definition.queue = calls.queue;
     // What is set for a whole document covers what only reads; of one operation its operator has said it.
     let only_reads = settings.effects.unwrap_or(definition.effects).read_only;
-    let of_document = spec.defaults.cache.flatten().filter(|_| only_reads);
-    definition.cache_ttl = settings.cache.unwrap_or(of_document);
-    definition.max_output = settings.max_output;
+    let cache = calls.cache.or(spec.calls.cache.filter(|_| only_reads));
+    definition.cache_ttl = cache.and_then(|cache| cache.0);
+    definition.max_output = calls.max_output;
     definition.declaration = Some(declaration);
     if streams {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));

@@ -33,4 +33,4 @@ pub use error::OpenApiError;
 pub use files::{content_hash, server_addresses};
 pub use import::{Import, Imported, Refused, import};
 pub use provider::{Fetched, OpenApiProvider, text};
-pub use spec::{Auth, Filter, GroupBy, OpenApiSpec, Operation, ResultSchemas};
+pub use spec::{Auth, CallConfig, Filter, GroupBy, OpenApiConfig, Operation};

@@ -9,13 +9,13 @@ use toolwright_core::tool_id::short_hash;
 
 use super::error::OpenApiError;
 use super::import::{Found, tags};
-use super::spec::{GroupBy, OpenApiSpec};
+use super::spec::{GroupBy, OpenApiConfig};
 
 /// Tells the names of `found` apart, and makes their ids.
 ///
 /// # Errors
 /// When the namespace is none.
-pub(super) fn settle(spec: &OpenApiSpec, found: &mut [Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+pub(super) fn settle(spec: &OpenApiConfig, found: &mut [Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
     let named: Vec<Named<'_>> =
         found.iter().map(|entry| Named { name: &entry.name, method: &entry.method, path: entry.path }).collect();
     let names = distinct(&named);
@@ -110,7 +110,7 @@ fn distinct(named: &[Named<'_>]) -> Vec<String> {
     names.into_iter().zip(named).map(numbered).collect()
 }
 
-fn ids(spec: &OpenApiSpec, found: &[Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+fn ids(spec: &OpenApiConfig, found: &[Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
     let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
     for (index, entry) in found.iter().enumerate() {
         let namespace = match spec.group_by {

@@ -22,7 +22,7 @@ use super::document::Origin;
 use super::error::OpenApiError;
 use super::files::{MAX_BYTES, read_file};
 use super::import::{Import, import};
-use super::spec::{Auth, GroupBy, OpenApiSpec, ResultSchemas};
+use super::spec::{Auth, GroupBy, OpenApiConfig};
 use crate::DocumentDeps;
 use crate::again::Again;
 use crate::rest::{HttpTool, RETRIES};
@@ -41,7 +41,7 @@ const MAX_KEPT: usize = 16 << 20;
 /// serves on while its address gives none, with a warning, and so does its text at the next start: it is kept up to 16 MiB.
 /// It is read when it is listed only, however long it was kept: large ones take a while.
 pub struct OpenApiProvider {
-    spec: OpenApiSpec,
+    spec: OpenApiConfig,
     deps: DocumentDeps,
     client: Arc<HttpClient>,
     credential_scope: ContentHash,
@@ -91,13 +91,13 @@ impl fmt::Debug for OpenApiProvider {
 impl OpenApiProvider {
     /// A provider that keeps nothing. Nothing is read yet.
     #[must_use]
-    pub fn new(spec: OpenApiSpec, http: HttpOptions) -> Arc<Self> {
+    pub fn new(spec: OpenApiConfig, http: HttpOptions) -> Arc<Self> {
         Self::with(spec, DocumentDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
     }
 
     /// A provider. Nothing is read yet.
     #[must_use]
-    pub fn with(spec: OpenApiSpec, deps: DocumentDeps) -> Arc<Self> {
+    pub fn with(spec: OpenApiConfig, deps: DocumentDeps) -> Arc<Self> {
         let client = Arc::new(HttpClient::new(spec.address.clone(), deps.http.clone()));
         let credential_scope = credential_scope(&spec);
         Arc::new(Self {
@@ -255,7 +255,7 @@ impl OpenApiProvider {
 ///
 /// # Errors
 /// [`OpenApiError::Unreadable`] and [`OpenApiError::Unfetchable`].
-pub async fn text(spec: &OpenApiSpec, client: &HttpClient) -> Result<Fetched, OpenApiError> {
+pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<Fetched, OpenApiError> {
     let url = match &spec.document {
         Origin::File(path) => {
             let read = {
@@ -298,7 +298,7 @@ pub async fn text(spec: &OpenApiSpec, client: &HttpClient) -> Result<Fetched, Op
 
 /// A hash of all that makes calls differ, or their results, and is no part of a definition: credentials, and what the
 /// operator sets of servers and responses.
-fn credential_scope(spec: &OpenApiSpec) -> ContentHash {
+fn credential_scope(spec: &OpenApiConfig) -> ContentHash {
     let auth = spec.auth.iter().map(|(name, auth)| match auth {
         Auth::Token(token) => json!([name, token]),
         Auth::Basic { username, password } => json!([name, username, password]),
@@ -310,8 +310,10 @@ fn credential_scope(spec: &OpenApiSpec) -> ContentHash {
         Origin::File(path) => path.to_string_lossy(),
         Origin::Url(url) => url.as_str().into(),
     };
-    let operations =
-        spec.operations.iter().map(|(key, set)| json!([key, set.name, set.select, set.response, set.content_type]));
+    let operations = spec
+        .operations
+        .iter()
+        .map(|(key, set)| json!([key, set.name, set.select, set.calls.response, set.content_type]));
     ContentHash::of_value(&json!([
         spec.name,
         spec.base_url,
@@ -319,9 +321,9 @@ fn credential_scope(spec: &OpenApiSpec) -> ContentHash {
         auth.collect::<Vec<_>>(),
         document,
         spec.server_variables,
-        spec.defaults.response,
+        spec.calls.response,
         spec.max_bytes,
-        spec.results == ResultSchemas::Kept,
+        spec.output_schemas,
         operations.collect::<Vec<_>>(),
     ]))
 }
@@ -436,7 +438,8 @@ mod tests {
 
     #[tokio::test]
     async fn one_document_is_read_at_a_time_though_nobody_waits_for_the_first() {
-        let provider = OpenApiProvider::new(OpenApiSpec::new("api", Origin::File("a".into())), HttpOptions::default());
+        let provider =
+            OpenApiProvider::new(OpenApiConfig::new("api", Origin::File("a".into())), HttpOptions::default());
         let of = |text: String| Fetched { text, origin: Origin::File("a".into()) };
         let large = format!("[{}1]", "1,".repeat(4 << 20));
         let waited = tokio::time::timeout(Duration::from_millis(1), provider.read(of(large))).await;

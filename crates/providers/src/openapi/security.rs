@@ -10,12 +10,12 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::document::{Document, Origin, Part};
-use super::spec::{Auth, OpenApiSpec};
+use super::spec::{Auth, OpenApiConfig};
 use crate::rest::{Credential, TokenSource};
 
 /// Makes credentials out of settings, once each.
 pub(super) struct Keyring<'d> {
-    spec: &'d OpenApiSpec,
+    spec: &'d OpenApiConfig,
     document: &'d Document,
     made: BTreeMap<String, Credential>,
     /// Requirements that nothing configured meets, each once.
@@ -31,7 +31,7 @@ pub(super) struct Admission {
 }
 
 impl<'d> Keyring<'d> {
-    pub(super) fn new(spec: &'d OpenApiSpec, document: &'d Document) -> Self {
+    pub(super) fn new(spec: &'d OpenApiConfig, document: &'d Document) -> Self {
         Self { spec, document, made: BTreeMap::new(), unmet: Vec::new() }
     }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::document::{Document, Origin, Part};
-use super::spec::OpenApiSpec;
+use super::spec::OpenApiConfig;
 
 /// An address, in the pieces that a request is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct Base {
 /// # Errors
 /// Why there is none, with the remedy.
 pub(super) fn base(
-    spec: &OpenApiSpec,
+    spec: &OpenApiConfig,
     document: &Document,
     path_item: &[Part<'_>],
     operation: Part<'_>,
@@ -106,7 +106,7 @@ struct Filled {
     stated: String,
 }
 
-fn filled(server: &Value, spec: &OpenApiSpec) -> Result<Filled, String> {
+fn filled(server: &Value, spec: &OpenApiConfig) -> Result<Filled, String> {
     let template = server.get("url").and_then(Value::as_str).unwrap_or("/");
     let (mut url, mut stated) = (String::new(), String::new());
     let mut rest = template;

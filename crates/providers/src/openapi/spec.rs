@@ -1,113 +1,148 @@
 //! A document as it is configured.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use toolwright_core::Effects;
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
+use toolwright_core::{Effects, duration};
 
 use super::document::Origin;
 use crate::rest::ResponseFormat;
 use toolwright_net::AddressPolicy;
 
-/// One entry of `openapi`, environment variables expanded.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OpenApiSpec {
-    /// Name of the provider, and namespace of its tools; with [`GroupBy::Tag`] what their namespaces begin with.
+/// One `OpenAPI` 3.0 or 3.1 document. Its operations are tools of the namespace that the entry is called.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct OpenApiConfig {
+    /// Name of the provider, and namespace of its tools; with [`GroupBy::Tag`] what their namespaces begin with. In a
+    /// configuration it is `prefix`, or the entry's key.
+    #[serde(skip)]
     pub name: String,
     /// What defines it, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
+    #[serde(skip)]
     pub defined_in: String,
-    /// Where the document is.
-    pub document: Origin,
     /// What its content must be, as [`content_hash`](super::content_hash) tells it; any if `None`. For a document in a file.
+    #[serde(skip)]
     pub approved: Option<ContentHash>,
-    /// Headers of the request for a document from the network.
-    pub document_headers: Vec<(String, String)>,
-    /// Replaces the servers of the document.
+    /// Which addresses are open. In a configuration it is what `allow_private` and `allowed_hosts` make of that of `web`.
+    #[serde(skip)]
+    pub address: AddressPolicy,
+    /// Whether it is used. Default true.
+    pub enabled: bool,
+    /// The document, JSON or YAML: a file, relative to the configuration's folder, or an http(s) address.
+    #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
+    pub document: Origin,
+    /// Headers of the request for a document at an address; `${VAR}` is filled in.
+    #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
+    pub document_headers: IndexMap<String, String>,
+    /// Namespace of the tools. Default: the entry's name.
+    pub prefix: Option<String>,
+    /// Address of the API, instead of the document's servers. Needed where those are relative, and before credentials
+    /// go to another host than the one that a document at an address comes from.
+    #[schemars(extend("x-variables" = "setting"))]
     pub base_url: Option<String>,
-    /// Values for the variables of its servers.
+    /// Values for the variables of the document's servers. Default: the document's own.
+    #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "setting"))]
     pub server_variables: BTreeMap<String, String>,
     /// Which operations are offered.
+    #[serde(flatten)]
     pub filter: Filter,
-    /// How its tools are grouped.
+    /// How tools are grouped: `none`, the default, or by their first `tag`, into namespaces `{name}-{tag}`.
     pub group_by: GroupBy,
-    /// Headers of every request.
-    pub headers: Vec<(String, String)>,
-    /// Credentials, by the name of the security scheme.
+    /// Headers of every request; `${VAR}` is filled in. A parameter of that name is not asked for then.
+    #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
+    pub headers: IndexMap<String, String>,
+    /// Credentials, by the name that the document gives the security scheme.
     pub auth: BTreeMap<String, Auth>,
-    /// Settings of single operations, by `operationId` or `METHOD /path`.
+    /// Settings of single operations, by `operationId` or like `GET /path`.
     pub operations: BTreeMap<String, Operation>,
-    /// What holds for all operations that do not say otherwise.
-    pub defaults: Operation,
-    /// Whether the schemas of results are the document's.
-    pub results: ResultSchemas,
-    /// Bytes of a response that are read. Default: 2 MiB.
+    /// Whether the document's schemas of responses are promised to clients as those of results, where there is one kind of
+    /// answer. Default false: servers answer otherwise than their documents say, and clients refuse such results.
+    pub output_schemas: bool,
+    /// What holds for all operations that do not say otherwise. Of the cache it holds for those that only read.
+    #[serde(flatten)]
+    pub calls: CallConfig,
+    /// Bytes of a response that are read. Default 2 MiB.
+    #[schemars(range(min = 256))]
     pub max_bytes: Option<usize>,
-    /// Which addresses are open.
-    pub address: AddressPolicy,
+    /// Whether private addresses are open to it. Default: `web.allow_private`.
+    pub allow_private: Option<bool>,
+    /// Hosts that are open all the same. Default: `web.allowed_hosts`.
+    pub allowed_hosts: Option<Vec<String>>,
 }
 
-impl OpenApiSpec {
+impl Default for OpenApiConfig {
+    fn default() -> Self {
+        Self::new("", Origin::File(PathBuf::new()))
+    }
+}
+
+impl OpenApiConfig {
     /// An entry that says nothing but where the document is.
     #[must_use]
     pub fn new(name: impl Into<String>, document: Origin) -> Self {
         Self {
             name: name.into(),
             defined_in: String::new(),
-            document,
             approved: None,
-            document_headers: Vec::new(),
+            address: AddressPolicy::default(),
+            enabled: true,
+            document,
+            document_headers: IndexMap::new(),
+            prefix: None,
             base_url: None,
             server_variables: BTreeMap::new(),
             filter: Filter::default(),
             group_by: GroupBy::default(),
-            headers: Vec::new(),
+            headers: IndexMap::new(),
             auth: BTreeMap::new(),
             operations: BTreeMap::new(),
-            defaults: Operation::default(),
-            results: ResultSchemas::default(),
+            output_schemas: false,
+            calls: CallConfig::default(),
             max_bytes: None,
-            address: AddressPolicy::default(),
+            allow_private: None,
+            allowed_hosts: None,
         }
     }
 }
 
 /// Which operations of a document become tools. An empty list is no limit.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Filter {
-    /// Those with one of these tags, as globs without regard to case.
+    /// Tags of the operations that are offered, as globs; empty means all.
     pub tags: Vec<String>,
-    /// Those of these HTTP methods, in any case.
+    /// HTTP methods of the operations that are offered; empty means all.
+    // In any case.
     pub methods: Vec<String>,
-    /// Those with such an `operationId` or name, as globs.
+    /// Operations that are offered, as globs on `operationId`; empty means all.
+    #[serde(rename = "operations_allowed")]
     pub allowed: Vec<String>,
-    /// Not those, whatever else holds.
+    /// Operations that are not offered, as globs; counts after `operations_allowed`.
+    #[serde(rename = "operations_denied")]
     pub denied: Vec<String>,
 }
 
-/// How tools are grouped into namespaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How the tools of a document are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum GroupBy {
-    /// All in one.
+    /// All in one namespace.
     #[default]
     None,
-    /// By the first tag of each: `{name}-{tag}`.
+    /// By the first tag.
     Tag,
 }
 
-/// What becomes of the schemas that a document gives of responses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ResultSchemas {
-    /// Nothing. Servers answer otherwise than their documents say, and clients that are promised a structured result take
-    /// no other.
-    #[default]
-    Left,
-    /// They are the tools' output schemas, where there is one kind of answer.
-    Kept,
-}
-
 /// Credentials of one security scheme.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenAuth")]
 pub enum Auth {
     /// The key, bearer token or other value as it is sent.
     Token(String),
@@ -141,72 +176,133 @@ impl std::fmt::Debug for Auth {
     }
 }
 
-/// Settings of an operation. What is `None` is left to the document, or to the provider.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Operation {
-    /// `false` leaves it out.
-    pub enabled: Option<bool>,
-    /// Name, instead of its `operationId`.
-    pub name: Option<String>,
-    /// Title, instead of its `summary`.
-    pub title: Option<String>,
-    /// What a model reads, instead of the document's words.
-    pub description: Option<String>,
-    /// Effects. Default: by its method.
-    pub effects: Option<Effects>,
-    /// More labels.
-    pub tags: Vec<String>,
-    /// Roles that may use it.
-    pub allowed_roles: Vec<String>,
-    /// The media type of its body, where it takes several.
-    pub content_type: Option<String>,
-    /// How its response is read.
-    pub response: Option<ResponseFormat>,
-    /// The part of a JSON response that is the result: a [`Selection`](crate::rest::Selection).
-    pub select: Option<String>,
-    /// Limit of one call.
-    pub timeout: Option<Duration>,
-    /// How long a call may go on without a report of progress.
-    pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again where that is safe.
-    pub retries: Option<u32>,
-    /// Queue of its calls.
-    pub queue: Option<String>,
-    /// How long a successful result may be served again; `Some(None)` is never. Among [`OpenApiSpec::defaults`] it covers
-    /// operations that only read.
-    pub cache: Option<Option<Duration>>,
-    /// Cap on the text of a result, in bytes.
-    pub max_output: Option<usize>,
+impl JsonSchema for Auth {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Auth".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        WrittenAuth::json_schema(generator)
+    }
 }
 
-impl Operation {
-    /// These settings, and `defaults` where they say nothing. Names, titles and descriptions have no default; what
-    /// `defaults` say of the cache holds for operations that only read, and is looked at once it is known which do.
+/// Credentials of a security scheme: a `token`, or `username` and `password`, or `client_id` and `client_secret`. `${VAR}`
+/// is filled in.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct WrittenAuth {
+    /// API key or bearer token.
+    #[schemars(with = "Option<Written>", extend("x-variables" = "secret"))]
+    token: Option<String>,
+    /// User, for `basic`.
+    #[schemars(with = "Option<Written>", extend("x-variables" = "own_pair"))]
+    username: Option<String>,
+    /// Password, for `basic`.
+    #[schemars(with = "Option<Written>", extend("x-variables" = "secret"))]
+    password: Option<String>,
+    /// Client, for tokens by the client credentials grant of `OAuth` 2.0.
+    #[schemars(with = "Option<Written>", extend("x-variables" = "own_pair"))]
+    client_id: Option<String>,
+    /// Its secret.
+    #[schemars(with = "Option<Written>", extend("x-variables" = "secret"))]
+    client_secret: Option<String>,
+    /// Where tokens are had. Default: what a document in a file says.
+    #[schemars(extend("x-variables" = "setting"))]
+    token_url: Option<String>,
+    /// Scopes to ask for. Default: all that the operations require.
+    scopes: Option<Vec<String>>,
+}
+
+impl TryFrom<WrittenAuth> for Auth {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenAuth) -> Result<Self, &'static str> {
+        let WrittenAuth { token, username, password, client_id, client_secret, token_url, scopes } = written;
+        match (token, (username, password), (client_id, client_secret)) {
+            (Some(token), (None, None), (None, None)) => Ok(Self::Token(token)),
+            (None, (Some(username), Some(password)), (None, None)) => Ok(Self::Basic { username, password }),
+            (None, (None, None), (Some(client_id), Some(client_secret))) => {
+                Ok(Self::ClientCredentials { client_id, client_secret, token_url, scopes })
+            }
+            _ => Err("these credentials are not whole, or of two kinds"),
+        }
+    }
+}
+
+/// Settings of one operation; what is left out is the entry's or the document's.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct Operation {
+    /// Whether it is offered. Default true.
+    pub enabled: Option<bool>,
+    /// Name of the tool. Default: its `operationId`, else method and path.
+    pub name: Option<String>,
+    /// Title. Default: its `summary`.
+    pub title: Option<String>,
+    /// What it does, for the model that chooses. Default: the document's words.
+    pub description: Option<String>,
+    /// What a call may do. Default: GET, HEAD and OPTIONS only read, all else may destroy.
+    pub effects: Option<Effects>,
+    /// Labels, besides the document's tags.
+    pub tags: Vec<String>,
+    /// Media type of its body, where it takes several. Default: JSON before forms, parts, text and bytes.
+    pub content_type: Option<String>,
+    /// The part of a JSON response that is the result, like `/items/*/name`.
+    // A [`Selection`](crate::rest::Selection).
+    pub select: Option<String>,
+    /// How it is called.
+    #[serde(flatten)]
+    pub calls: CallConfig,
+}
+
+/// How operations are called. What is `None` is left to the document, or to the provider.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CallConfig {
+    /// How responses are read. Default `auto`.
+    pub response: Option<ResponseFormat>,
+    /// Limit of one call. Default: `defaults.tool_timeout`.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress. Default: `defaults.idle_timeout`.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe. Default 1.
+    #[schemars(range(max = 10))]
+    pub retries: Option<u32>,
+    /// Cap on the text of a result, in bytes. Default: `defaults.tool_response_max_bytes`.
+    #[schemars(range(min = 256))]
+    pub max_output: Option<usize>,
+    /// Queue its calls wait in.
+    pub queue: Option<String>,
+    /// How long a successful result may be served again: a duration, or `off`, the default. Of a whole document it covers
+    /// operations that only read.
+    pub cache: Option<CacheTtl>,
+    /// Roles that may use it; empty means all.
+    pub allowed_roles: Vec<String>,
+}
+
+impl CallConfig {
+    /// These settings, and those of the document where they say nothing. What that says of the cache holds for operations
+    /// that only read, and is looked at once it is known which do.
     #[must_use]
-    pub(super) fn or(self, defaults: &Self) -> Self {
-        let mut tags = self.tags;
-        tags.extend(defaults.tags.iter().cloned());
+    pub(super) fn or(self, document: &Self) -> Self {
         Self {
-            enabled: self.enabled.or(defaults.enabled),
-            name: self.name,
-            title: self.title,
-            description: self.description,
-            effects: self.effects.or(defaults.effects),
-            tags,
+            response: self.response.or(document.response),
+            timeout: self.timeout.or(document.timeout),
+            idle_timeout: self.idle_timeout.or(document.idle_timeout),
+            retries: self.retries.or(document.retries),
+            max_output: self.max_output.or(document.max_output),
+            queue: self.queue.or_else(|| document.queue.clone()),
+            cache: self.cache,
             allowed_roles: if self.allowed_roles.is_empty() {
-                defaults.allowed_roles.clone()
+                document.allowed_roles.clone()
             } else {
                 self.allowed_roles
             },
-            content_type: self.content_type,
-            response: self.response.or(defaults.response),
-            select: self.select,
-            timeout: self.timeout.or(defaults.timeout),
-            idle_timeout: self.idle_timeout.or(defaults.idle_timeout),
-            retries: self.retries.or(defaults.retries),
-            queue: self.queue.or_else(|| defaults.queue.clone()),
-            cache: self.cache,
-            max_output: self.max_output.or(defaults.max_output),
         }
     }
 }

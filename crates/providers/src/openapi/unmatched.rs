@@ -7,7 +7,7 @@ use toolwright_core::pattern::{glob_match, nearest};
 use super::document::{Document, Version};
 use super::import::{Found, tags};
 use super::server;
-use super::spec::{Filter, OpenApiSpec};
+use super::spec::{Filter, OpenApiConfig};
 
 /// Names that are said of a document, to choose among.
 const SAID: usize = 8;
@@ -28,7 +28,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    pub(super) fn note(&mut self, found: &Found<'_>, spec: &OpenApiSpec, document: &Document) {
+    pub(super) fn note(&mut self, found: &Found<'_>, spec: &OpenApiConfig, document: &Document) {
         self.tags.extend(tags(found.operation).into_iter().map(str::to_owned));
         self.methods.insert(found.method.to_string());
         self.names.extend([found.name.clone(), found.label()]);
@@ -45,7 +45,7 @@ impl Named {
     }
 
     /// Each such setting in a sentence: where it is, what it names, and what it may have meant.
-    pub(super) fn unmatched(&self, spec: &OpenApiSpec, document: &Document) -> Vec<String> {
+    pub(super) fn unmatched(&self, spec: &OpenApiConfig, document: &Document) -> Vec<String> {
         if document.version == Version::V2 {
             // Nothing of it is imported, whatever the settings say.
             return vec!["the document is Swagger 2.0, of which nothing is imported: convert it to OpenAPI 3".into()];

@@ -10,11 +10,9 @@ use super::error::Complaint;
 use super::place::{Explode, PathStyle, Writing};
 use super::query::{Reserved, Style};
 use super::request::{HeaderPart, Pair, PathPart, RequestTemplate};
-use super::spec::RestToolSpec;
+use super::spec::RestToolConfig;
 use super::template::{Segment, Template};
 
-const METHODS: [Method; 7] =
-    [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 /// Headers that frame the message and so are nobody's to set.
 pub(crate) const FRAMING: [&str; 5] = ["connection", "content-length", "te", "transfer-encoding", "upgrade"];
 
@@ -22,14 +20,7 @@ pub(crate) const FRAMING: [&str; 5] = ["connection", "content-length", "te", "tr
 ///
 /// # Errors
 /// The first field that is wrong.
-pub(super) fn compile(spec: &RestToolSpec, schema: &Value) -> Result<RequestTemplate, Complaint> {
-    let method =
-        METHODS.into_iter().find(|method| method.as_str().eq_ignore_ascii_case(&spec.method)).ok_or_else(|| {
-            Complaint::new(
-                "method",
-                format!("`{}` is not one of {}", spec.method, METHODS.map(|method| method.to_string()).join(", ")),
-            )
-        })?;
+pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTemplate, Complaint> {
     let (origin, path, mut pairs) = compile_url(&Template::compile(&spec.url, "url", schema)?)?;
     for (name, query) in &spec.query {
         let value = JsonTemplate::compile(&query.value, &format!("query.{name}"), schema, 0)?;
@@ -52,7 +43,7 @@ pub(super) fn compile(spec: &RestToolSpec, schema: &Value) -> Result<RequestTemp
     let path = path.into_iter().map(path_parts).collect();
     let headers = headers.into_iter().map(|(name, template)| (name, HeaderPart::Text(template))).collect();
     Ok(RequestTemplate {
-        method,
+        method: spec.method.into(),
         origin,
         path,
         pairs,
@@ -138,7 +129,7 @@ fn compile_pair(pair: &Template) -> Result<Pair, Complaint> {
     }
 }
 
-fn compile_headers(spec: &RestToolSpec, schema: &Value) -> Result<Vec<(HeaderName, Template)>, Complaint> {
+fn compile_headers(spec: &RestToolConfig, schema: &Value) -> Result<Vec<(HeaderName, Template)>, Complaint> {
     let mut headers = Vec::with_capacity(spec.headers.len());
     for (written, value) in &spec.headers {
         let field = format!("headers.{written}");
@@ -203,7 +194,7 @@ fn split_once(template: &Template, separator: char) -> (Template, Option<Templat
 
 /// The executable part of the entry, for the contract. From the entry as written where that is known;
 /// else without anything in headers, query and body that could be an expanded secret.
-pub(super) fn declaration(spec: &RestToolSpec, method: &Method) -> Value {
+pub(super) fn declaration(spec: &RestToolConfig, method: &Method) -> Value {
     let mut declared = Map::new();
     declared.insert("method".into(), method.as_str().into());
     if let Some(Value::Object(written)) = &spec.written {

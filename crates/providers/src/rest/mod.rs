@@ -31,7 +31,7 @@ pub use query::Style;
 pub(crate) use reply::Reading;
 pub(crate) use request::{CookiePart, HeaderPart, Pair, PathPart, RequestTemplate};
 pub use select::Selection;
-pub use spec::{QueryValue, ResponseFormat, RestToolSpec};
+pub use spec::{QueryValue, ResponseFormat, RestMethod, RestToolConfig};
 pub(crate) use template::{Need, Parameter, Segment, Template};
 pub(crate) use tool::HttpTool;
 pub(crate) use xml::{XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_name as is_xml_name};

@@ -18,7 +18,7 @@ use super::error::{Complaint, RestError};
 use super::reply::Reading;
 use super::request::RequestTemplate;
 use super::select::Selection;
-use super::spec::{ResponseFormat, RestToolSpec};
+use super::spec::{ResponseFormat, RestToolConfig};
 use super::tool::HttpTool;
 use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 
@@ -52,7 +52,7 @@ impl Default for RestOptions {
 /// all carry `traceparent` when there is one; an entry's own header of that name wins.
 ///
 /// A definition's `declaration` is method, URL, headers, query and body as written, when the loader kept
-/// the text ([`RestToolSpec::written`]). Otherwise literals of headers, query and body, where a secret may
+/// the text ([`RestToolConfig::written`]). Otherwise literals of headers, query and body, where a secret may
 /// have been expanded, are left out of it, and changing them does not change the contract.
 pub struct RestProvider {
     tools: HashMap<String, HttpTool>,
@@ -72,7 +72,7 @@ impl RestProvider {
     ///
     /// # Errors
     /// The first entry that is wrong; build entries one at a time to leave out the wrong ones.
-    pub fn new(tools: Vec<(String, RestToolSpec)>, options: &RestOptions) -> Result<Self, RestError> {
+    pub fn new(tools: Vec<(String, RestToolConfig)>, options: &RestOptions) -> Result<Self, RestError> {
         let credential_scope = credential_scope(&tools);
         let mut provider = Self { tools: HashMap::new(), listed: Vec::new(), warnings: Vec::new(), credential_scope };
         let mut clients: Vec<Arc<HttpClient>> = Vec::new();
@@ -136,8 +136,8 @@ impl Provider for RestProvider {
 }
 
 /// A hash of everything in the entries that may hold a secret.
-fn credential_scope(tools: &[(String, RestToolSpec)]) -> ContentHash {
-    let part = |(name, spec): &(String, RestToolSpec)| {
+fn credential_scope(tools: &[(String, RestToolConfig)]) -> ContentHash {
+    let part = |(name, spec): &(String, RestToolConfig)| {
         let query: Vec<_> = spec.query.iter().map(|(name, query)| (name, &query.value)).collect();
         json!([name, spec.url, spec.headers, query, spec.body])
     };
@@ -150,7 +150,7 @@ fn credential_scope(tools: &[(String, RestToolSpec)]) -> ContentHash {
 /// What is wrong with it.
 pub(crate) fn compile(
     name: &str,
-    spec: RestToolSpec,
+    spec: RestToolConfig,
     options: &RestOptions,
     clients: &mut Vec<Arc<HttpClient>>,
 ) -> Result<(ToolDefinition, HttpTool), RestError> {
@@ -198,7 +198,7 @@ fn tool_id(name: &str) -> Result<ToolId, RestError> {
     id.map_err(|error| RestError::Field { tool: name.to_owned(), field: "name".into(), reason: error.to_string() })
 }
 
-fn definition(id: ToolId, spec: RestToolSpec, method: &Method) -> ToolDefinition {
+fn definition(id: ToolId, spec: RestToolConfig, method: &Method) -> ToolDefinition {
     let declaration = declaration(&spec, method);
     let mut definition = ToolDefinition::new(id, spec.description, spec.parameters);
     definition.title = spec.title;
@@ -218,7 +218,7 @@ fn definition(id: ToolId, spec: RestToolSpec, method: &Method) -> ToolDefinition
     definition.idle_timeout = spec.idle_timeout;
     definition.retries = spec.retries;
     definition.queue = spec.queue;
-    definition.cache_ttl = spec.cache;
+    definition.cache_ttl = spec.cache.0;
     definition.declaration = Some(declaration);
     if matches!(spec.response, ResponseFormat::Events | ResponseFormat::JsonLines) {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));

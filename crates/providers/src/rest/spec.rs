@@ -3,70 +3,82 @@
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use toolwright_core::definition::Concurrency;
+use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 use toolwright_core::{Effects, duration};
 
 use super::query::Style;
 
-/// One entry of `restTools`. In `url`, `headers`, `query` and `body`, `${parameters.x}` (or
-/// `${parameters.x.y}`) stands for an argument; environment variables are expanded before.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// One HTTP endpoint as a tool, `rest:<name>@1.0.0`. `${VAR}` is filled in from the environment when the
+/// configuration is read, `${parameters.x}` from the arguments of a call.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct RestToolSpec {
-    /// What a model reads to decide.
-    #[serde(default)]
+pub struct RestToolConfig {
+    /// Whether it is used.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// What it does, for the model that chooses.
     pub description: String,
     /// Human-readable name.
-    #[serde(default)]
     pub title: Option<String>,
-    /// `GET` (the default), `HEAD`, `POST`, `PUT`, `PATCH`, `DELETE` or `OPTIONS`.
-    #[serde(default = "get")]
-    pub method: String,
-    /// Absolute URL. Placeholders may stand in its path and its query only, where values are
-    /// percent-encoded.
+    /// HTTP method.
+    #[serde(default)]
+    pub method: RestMethod,
+    /// Address. Placeholders may stand in path and query, where values are percent-encoded.
+    #[schemars(extend("x-variables" = "setting"))]
     pub url: String,
-    /// Request headers. One whose placeholder has no value is left out.
+    /// Request headers; one whose placeholder has no value is left out.
     #[serde(default)]
+    #[schemars(with = "IndexMap<String, Written>", extend("x-variables" = "pair"))]
     pub headers: IndexMap<String, String>,
-    /// Query pairs, added to those of the URL. One whose placeholder has no value is left out.
+    /// Query pairs: a template, a scalar, a list, or `{value, style, explode}` in `OpenAPI`'s sense. One
+    /// whose placeholder has no value is left out.
+    // Added to those of the URL.
     #[serde(default)]
+    #[schemars(with = "IndexMap<String, Value>", extend("x-variables" = "pair"))]
     pub query: IndexMap<String, QueryValue>,
-    /// Body: JSON with placeholders in its strings, or a text. A string that is exactly one placeholder
-    /// keeps the argument's type, a null too; a member or item whose placeholder has no value is left out. With a
-    /// `Content-Type` of `application/x-www-form-urlencoded` an object is sent as a form.
-    #[serde(default)]
+    /// Body: JSON with placeholders in its strings, or a text. A string that is one placeholder keeps
+    /// the argument's type.
+    // A null too; a member or item whose placeholder has no value is left out. With a `Content-Type` of
+    // `application/x-www-form-urlencoded` an object is sent as a form.
+    #[schemars(extend("x-variables" = "setting"))]
     pub body: Option<Value>,
-    /// JSON Schema of the arguments.
-    #[serde(default, alias = "parametersSchema", alias = "parameters_schema")]
+    /// JSON Schema of the arguments that the placeholders name. Without placeholders it may be left out:
+    /// the tool takes no arguments.
+    #[serde(alias = "parametersSchema", alias = "parameters_schema")]
     pub parameters: Option<Value>,
-    /// JSON Schema of the result. With it, a JSON response is returned as a structured value too.
-    #[serde(default, alias = "outputSchema")]
+    /// JSON Schema of the result; with it, a JSON response is returned as a structured value too.
+    #[serde(alias = "outputSchema")]
     pub output_schema: Option<Value>,
     /// How the response is read.
     #[serde(default)]
     pub response: ResponseFormat,
-    /// The part of a JSON response that is the result: a [`Selection`](super::Selection), like `/items/*/name`. A
-    /// response without it is returned whole.
-    #[serde(default)]
+    /// The part of a JSON response that is the result: names and positions after slashes, `*` for every item, like
+    /// `/items/*/name`. A response without it is returned whole.
+    // See [`Selection`](super::Selection).
     pub select: Option<String>,
-    /// Limit of one call.
+    /// Limit of one call. Default: `defaults.tool_timeout`.
     #[serde(default, with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
     pub timeout: Option<Duration>,
-    /// How long a call may go on without a report of progress.
+    /// How long a call may go on without a report of progress. Default: `defaults.idle_timeout`.
     #[serde(default, with = "duration::option", alias = "idleTimeout")]
+    #[schemars(with = "Option<TimeSpan>")]
     pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again where that is safe. Default: the provider's, 1.
-    #[serde(default)]
+    /// How often a failed call is tried again: only if it was not sent, or if `effects` say that it only reads or
+    /// may be called twice. Default 1.
+    #[schemars(range(max = 10))]
     pub retries: Option<u32>,
-    /// Bytes of a response that are read. Default: the provider's, 2 MiB.
-    #[serde(default, alias = "maxBytes")]
+    /// Bytes of a response that are read. Default 2 MiB.
+    #[serde(alias = "maxBytes")]
+    #[schemars(range(min = 256))]
     pub max_bytes: Option<usize>,
-    /// Effects. Without them GET, HEAD and OPTIONS count as reading, and all else as dangerous.
-    #[serde(default)]
+    /// What a call may do. Default: GET, HEAD and OPTIONS only read, all else may destroy.
     pub effects: Option<Effects>,
-    /// Labels.
+    /// Labels for search, filters and policy.
     #[serde(default)]
     pub tags: Vec<String>,
     /// Other names of the tool.
@@ -75,44 +87,85 @@ pub struct RestToolSpec {
     /// Roles that may use it; empty means all.
     #[serde(default, alias = "allowedRoles")]
     pub allowed_roles: Vec<String>,
-    /// Example arguments.
+    /// Example arguments, for the model that fills them in.
     #[serde(default)]
+    #[schemars(with = "Vec<Map<String, Value>>")]
     pub examples: Vec<Value>,
-    /// `false` hides it from selection unless unsafe tools are allowed.
+    /// Whether it may be offered where unsafe tools are not allowed.
     #[serde(default = "yes")]
     pub safe: bool,
-    /// Whether to ask a model API for strict arguments; `None` leaves it to the encoder.
-    #[serde(default)]
+    /// Whether to ask a model API for strict arguments. Default: where the API and the schema allow it.
     pub strict: Option<bool>,
     /// Whether calls may overlap.
     #[serde(default)]
     pub concurrency: Concurrency,
-    /// Cap on the text of a result, in bytes; beats the global one.
-    #[serde(default, alias = "maxOutput")]
+    /// Cap on the text of a result, in bytes. Default: `defaults.tool_response_max_bytes`.
+    #[serde(alias = "maxOutput")]
+    #[schemars(range(min = 256))]
     pub max_output: Option<usize>,
     /// A hint paragraph for the system prompt.
-    #[serde(default)]
     pub contribution: Option<String>,
-    /// The argument that takes the body of a text-format call.
-    #[serde(default, alias = "bodyArgument")]
+    /// The argument that takes the body of a call in a text format.
+    #[serde(alias = "bodyArgument")]
     pub body_argument: Option<String>,
-    /// Name of the queue its calls wait in.
-    #[serde(default)]
+    /// Queue its calls wait in.
     pub queue: Option<String>,
-    /// How long a successful result may be served again, or `off`.
-    #[serde(default, alias = "cache_ttl", alias = "cacheTtl", deserialize_with = "cache")]
-    pub cache: Option<Duration>,
-    /// Whether private addresses are open; overrides the provider's policy.
-    #[serde(default, alias = "allowPrivate")]
+    /// How long a successful result may be served again: a duration, or `off`, the default.
+    #[serde(default, alias = "cache_ttl", alias = "cacheTtl")]
+    pub cache: CacheTtl,
+    /// Whether private addresses are open to it. Default: `web.allow_private`.
+    #[serde(alias = "allowPrivate")]
     pub allow_private: Option<bool>,
-    /// Hosts that are open all the same; overrides the provider's policy.
-    #[serde(default, alias = "allowedHosts")]
+    /// Hosts that are open all the same. Default: `web.allowed_hosts`.
+    #[serde(alias = "allowedHosts")]
     pub allowed_hosts: Option<Vec<String>>,
     /// The entry as its author wrote it, before environment variables were expanded. The loader sets it,
     /// so that the contract covers the whole text and holds no secret. Without it the contract covers
     /// what cannot be one: see `RestProvider`.
     #[serde(skip)]
     pub written: Option<Value>,
+}
+
+/// An HTTP method.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum RestMethod {
+    /// Reads.
+    #[default]
+    #[serde(alias = "get")]
+    Get,
+    /// Reads headers only.
+    #[serde(alias = "head")]
+    Head,
+    /// Asks what is possible.
+    #[serde(alias = "options")]
+    Options,
+    /// Creates or acts.
+    #[serde(alias = "post")]
+    Post,
+    /// Replaces.
+    #[serde(alias = "put")]
+    Put,
+    /// Changes.
+    #[serde(alias = "patch")]
+    Patch,
+    /// Removes.
+    #[serde(alias = "delete")]
+    Delete,
+}
+
+impl From<RestMethod> for http::Method {
+    fn from(method: RestMethod) -> Self {
+        match method {
+            RestMethod::Get => Self::GET,
+            RestMethod::Head => Self::HEAD,
+            RestMethod::Options => Self::OPTIONS,
+            RestMethod::Post => Self::POST,
+            RestMethod::Put => Self::PUT,
+            RestMethod::Patch => Self::PATCH,
+            RestMethod::Delete => Self::DELETE,
+        }
+    }
 }
 
 /// A value of the query.
@@ -161,7 +214,7 @@ impl<'de> Deserialize<'de> for QueryValue {
 }
 
 /// How a response is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResponseFormat {
     /// By its `Content-Type`.
@@ -181,16 +234,4 @@ pub enum ResponseFormat {
 
 fn yes() -> bool {
     true
-}
-
-fn get() -> String {
-    "GET".to_owned()
-}
-
-fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    match Option::<Value>::deserialize(deserializer)? {
-        None | Some(Value::Bool(false)) => Ok(None),
-        Some(Value::String(text)) if text == "off" => Ok(None),
-        Some(written) => duration::option::deserialize(written).map_err(serde::de::Error::custom),
-    }
 }

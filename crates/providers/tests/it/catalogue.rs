@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
-use toolwright_providers::catalogue::{CatalogueProvider, CatalogueSpec, FORMAT, SigningKey, sign};
+use toolwright_providers::catalogue::{CatalogueConfig, CatalogueProvider, FORMAT, SigningKey, sign};
 
 use crate::published::Site;
 use crate::workspace::Workspace;
@@ -37,12 +37,12 @@ impl Publisher {
         self.site.put(text);
     }
 
-    fn spec(&self) -> CatalogueSpec {
+    fn spec(&self) -> CatalogueConfig {
         let url = self.site.server.url("/catalogue.json").parse().expect("url");
-        CatalogueSpec { insecure_loopback: true, ..CatalogueSpec::new("acme", url, vec![self.key.public()]) }
+        CatalogueConfig { insecure_loopback: true, ..CatalogueConfig::new("acme", url, vec![self.key.public()]) }
     }
 
-    fn provider(&self, spec: CatalogueSpec) -> Arc<CatalogueProvider> {
+    fn provider(&self, spec: CatalogueConfig) -> Arc<CatalogueProvider> {
         CatalogueProvider::new(spec, self.site.deps())
     }
 
@@ -109,7 +109,7 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
             template("twice"),
         ]),
     ));
-    let spec = CatalogueSpec { secrets: [("ACME_KEY".into(), "s3cret".into())].into(), ..publisher.spec() };
+    let spec = CatalogueConfig { secrets: [("ACME_KEY".into(), "s3cret".into())].into(), ..publisher.spec() };
     let provider = publisher.provider(spec);
     let tools = provider.list().await.expect("listed");
     // An address inside is refused when it is dialled, as for every REST tool.
@@ -191,7 +191,7 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
     let again = publisher.provider(publisher.spec());
     assert_eq!(again.cached().await.map(|tools| tools.len()), Some(1));
     let other = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read");
-    let distrusted = publisher.provider(CatalogueSpec { keys: vec![other.public()], ..publisher.spec() });
+    let distrusted = publisher.provider(CatalogueConfig { keys: vec![other.public()], ..publisher.spec() });
     assert!(distrusted.cached().await.is_none() && distrusted.list().await.is_err());
 }
 
@@ -236,7 +236,7 @@ async fn a_call_that_was_checked_against_the_old_definition_does_not_run_the_new
 async fn it_is_fetched_over_https_from_public_addresses_within_its_bound() {
     let publisher = Publisher::start().await;
     publisher.publish(&publisher.document(1, json!([])));
-    let check = async |change: &dyn Fn(&mut CatalogueSpec), why: &str| {
+    let check = async |change: &dyn Fn(&mut CatalogueConfig), why: &str| {
         let mut spec = publisher.spec();
         change(&mut spec);
         let error = publisher.provider(spec).list().await.expect_err(why).to_string();
@@ -260,7 +260,7 @@ async fn another_publisher_under_the_same_name_is_judged_by_itself() {
         publisher.put(Some(sign(&document, &second).expect("signed").to_string()));
     };
     of_second(1);
-    let changed = CatalogueSpec { keys: vec![second.public()], ..publisher.spec() };
+    let changed = CatalogueConfig { keys: vec![second.public()], ..publisher.spec() };
     let provider = publisher.provider(changed.clone());
     assert_eq!(provider.list().await.map(|tools| tools.len()).map_err(|error| error.to_string()), Ok(1));
     of_second(3);
@@ -272,7 +272,7 @@ async fn another_publisher_under_the_same_name_is_judged_by_itself() {
     let error = publisher.provider(publisher.spec()).list().await.expect_err("an older one").to_string();
     assert!(error.contains("version 9 was accepted before") && error.contains("catalogue forget"), "{error}");
     // A key that is to take over has seen what the one before it has.
-    let both = CatalogueSpec { keys: vec![first, second.public()], ..publisher.spec() };
+    let both = CatalogueConfig { keys: vec![first, second.public()], ..publisher.spec() };
     publisher.publish(&publisher.document(10, json!([template("a")])));
     publisher.provider(both).list().await.expect("newer");
     of_second(4);
@@ -340,7 +340,7 @@ async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
     publisher.publish(&publisher.document(1, json!([template("a")])));
     let before = publisher.provider(publisher.spec()).list().await.expect("listed");
     // Its settings changed: what the provider before it listed stands in the catalogue until this one has.
-    let after = publisher.provider(CatalogueSpec { trusted: true, ..publisher.spec() });
+    let after = publisher.provider(CatalogueConfig { trusted: true, ..publisher.spec() });
     assert!(call(&after, &before, "greet", json!({})).await.is_ok());
     publisher.put(None);
     publisher.site.kept.0.lock().expect("lock").clear();

@@ -9,12 +9,15 @@ use toolwright_core::{
     ContentBlock, Effects, ErrorKind, Provider, ProviderCall, ToolContext, ToolError, ToolId, ToolOutput,
 };
 use toolwright_net::AddressPolicy;
-use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolSpec};
+use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolConfig};
 
 use crate::wire::{Names, Received, Reply, Server, options};
 use crate::workspace::Workspace;
 
-fn spec(entry: Value) -> RestToolSpec {
+fn spec(mut entry: Value) -> RestToolConfig {
+    if entry.get("description").is_none() {
+        entry["description"] = json!("d");
+    }
     serde_json::from_value(entry).expect("entry")
 }
 
@@ -430,7 +433,6 @@ fn wrong_entries_are_found_at_once_and_by_name() {
         (json!({"url": "ftp://h/"}), ["restTools.t.url", "http"]),
         (json!({"url": "https://h/?${parameters.x}=1"}), ["restTools.t.url", "after a `name=`"]),
         (json!({"url": "https://h/#${parameters.x}"}), ["restTools.t.url", "never sent"]),
-        (json!({"method": "TRACE"}), ["restTools.t.method", "TRACE"]),
         (json!({"headers": {"X Y": "1"}}), ["restTools.t.headers.X Y", "name"]),
         (json!({"headers": {"X": "a\r\nb"}}), ["restTools.t.headers.X", "line break"]),
         (json!({"headers": {"Content-Length": "1"}}), ["restTools.t.headers.Content-Length", "frames"]),
@@ -459,6 +461,6 @@ fn wrong_entries_are_found_at_once_and_by_name() {
         json!({"url": "u", "query": {"a": {"value": 1, "stile": "form"}}}),
         json!({"url": "u", "cache": "soon"}),
     ] {
-        assert!(serde_json::from_value::<RestToolSpec>(unknown.clone()).is_err(), "{unknown}");
+        assert!(serde_json::from_value::<RestToolConfig>(unknown.clone()).is_err(), "{unknown}");
     }
 }

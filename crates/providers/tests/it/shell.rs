@@ -12,7 +12,7 @@ use toolwright_core::sandbox::SandboxProfile;
 use toolwright_core::schema::CompiledSchema;
 use toolwright_core::store::{OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::{ErrorKind, Provider as _, SessionId};
-use toolwright_providers::builtin::{BuiltinOptions, ShellOptions, provider, tools};
+use toolwright_providers::builtin::{BuiltinOptions, ShellConfig, provider, tools};
 
 use crate::processes::{peak_memory, pids_with, unique_sleep, wait_for_count};
 use crate::workspace::Workspace;
@@ -290,7 +290,7 @@ async fn python_runs_and_prints() {
 #[tokio::test]
 async fn python_runs_in_every_profile() {
     for profile in SandboxProfile::ALL {
-        let shell = ShellOptions { python: profile, bash: profile, ..ShellOptions::default() };
+        let shell = ShellConfig { python: profile, bash: profile, ..ShellConfig::default() };
         let ws = Workspace::with(|_| BuiltinOptions { shell, ..BuiltinOptions::default() });
         ws.put("file", "text");
         let code = "import ctypes, json, sqlite3, ssl, tempfile\nwith tempfile.NamedTemporaryFile() as f: f.write(b'x')\nprint('ok')";

@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use toolwright_core::content::joined_text;
 use toolwright_core::{Effects, ErrorKind, RegisteredTool, Tool, ToolError, ToolOutput};
-use toolwright_providers::builtin::web::{WebOptions, tools_with};
+use toolwright_net::AddressPolicy;
+use toolwright_providers::builtin::web::{WebConfig, tools_with};
 
 use crate::wire::{Names, Reply, Server, options};
 use crate::workspace::Workspace;
 
 fn fetch(allowed: &[&str]) -> Arc<dyn Tool> {
+    let allowed_hosts = allowed.iter().map(|&host| host.to_owned()).collect();
     let web =
-        WebOptions { allowed_hosts: allowed.iter().map(|&host| host.to_owned()).collect(), ..WebOptions::default() };
+        WebConfig { address: AddressPolicy { allowed_hosts, ..AddressPolicy::default() }, ..WebConfig::default() };
     tools_with(&web, options(&Names::new(&[]))).remove(0)
 }
 

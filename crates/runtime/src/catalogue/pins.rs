@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde_json::Value;
 use toolwright_core::catalogue::{Origin, RegisteredTool};
 use toolwright_core::pins::{
-    Change, CurrentTool, Decision, Note, Pin, PinIndex, PinOptions, PinSource, Verdict, Weight, decide, diff, judge,
+    Change, CurrentTool, Decision, Note, Pin, PinConfig, PinIndex, PinSource, Verdict, Weight, decide, diff, judge,
     renamed,
 };
 use toolwright_core::store::{PinNote, PinStore};
@@ -22,7 +22,7 @@ const CHANGE_LENGTH: usize = 160;
 /// Judges definitions by their pins, and notes what is new.
 pub struct Pins {
     store: Arc<dyn PinStore>,
-    terms: RwLock<PinOptions>,
+    terms: RwLock<PinConfig>,
 }
 
 /// A definition that is not simply the pinned one.
@@ -64,18 +64,18 @@ impl std::fmt::Debug for Pins {
 impl Pins {
     /// Pins in `store`, under `terms`.
     #[must_use]
-    pub fn new(store: Arc<dyn PinStore>, terms: PinOptions) -> Arc<Self> {
+    pub fn new(store: Arc<dyn PinStore>, terms: PinConfig) -> Arc<Self> {
         Arc::new(Self { store, terms: RwLock::new(terms) })
     }
 
     /// The terms in force.
     #[must_use]
-    pub fn terms(&self) -> PinOptions {
+    pub fn terms(&self) -> PinConfig {
         *self.terms.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts other terms into force, for what is judged from now on; whether they are others.
-    pub fn set_terms(&self, terms: PinOptions) -> bool {
+    pub fn set_terms(&self, terms: PinConfig) -> bool {
         std::mem::replace(&mut *self.terms.write().unwrap_or_else(PoisonError::into_inner), terms) != terms
     }
 

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::arguments::{Fitted, RawArguments};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::Entry;
+use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{Message, ModelRequest, ModelResponse, OutputFormat, StopReason};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::{STANDS_IN, ToolOutput};
 use toolwright_core::policy::Selector;
+use toolwright_core::setting::TimeSpan;
 
 use super::admission::{denied, query};
 use super::call_record::CallRecord;
@@ -159,6 +162,30 @@ pub struct GuardContext<'a> {
     pub run: RunContext,
 }
 
+/// A model that judges calls: it lets them go on to the rules, denies them, has a person asked, or changes their
+/// arguments. If it does not answer, they are denied. Every selector that is given must match.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GuardConfig {
+    /// What it is called in messages and in the account.
+    pub name: String,
+    /// The model, `provider/model`.
+    pub model: String,
+    /// What it is to go by, in words.
+    pub instructions: String,
+    /// How long it may take.
+    #[serde(default = "timeout", with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub timeout: Duration,
+    /// Which calls it judges.
+    #[serde(flatten)]
+    pub selector: Selector,
+}
+
+fn timeout() -> Duration {
+    TIMEOUT
+}
+
 /// A guard, and which calls it is asked about.
 #[derive(Clone)]
 pub struct GuardBinding {
@@ -171,6 +198,13 @@ pub struct GuardBinding {
 impl fmt::Debug for GuardBinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuardBinding").field("name", &self.name).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl From<&GuardConfig> for GuardBinding {
+    fn from(config: &GuardConfig) -> Self {
+        let guard = Arc::new(ModelGuard::new(&*config.model, &*config.instructions));
+        Self { name: config.name.clone(), guard, selector: config.selector.clone(), timeout: config.timeout }
     }
 }
 

@@ -43,7 +43,9 @@ use crate::queue::{Queues, RootLocks};
 
 pub use self::background::{PromotedTo, Promotion};
 pub use self::checking::{CheckedCalls, RepairOptions};
-pub use self::guards::{Before, GuardBinding, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict};
+pub use self::guards::{
+    Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
+};
 pub use self::llm_call::LlmOptions;
 pub use self::options::{CallerNames, ExecutorOptions, PartialsFor, Recommends, RunContext};
 pub use self::recovery::RecoveryOptions;

@@ -14,7 +14,7 @@ pub use self::call_record::{Asked, ModelAsk, ModelCallRecord};
 pub use self::recorder::Recorder;
 pub use self::requests::{AuxiliaryRequests, ModelRequests};
 pub(crate) use self::requests::{OnAnswer, RequestScope};
-pub use self::traffic::{ModelTraffic, TrafficTerms, default_model_queue};
+pub use self::traffic::{ModelQueueConfig, ModelTraffic, TrafficConfig};
 
 /// Gives operations their ids; ids of two processes hardly ever meet.
 #[derive(Debug)]

@@ -8,55 +8,91 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
     AuxiliaryRequest, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestAllowance, RetryOptions, Traffic, Usability,
+    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestAllowance, RetryConfig, Traffic, Usability,
     Usage, pause, retry,
 };
+use toolwright_core::setting::TimeSpan;
 
 use super::micros;
-use crate::queue::{PriorityQueue, QueueSpec, Slot};
+use crate::queue::{PriorityQueue, QueueConfig, Slot};
 
 /// Lines of models without a queue of their own that are kept; idle ones beyond go.
 const MAX_QUEUES: usize = 256;
 
 /// How requests to a model, or to all models of a provider, wait and are made again.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TrafficTerms {
-    /// Its queue; absent for one of the default size.
-    pub queue: Option<QueueSpec>,
-    /// How often and how patiently its requests are made again; absent for the default.
-    pub retry: Option<RetryOptions>,
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrafficConfig {
+    /// How its requests wait for each other, those of all agents, tools and servers together. Under a provider's name
+    /// it is one queue for all of its models. Default: a queue for each model, 32 requests at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<ModelQueueConfig>,
+    /// When a request that failed is made again: only one that was refused as too many, or that met a provider that is
+    /// down or overloaded, and never once an answer has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryConfig>,
 }
 
-impl TrafficTerms {
+/// The queue of a model. Who waits goes by priority: a request that is made again, then what somebody waits for, then
+/// work in the background, then what has time; but nobody waits for ever.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelQueueConfig {
+    /// Requests that run at once.
+    #[schemars(range(min = 1))]
+    pub concurrent: usize,
+    /// Requests that may start in any sixty seconds, those that are made again among them. Default: any number. A
+    /// provider that says it has had enough holds up the queue in any case.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub requests_per_minute: Option<usize>,
+    /// Requests that may wait; one more fails at once, or the newest of the lowest priority where its own is higher.
+    pub max_waiting: usize,
+    /// How long a request may wait.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub wait_timeout: Duration,
+}
+
+impl Default for ModelQueueConfig {
+    fn default() -> Self {
+        Self { concurrent: 32, requests_per_minute: None, max_waiting: 1024, wait_timeout: Duration::from_secs(600) }
+    }
+}
+
+impl From<ModelQueueConfig> for QueueConfig {
+    fn from(queue: ModelQueueConfig) -> Self {
+        let ModelQueueConfig { concurrent, requests_per_minute, max_waiting, wait_timeout } = queue;
+        Self { concurrent, per_minute: requests_per_minute, max_waiting, wait_timeout }
+    }
+}
+
+impl TrafficConfig {
     /// How requests to `model` are made again: by what is set for it, or for its provider, or the default.
     #[must_use]
-    pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryOptions {
+    pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryConfig {
         nearest(set, model, |terms| terms.retry).map(|(_, terms)| terms).unwrap_or_default()
     }
 }
 
 /// What is set for a model, or else for its provider, and under which name.
 fn nearest<'s, T>(
-    set: &'s BTreeMap<String, TrafficTerms>,
+    set: &'s BTreeMap<String, TrafficConfig>,
     model: &str,
-    of: impl Fn(&TrafficTerms) -> Option<T>,
+    of: impl Fn(&TrafficConfig) -> Option<T>,
 ) -> Option<(&'s str, T)> {
     let provider = model.split_once('/').map(|(provider, _)| provider);
     [Some(model), provider].into_iter().flatten().find_map(|name| {
         let (name, terms) = set.get_key_value(name)?;
         Some((name.as_str(), of(terms)?))
     })
-}
-
-/// What a queue of a model has where nothing is said: 32 requests at once, 1,024 waiting, ten minutes.
-#[must_use]
-pub fn default_model_queue() -> QueueSpec {
-    QueueSpec { concurrent: 32, per_minute: None, max_waiting: 1024, wait_timeout: Duration::from_secs(600) }
 }
 
 /// A model client in front of another that sends each request once: requests wait in a queue for each model
@@ -66,7 +102,7 @@ pub fn default_model_queue() -> QueueSpec {
 /// for that time.
 pub struct ModelTraffic {
     client: Arc<dyn ModelClient>,
-    terms: BTreeMap<String, TrafficTerms>,
+    terms: BTreeMap<String, TrafficConfig>,
     queues: Mutex<HashMap<Arc<str>, Arc<ModelQueue>>>,
 }
 
@@ -82,7 +118,7 @@ impl std::fmt::Debug for ModelTraffic {
 impl ModelTraffic {
     /// In front of `client`, with terms by model id (`provider/model`) or provider; of each, the nearer name counts.
     #[must_use]
-    pub fn new(client: Arc<dyn ModelClient>, terms: BTreeMap<String, TrafficTerms>) -> Arc<Self> {
+    pub fn new(client: Arc<dyn ModelClient>, terms: BTreeMap<String, TrafficConfig>) -> Arc<Self> {
         Arc::new(Self { client, terms, queues: Mutex::default() })
     }
 
@@ -99,7 +135,7 @@ impl ModelTraffic {
             queues.retain(|name, queue| Arc::strong_count(queue) > 1 || self.terms.contains_key(&**name));
         }
         let name: Arc<str> = name.into();
-        let spec = set.map_or_else(default_model_queue, |(_, spec)| spec);
+        let spec = set.map(|(_, queue)| queue).unwrap_or_default().into();
         let queue = PriorityQueue::new(&*name, format!("the queue of {name}"), spec);
         queues.insert(Arc::clone(&name), Arc::clone(&queue));
         (name, queue)
@@ -115,7 +151,7 @@ impl ModelTraffic {
         cancel: &'a Cancel,
     ) -> AttemptedRequest<'a> {
         let (name, queue) = self.queue(model);
-        let terms = TrafficTerms::retry_of(&self.terms, model);
+        let terms = TrafficConfig::retry_of(&self.terms, model);
         let (attempt, refused_forms, before) = (1, 0, None);
         AttemptedRequest {
             name,
@@ -200,7 +236,7 @@ impl ModelClient for ModelTraffic {
 struct AttemptedRequest<'a> {
     name: Arc<str>,
     queue: Arc<ModelQueue>,
-    terms: RetryOptions,
+    terms: RetryConfig,
     holder: Arc<str>,
     priority: ModelPriority,
     room: &'a RequestAllowance,
@@ -278,7 +314,7 @@ impl<'a> AttemptedRequest<'a> {
 }
 
 /// A failure that is not made again, which says so where that is for the wait that the provider asks for.
-fn impatient(mut error: ModelError, terms: RetryOptions) -> ModelError {
+fn impatient(mut error: ModelError, terms: RetryConfig) -> ModelError {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
     let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > terms.longest_wait);
     if let Some(asked) = asked {

@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::ModelPriority;
+use toolwright_core::setting::TimeSpan;
 use toolwright_core::tool_id::ToolId;
 
 pub(crate) use priority_queue::{PriorityQueue, Slot};
@@ -20,7 +23,7 @@ pub(crate) use priority_queue::{PriorityQueue, Slot};
 /// Name of the queue of calls without one of their own.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// Who goes first. The times are shorter where a queue's [`QueueSpec::wait_timeout`] is under 140 s: a sixth of it for each
+/// Who goes first. The times are shorter where a queue's [`QueueConfig::wait_timeout`] is under 140 s: a sixth of it for each
 /// step down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,29 +47,43 @@ impl From<Priority> for ModelPriority {
     }
 }
 
-/// One queue's settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueSpec {
-    /// Calls that run at once, 1 at least.
+/// One queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueueConfig {
+    /// Calls that run at once.
+    #[schemars(range(min = 1))]
     pub concurrent: usize,
-    /// Calls that may start in any sixty seconds, 1 at least; `None`: any number.
-    pub per_minute: Option<usize>,
-    /// Calls that may wait, of all priorities together. One more takes the place of the newest of the lowest priority, if
-    /// its own is higher, and is refused otherwise.
+    /// Calls that may wait, background calls among them; one more fails at once, or the newest of the lowest priority
+    /// where its own is higher. With 0 all fail that cannot run at once.
+    #[serde(default = "max_waiting")]
     pub max_waiting: usize,
     /// How long a call may wait.
+    #[serde(default = "wait_timeout", with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
     pub wait_timeout: Duration,
+    /// Calls that may start in any minute. Default: any number.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub per_minute: Option<usize>,
 }
 
-impl Default for QueueSpec {
+fn max_waiting() -> usize {
+    1024
+}
+
+fn wait_timeout() -> Duration {
+    Duration::from_secs(60)
+}
+
+impl Default for QueueConfig {
     /// min(64, 2 x cores) at once, 1,024 waiting, 60 seconds.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
             concurrent: (2 * cores).min(64),
             per_minute: None,
-            max_waiting: 1024,
-            wait_timeout: Duration::from_secs(60),
+            max_waiting: max_waiting(),
+            wait_timeout: wait_timeout(),
         }
     }
 }
@@ -94,7 +111,7 @@ impl From<UnknownQueue> for ToolError {
 #[derive(Debug)]
 pub struct Queues {
     named: BTreeMap<String, Arc<PriorityQueue>>,
-    default: QueueSpec,
+    default: QueueConfig,
     of_providers: Mutex<ProviderQueues>,
 }
 
@@ -113,9 +130,9 @@ impl Default for Queues {
 impl Queues {
     /// The configured queues; one called `default` sets what providers without a queue get.
     #[must_use]
-    pub fn new(mut specs: BTreeMap<String, QueueSpec>) -> Self {
+    pub fn new(mut specs: BTreeMap<String, QueueConfig>) -> Self {
         let default = specs.entry(DEFAULT_QUEUE.to_owned()).or_default().clone();
-        let queue = |(name, spec): (String, QueueSpec)| {
+        let queue = |(name, spec): (String, QueueConfig)| {
             let queue = PriorityQueue::new(&*name, format!("queue `{name}`"), spec);
             (name, queue)
         };
@@ -192,7 +209,7 @@ impl RootLocks {
             return Arc::clone(queue);
         }
         locks.by_root.retain(|_, queue| Arc::strong_count(queue) > 1);
-        let spec = QueueSpec { concurrent: 1, per_minute: None, ..QueueSpec::default() };
+        let spec = QueueConfig { concurrent: 1, per_minute: None, ..QueueConfig::default() };
         let queue = PriorityQueue::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
         if let Some(cause) = locks.closed {
             queue.close(cause);
@@ -302,7 +319,7 @@ mod tests {
 
     #[test]
     fn calls_wait_in_their_or_their_providers_queue() {
-        let queues = Queues::new(BTreeMap::from([("db".to_owned(), QueueSpec::default())]));
+        let queues = Queues::new(BTreeMap::from([("db".to_owned(), QueueConfig::default())]));
         let queue = |queue, provider| queues.queue_of(queue, provider).expect("defined");
         assert!(Arc::ptr_eq(&queue(Some("db"), "a"), &queue(Some("db"), "b")));
         assert!(Arc::ptr_eq(&queue(None, "a"), &queue(None, "a")));

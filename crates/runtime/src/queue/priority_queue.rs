@@ -13,7 +13,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::ModelPriority;
 use toolwright_core::tool_id::ToolId;
 
-use super::QueueSpec;
+use super::QueueConfig;
 use super::Rate;
 
 /// By priority, how much later a waiter counts as having come: a lower one lets a higher one go first, yet nothing
@@ -49,7 +49,7 @@ pub(crate) struct PriorityQueue<H: Holder = ToolId> {
     name: String,
     /// What is waited for in words, like "queue `db`".
     what: String,
-    spec: QueueSpec,
+    spec: QueueConfig,
     state: Mutex<State<H>>,
 }
 
@@ -124,7 +124,7 @@ enum Entered<H: Holder> {
 }
 
 impl<H: Holder> PriorityQueue<H> {
-    pub(crate) fn new(name: impl Into<String>, what: String, spec: QueueSpec) -> Arc<Self> {
+    pub(crate) fn new(name: impl Into<String>, what: String, spec: QueueConfig) -> Arc<Self> {
         let rate = spec.per_minute.map(Rate::new);
         let state = State {
             handicaps: handicaps(spec.wait_timeout),

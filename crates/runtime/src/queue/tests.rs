@@ -5,11 +5,11 @@ use crate::queue::Priority;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-fn spec(concurrent: usize) -> QueueSpec {
-    QueueSpec { concurrent, per_minute: None, max_waiting: 10_000, wait_timeout: LONG }
+fn spec(concurrent: usize) -> QueueConfig {
+    QueueConfig { concurrent, per_minute: None, max_waiting: 10_000, wait_timeout: LONG }
 }
 
-fn queue(spec: QueueSpec) -> Arc<PriorityQueue> {
+fn queue(spec: QueueConfig) -> Arc<PriorityQueue> {
     PriorityQueue::<ToolId>::new("q", "queue `q`".into(), spec)
 }
 
@@ -82,7 +82,7 @@ async fn background_calls_do_not_starve() {
 
 #[tokio::test(start_paused = true)]
 async fn the_rate_limit_holds_for_every_priority() {
-    let queue = queue(QueueSpec { per_minute: Some(2), ..spec(10) });
+    let queue = queue(QueueConfig { per_minute: Some(2), ..spec(10) });
     let mut crowd = Crowd::at(&queue);
     let begun = Instant::now();
     for name in 0..5 {
@@ -94,7 +94,7 @@ async fn the_rate_limit_holds_for_every_priority() {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_name_the_queue_and_its_holders() {
-    let queue = queue(QueueSpec { max_waiting: 1, wait_timeout: Duration::from_millis(30), ..spec(1) });
+    let queue = queue(QueueConfig { max_waiting: 1, wait_timeout: Duration::from_millis(30), ..spec(1) });
     let cancel = Cancel::new();
     let tool = tool();
     let take = || queue.take(&tool, Priority::Interactive, &cancel, |name| assert_eq!(name, "q"));
@@ -114,7 +114,7 @@ async fn refusals_name_the_queue_and_its_holders() {
 
 #[tokio::test(start_paused = true)]
 async fn both_priorities_together_fill_the_line() {
-    let queue = queue(QueueSpec { max_waiting: 2, ..spec(1) });
+    let queue = queue(QueueConfig { max_waiting: 2, ..spec(1) });
     let mut crowd = Crowd::at(&queue);
     for (name, priority) in [Priority::Interactive, Priority::Background, Priority::Interactive].into_iter().enumerate()
     {
@@ -140,7 +140,7 @@ async fn a_higher_priority_evicts_from_a_full_queue() {
         ([Interactive, Background, Background], Low, None),
         ([Retry, Retry, Retry], Retry, None),
     ] {
-        let queue = queue(QueueSpec { max_waiting: 3, ..spec(1) });
+        let queue = queue(QueueConfig { max_waiting: 3, ..spec(1) });
         let (tool, cancel) = (tool(), Cancel::new());
         let take = |priority| Box::pin(queue.take(&tool, priority, &cancel, |_| ()));
         let held = take(Interactive).await.expect("free");
@@ -270,7 +270,7 @@ async fn priorities_are_in_order_and_none_starves() {
 async fn every_priority_starts_within_the_longest_wait() {
     use ModelPriority::{Background, Interactive, Low, Retry};
     for wait in [12, 20, 60, 69, 140, 300].map(Duration::from_secs) {
-        let queue = self::queue(QueueSpec { wait_timeout: wait, ..spec(1) });
+        let queue = self::queue(QueueConfig { wait_timeout: wait, ..spec(1) });
         let mut crowd = Crowd::at(&queue);
         for (name, priority) in [(0, Low), (4, Low), (3, Background), (2, Interactive), (1, Retry)] {
             crowd.come(name, priority, Duration::from_secs(1)).await;
@@ -278,7 +278,7 @@ async fn every_priority_starts_within_the_longest_wait() {
         assert_eq!(crowd.order().await, [0, 1, 2, 3, 4], "within {wait:?} the higher goes first");
         for (low, high) in [(Low, Retry), (Low, Background), (Background, Retry), (Interactive, Retry)] {
             // One takes a second, and all that time somebody of the higher priority waits.
-            let queue = self::queue(QueueSpec { wait_timeout: wait, ..spec(1) });
+            let queue = self::queue(QueueConfig { wait_timeout: wait, ..spec(1) });
             let mut crowd = Crowd::at(&queue);
             crowd.come(0, high, Duration::from_secs(1)).await;
             crowd.come(1, high, Duration::from_secs(1)).await;

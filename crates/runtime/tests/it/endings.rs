@@ -21,7 +21,7 @@ use toolwright_core::{
     Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::executor::{Before, GuardBinding, Interceptor, ResponseCache, Verdict};
-use toolwright_runtime::{ExecutorOptions, QueueSpec, Queues, RunContext};
+use toolwright_runtime::{ExecutorOptions, QueueConfig, Queues, RunContext};
 
 use crate::fixture::{Fixture, call, fixture};
 
@@ -230,7 +230,7 @@ impl Scene {
         let fixture = fixture(|options| {
             options.timeout = Duration::from_millis(500);
             options.grace = Duration::from_millis(60);
-            let one = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+            let one = QueueConfig { concurrent: 1, ..QueueConfig::default() };
             options.queues = Queues::new(BTreeMap::from([("default".to_owned(), one)]));
             configure(options);
         })
@@ -475,7 +475,7 @@ async fn a_call_ends_once_however_it_ends() {
     }
     cases.push(Case {
         configure: |options| {
-            let none = QueueSpec { concurrent: 1, max_waiting: 0, ..QueueSpec::default() };
+            let none = QueueConfig { concurrent: 1, max_waiting: 0, ..QueueConfig::default() };
             options.queues = Queues::new(BTreeMap::from([("default".to_owned(), none)]));
         },
         meanwhile: QueueIsFull,

@@ -13,7 +13,7 @@ use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, RunStore as _};
 use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile, ToolError};
 use toolwright_runtime::executor::{GuardBinding, GuardContext, InputGuard, Verdict};
-use toolwright_runtime::{QueueSpec, Queues};
+use toolwright_runtime::{QueueConfig, Queues};
 
 use crate::fixture::{Says, Stars, call, fixture};
 
@@ -61,7 +61,7 @@ async fn every_call_gets_one_outcome_in_order() {
 
 #[tokio::test]
 async fn calls_run_in_parallel_within_their_queue() {
-    let spec = QueueSpec { concurrent: 3, ..QueueSpec::default() };
+    let spec = QueueConfig { concurrent: 3, ..QueueConfig::default() };
     let fixture = fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
     let calls = (0..9).map(|n| call(&n.to_string(), "slow", json!({"n": 20}))).collect();
     let outcomes = fixture.all(calls).await;
@@ -102,7 +102,7 @@ async fn waiting_for_the_client_pauses_timeouts() {
 
 #[tokio::test]
 async fn a_call_awaiting_its_client_holds_no_slot() {
-    let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+    let spec = QueueConfig { concurrent: 1, ..QueueConfig::default() };
     let mut fixture =
         fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
     let client = Arc::new(Slow::default());
@@ -133,7 +133,7 @@ async fn a_call_awaiting_its_client_holds_no_slot() {
 
 #[tokio::test]
 async fn a_withdrawn_question_takes_its_slot_again() {
-    let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+    let spec = QueueConfig { concurrent: 1, ..QueueConfig::default() };
     let mut fixture =
         fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
     fixture.run.client = Arc::new(Slow::default());

@@ -8,7 +8,7 @@ use serde_json::json;
 use toolwright_core::catalogue::{ProviderKind, RegisteredTool, ToolOverride, foreign_ids};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::EventSink;
-use toolwright_core::pins::{FirstUse, Note, OnDrift, PinOptions, PinSource};
+use toolwright_core::pins::{FirstUse, Note, OnDrift, PinConfig, PinSource};
 use toolwright_core::store::{PinDecision, PinNote, PinStore as _};
 use toolwright_core::{ContentHash, Effects, Event, ToolDefinition, ToolId};
 use toolwright_runtime::{Catalogue, Pins, SqliteStore};
@@ -67,12 +67,12 @@ struct Process {
 }
 
 impl Process {
-    async fn start(dir: &Path, terms: PinOptions, cached: Vec<Arc<RegisteredTool>>) -> Self {
+    async fn start(dir: &Path, terms: PinConfig, cached: Vec<Arc<RegisteredTool>>) -> Self {
         Self::of(dir, terms, cached, "").await
     }
 
     /// One whose source is defined there.
-    async fn of(dir: &Path, terms: PinOptions, cached: Vec<Arc<RegisteredTool>>, defined_in: &'static str) -> Self {
+    async fn of(dir: &Path, terms: PinConfig, cached: Vec<Arc<RegisteredTool>>, defined_in: &'static str) -> Self {
         let (store, heard) = (SqliteStore::open(dir).expect("store"), Arc::new(Heard::default()));
         let catalogue = Catalogue::new(Arc::clone(&heard) as _, Arc::new(NoRedaction), Duration::from_secs(5));
         let pins = Pins::new(Arc::clone(&store) as _, terms);
@@ -100,7 +100,7 @@ impl Process {
 #[tokio::test]
 async fn a_changed_definition_waits_for_approval() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::start(dir.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     here.list(vec![tool("a", "Reads."), tool("B.c", "Writes."), tool("d", "Stays.")]).await;
     assert_eq!(here.offered(), ["a", "B.c", "d"], "the first use pins silently");
     assert!(here.heard.notices().is_empty() && here.catalogue.snapshot().issues().is_empty());
@@ -121,7 +121,7 @@ async fn a_changed_definition_waits_for_approval() {
     assert!(here.heard.notices().is_empty(), "it is told once");
 
     // Another process sees the same at once, from its cached list, and may approve.
-    let there = Process::start(dir.path(), PinOptions::default(), drifted()).await;
+    let there = Process::start(dir.path(), PinConfig::default(), drifted()).await;
     assert_eq!((there.offered(), there.heard.notices().len()), (vec!["a".to_owned(), "d".to_owned()], 1));
     let before = here.pins.decisions().await;
     there.decide("B.c", PinDecision::Approve(None)).await;
@@ -141,7 +141,7 @@ async fn a_changed_definition_waits_for_approval() {
 #[tokio::test]
 async fn a_definition_written_otherwise_is_the_pinned_one() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::start(dir.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     let with = |required: [&str; 2]| {
         let schema = json!({"type": "object", "properties": {"x": {}, "y": {}}, "required": required});
         let definition = ToolDefinition { parameters: Some(schema), ..definition("a", "Reads.") };
@@ -159,7 +159,7 @@ async fn a_definition_written_otherwise_is_the_pinned_one() {
 #[tokio::test]
 async fn revisions_of_a_tool_share_one_pin() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::start(dir.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     let listed = |name: &str, support: Option<&str>| {
         let mut definition = definition(name, "Reads.");
         if let Some(support) = support {
@@ -196,7 +196,7 @@ fn listed(tools: &[(&str, &str)]) -> Vec<Arc<RegisteredTool>> {
 #[tokio::test]
 async fn a_renamed_pinned_tool_counts_as_changed() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::start(dir.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     let source = PinSource::unscoped("s");
     here.list(listed(&[("get", "Reads."), ("a.b", "Reads.")])).await;
     // Not even what says the same is the same: the call is of something else there.
@@ -233,7 +233,7 @@ async fn a_renamed_pinned_tool_counts_as_changed() {
 #[tokio::test]
 async fn names_listed_at_once_have_separate_pins() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::start(dir.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     let both = || listed(&[("get", "Reads."), ("Get", "Writes.")]);
     for _ in 0..2 {
         here.list(both()).await;
@@ -252,7 +252,7 @@ async fn names_listed_at_once_have_separate_pins() {
 #[tokio::test]
 async fn the_configuration_decides_first_use_and_drift() {
     let dir = tempfile::tempdir().expect("dir");
-    let ask = PinOptions { first_use: FirstUse::Ask, drift: OnDrift::Warn };
+    let ask = PinConfig { first_use: FirstUse::Ask, drift: OnDrift::Warn };
     let here = Process::start(dir.path(), ask, Vec::new()).await;
     let own = RegisteredTool::own(ToolDefinition { ..definition("own", "Ours.") }).expect("registers");
     here.list(vec![tool("a", "Reads."), own]).await;
@@ -262,7 +262,7 @@ async fn the_configuration_decides_first_use_and_drift() {
     here.list(vec![tool("a", "Reads more.")]).await;
     assert_eq!((here.offered(), here.heard.notices()), (vec!["a".to_owned()], vec![("a".to_owned(), false)]));
     assert!(here.catalogue.snapshot().issues()[0].message.contains("`a` is changed"));
-    assert!(here.pins.set_terms(PinOptions::default()));
+    assert!(here.pins.set_terms(PinConfig::default()));
     here.catalogue.recheck_pins().await;
     assert!(here.offered().is_empty(), "other terms count at once");
 }
@@ -270,7 +270,7 @@ async fn the_configuration_decides_first_use_and_drift() {
 #[tokio::test]
 async fn a_display_name_changes_neither_id_nor_pin() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::start(dir.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     here.list(vec![tool("a", "Reads.")]).await;
     let shown = ToolOverride { name: Some("read_it".into()), description: Some("Ours.".into()), ..Default::default() };
     here.list(vec![RegisteredTool::foreign_as(definition("a", "Reads."), "a", &shown)]).await;
@@ -285,7 +285,7 @@ async fn a_display_name_changes_neither_id_nor_pin() {
 #[tokio::test]
 async fn an_unreadable_store_withholds_foreign_tools() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::start(dir.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     let many = |text: &str| (0..100).map(|n| tool(&format!("t{n}"), text)).collect::<Vec<_>>();
     here.list(many("Reads.")).await;
     here.list(many("Writes.")).await;
@@ -296,7 +296,7 @@ async fn an_unreadable_store_withholds_foreign_tools() {
 
     let broken = tempfile::tempdir().expect("dir");
     std::fs::create_dir(broken.path().join("toolwright.sqlite3")).expect("in the way");
-    let here = Process::start(broken.path(), PinOptions::default(), Vec::new()).await;
+    let here = Process::start(broken.path(), PinConfig::default(), Vec::new()).await;
     here.list(vec![tool("a", "Reads.")]).await;
     assert!(here.offered().is_empty());
     assert!(here.catalogue.snapshot().why_missing("s__a").expect("why").contains("cannot be read"));
@@ -306,8 +306,8 @@ async fn an_unreadable_store_withholds_foreign_tools() {
 async fn sources_of_different_files_have_separate_pins() {
     let dir = tempfile::tempdir().expect("dir");
     let (reads, writes) = (|| vec![tool("a", "Reads.")], || vec![tool("a", "Writes.")]);
-    let one = Process::of(dir.path(), PinOptions::default(), Vec::new(), "/one/toolwright.yaml").await;
-    let other = Process::of(dir.path(), PinOptions::default(), Vec::new(), "/other/toolwright.yaml").await;
+    let one = Process::of(dir.path(), PinConfig::default(), Vec::new(), "/one/toolwright.yaml").await;
+    let other = Process::of(dir.path(), PinConfig::default(), Vec::new(), "/other/toolwright.yaml").await;
     one.list(reads()).await;
     other.list(writes()).await;
     assert_eq!((one.offered().len(), other.offered().len()), (1, 1), "neither is a change of the other");
@@ -320,14 +320,14 @@ async fn sources_of_different_files_have_separate_pins() {
     one.catalogue.recheck_pins().await;
     assert_eq!((one.offered().len(), other.offered().len()), (1, 0));
     // The same file, in another process.
-    let again = Process::of(dir.path(), PinOptions::default(), writes(), "/other/toolwright.yaml").await;
+    let again = Process::of(dir.path(), PinConfig::default(), writes(), "/other/toolwright.yaml").await;
     assert!(again.offered().is_empty(), "what was revoked stays so");
 }
 
 #[tokio::test]
 async fn a_replaced_source_is_not_pinned_as_another() {
     let dir = tempfile::tempdir().expect("dir");
-    let here = Process::of(dir.path(), PinOptions::default(), Vec::new(), "/project/toolwright.yaml").await;
+    let here = Process::of(dir.path(), PinConfig::default(), Vec::new(), "/project/toolwright.yaml").await;
     here.list(vec![tool("a", "Reads.")]).await;
     here.list(vec![tool("a", "Reads and sends.")]).await;
     let defined_in = "/home/toolwright.yaml";

@@ -16,7 +16,7 @@ use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
 use toolwright_core::store::RunStore as _;
 use toolwright_core::{ApprovalDecision, ApprovalRequest, Policy, Profile, Session, SessionId, Snapshot};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
-use toolwright_runtime::{QueueSpec, Queues, RecoveryOptions, RunContext, SqliteStore};
+use toolwright_runtime::{QueueConfig, Queues, RecoveryOptions, RunContext, SqliteStore};
 
 use crate::jobs::{Fixture, LONG, fixture, fixture_with, id, session, terms, text};
 
@@ -184,7 +184,7 @@ async fn an_awaited_approval_survives_a_kill() {
 
 /// One call at a time.
 async fn narrow(dir: &Path) -> Fixture {
-    let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+    let spec = QueueConfig { concurrent: 1, ..QueueConfig::default() };
     fixture_with(dir, |options| options.queues = Queues::new([("default".to_owned(), spec)].into())).await
 }
 

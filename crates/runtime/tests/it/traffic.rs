@@ -11,11 +11,11 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::event::Event;
 use toolwright_core::model::{
     Allowance, IgnoreModelEvents, Limits, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent,
-    ModelPriority, ModelRequest, ModelResponse, Prices, RetryOptions, Traffic, Usability, Usage,
+    ModelPriority, ModelRequest, ModelResponse, Prices, RetryConfig, Traffic, Usability, Usage,
 };
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{OpKind, Services};
-use toolwright_runtime::{ModelTraffic, Priority, QueueSpec, RunContext, TrafficTerms, default_model_queue};
+use toolwright_runtime::{ModelQueueConfig, ModelTraffic, Priority, RunContext, TrafficConfig};
 use toolwright_testkit::{FakeCall, FakeModel};
 
 use crate::fixture::fixture;
@@ -131,8 +131,8 @@ fn plain() -> ModelRequest {
 }
 
 /// In front of `provider`, with this queue for all of its models.
-fn queued(provider: &Arc<Provider>, queue: QueueSpec) -> Arc<ModelTraffic> {
-    let terms = TrafficTerms { queue: Some(queue), retry: None };
+fn queued(provider: &Arc<Provider>, queue: ModelQueueConfig) -> Arc<ModelTraffic> {
+    let terms = TrafficConfig { queue: Some(queue), retry: None };
     ModelTraffic::new(provider.client(), BTreeMap::from([("p".to_owned(), terms)]))
 }
 
@@ -145,7 +145,10 @@ async fn two_hundred_agents_share_one_model_queue() {
     use ModelPriority::{Background, Interactive, Low, Retry};
     const EACH: usize = 5;
     let provider = Provider::new(Duration::from_millis(100), []);
-    let traffic = queued(&provider, QueueSpec { concurrent: 5, per_minute: Some(600), ..default_model_queue() });
+    let traffic = queued(
+        &provider,
+        ModelQueueConfig { concurrent: 5, requests_per_minute: Some(600), ..ModelQueueConfig::default() },
+    );
     let begun = Instant::now();
     let mut agents = JoinSet::new();
     for agent in 0..200 {
@@ -240,9 +243,9 @@ async fn another_form_of_a_request_is_no_retry() {
     use ModelErrorKind::{ContextOverflow, Invalid, RateLimit};
     let check = async |attempts: u32, deeds: Vec<Deed>, expect: Result<usize, (usize, ModelErrorKind)>| {
         let provider = Provider::new(Duration::from_millis(1), deeds);
-        let terms = TrafficTerms {
-            retry: Some(RetryOptions { attempts, ..RetryOptions::default() }),
-            ..TrafficTerms::default()
+        let terms = TrafficConfig {
+            retry: Some(RetryConfig { attempts, ..RetryConfig::default() }),
+            ..TrafficConfig::default()
         };
         let client: Arc<dyn ModelClient> = provider.client();
         let traffic = ModelTraffic::new(client, BTreeMap::from([("p".to_owned(), terms)]));
@@ -278,7 +281,7 @@ async fn a_rate_limited_provider_pauses_its_queue() {
     // at most.
     let check = async |deed: Deed, least: u128, most: u128| {
         let provider = Provider::new(Duration::from_millis(10), [deed]);
-        let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
+        let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
         let begun = Instant::now();
         let request = plain();
         let (first, second) = tokio::join!(ask(&traffic, &request), ask(&traffic, &request));
@@ -299,7 +302,7 @@ async fn a_rate_limited_provider_pauses_its_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_waits_outside_and_goes_first() {
     let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
-    let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
+    let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
     let mut asked = JoinSet::new();
     for name in ["a", "b", "c", "d"] {
         let traffic = Arc::clone(&traffic);
@@ -315,7 +318,7 @@ async fn a_retry_waits_outside_and_goes_first() {
 async fn waits_are_bounded_and_end_by_a_cancel() {
     let provider = Provider::new(Duration::from_millis(10), vec![Deed::Hang; 9]);
     let wait_timeout = Duration::from_secs(3);
-    let queue = QueueSpec { concurrent: 1, max_waiting: 1, wait_timeout, ..default_model_queue() };
+    let queue = ModelQueueConfig { concurrent: 1, max_waiting: 1, wait_timeout, ..ModelQueueConfig::default() };
     let traffic = queued(&provider, queue);
     let fixture = fixture(|options| {
         let model = Arc::clone(&traffic) as _;
@@ -380,7 +383,7 @@ async fn an_unsent_request_costs_nothing() {
         (Gives::Cancel, [pause(), vec![Deed::Hang]].concat(), false, ("canceled", 2), None),
     ] {
         let provider = Provider::new(Duration::from_millis(10), deeds);
-        let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
+        let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
         let ledger = Arc::new(RecordedLedger::default());
         let fixture = fixture(|options| {
             let model = Arc::clone(&traffic) as _;
@@ -427,7 +430,7 @@ async fn an_unsent_request_costs_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_retry_names_its_first_failure() {
     let provider = Provider::new(Duration::ZERO, [Deed::Fail(ModelErrorKind::Unavailable, None), Deed::Hang]);
-    let traffic = queued(&provider, QueueSpec { concurrent: 1, max_waiting: 0, ..default_model_queue() });
+    let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, max_waiting: 0, ..ModelQueueConfig::default() });
     let request = plain();
     let error = tokio::select! {
         biased;
@@ -447,7 +450,7 @@ async fn a_refused_retry_names_its_first_failure() {
 #[tokio::test(start_paused = true)]
 async fn low_requests_give_way_in_a_full_queue() {
     let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
-    let traffic = queued(&provider, QueueSpec { concurrent: 1, max_waiting: 4, ..default_model_queue() });
+    let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, max_waiting: 4, ..ModelQueueConfig::default() });
     let mut asked = JoinSet::new();
     let priorities = [("again", ModelPriority::Interactive), ("now", ModelPriority::Interactive)];
     let low = ["a", "b", "c", "d"].map(|name| (name, ModelPriority::Low));
@@ -466,10 +469,10 @@ async fn low_requests_give_way_in_a_full_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn models_have_queues_unless_their_provider_has_one() {
-    let one = || Some(QueueSpec { concurrent: 1, ..default_model_queue() });
+    let one = || Some(ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
     let check = async |names: &[&str], models: [&str; 2], most: usize| {
         let provider = Provider::new(Duration::from_secs(1), []);
-        let terms = names.iter().map(|name| ((*name).to_owned(), TrafficTerms { queue: one(), retry: None }));
+        let terms = names.iter().map(|name| ((*name).to_owned(), TrafficConfig { queue: one(), retry: None }));
         let traffic = ModelTraffic::new(provider.client(), terms.collect());
         let (request, cancel) = (plain(), Cancel::new());
         let ask = |model| traffic.complete(model, &request, &IgnoreModelEvents, &cancel);
@@ -488,8 +491,8 @@ async fn models_have_queues_unless_their_provider_has_one() {
 #[tokio::test(start_paused = true)]
 async fn terms_of_retry_are_the_nearest_ones() {
     let terms = |attempts| {
-        let retry = Some(RetryOptions { attempts, ..RetryOptions::default() });
-        TrafficTerms { queue: None, retry }
+        let retry = Some(RetryConfig { attempts, ..RetryConfig::default() });
+        TrafficConfig { queue: None, retry }
     };
     let provider = Provider::new(Duration::ZERO, vec![Deed::Fail(ModelErrorKind::Unavailable, None); 99]);
     let names = BTreeMap::from([("p".to_owned(), terms(2)), ("p/a".to_owned(), terms(1))]);

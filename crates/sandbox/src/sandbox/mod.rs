@@ -33,7 +33,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolwright_core::duration;
 use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall, enforcement};
+use toolwright_core::setting::TimeSpan;
 
 #[cfg(target_os = "linux")]
 pub(crate) use enter::Entry;
@@ -75,48 +79,54 @@ pub struct Sandbox {
     /// The workspace root. One that does not exist is no grant.
     pub root: PathBuf,
     /// How the operator has set sandboxes up.
-    pub settings: SandboxSettings,
+    pub settings: SandboxConfig,
 }
 
 /// What the operator has set for all sandboxes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SandboxSettings {
-    /// What happens where a wall cannot be built.
-    pub on_gap: OnGap,
-    /// Files and folders, absolute, that every profile may read and execute besides its own; `pure` is the
-    /// only one that needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxConfig {
+    /// Refuses to start what this machine cannot sandbox wholly. Without it, what is not enforced is reported
+    /// by `doctor`, in a warning, and in the extras of each result.
+    pub strict: bool,
+    /// Files and folders that every profile may read and run programs from; `pure` alone needs it. Relative to
+    /// the workspace root; `~/` and `${VAR}` are filled in.
+    // Absolute here.
+    #[schemars(with = "Vec<String>", extend("x-variables" = "path"))]
     pub read: Vec<PathBuf>,
-    /// Files and folders, absolute, that `workspace` and `network` may write besides the workspace.
+    /// Files and folders that `workspace` and `network` may write besides the workspace, like the caches of
+    /// package managers. Written as in `read`.
+    #[schemars(with = "Vec<String>", extend("x-variables" = "path"))]
     pub write: Vec<PathBuf>,
     /// Files and folders, absolute, that decide what runs, besides those known by name.
+    #[serde(skip)]
     pub protected: Vec<PathBuf>,
-    /// Limits of each process.
+    /// Limits of what runs in a sandbox.
     pub limits: Limits,
 }
 
-/// What happens to a command whose profile cannot be enforced on this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnGap {
-    /// It starts behind the walls that can be built; which are not is reported.
-    #[default]
-    Report,
-    /// It does not start.
-    Refuse,
-}
-
-/// Limits of what runs in a sandbox; `None` leaves what is inherited. No process writes a core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Limits of what runs in a sandbox. `file_size`, `open_files` and `cpu` are inherited unless they are set.
+// No process writes a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Memory, in bytes: what all processes of one start have together, shared memory and files aside, and what a single
-    /// one may allocate (`RLIMIT_DATA`).
+    /// Memory, in bytes: of all processes of one start together, and what a single one may allocate.
+    // Shared memory and files are not counted; what a single one may allocate is `RLIMIT_DATA`.
+    #[schemars(with = "u64", range(min = 1_048_576))]
     pub memory: Option<u64>,
     /// Processes of one start.
+    #[schemars(with = "u64", range(min = 1))]
     pub processes: Option<u64>,
-    /// Size of a file that it writes, in bytes.
+    /// Size of one file that it writes, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub file_size: Option<u64>,
-    /// Open descriptors.
+    /// Files and sockets that it has open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 16))]
     pub open_files: Option<u64>,
-    /// Time on the processor.
+    /// Time on the processor, in whole seconds.
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
     pub cpu: Option<Duration>,
 }
 

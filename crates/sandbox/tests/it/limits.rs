@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use toolwright_core::sandbox::SandboxProfile;
-use toolwright_sandbox::sandbox::{Limits, OnGap, Sandbox, SandboxSettings};
+use toolwright_sandbox::sandbox::{Limits, Sandbox, SandboxConfig};
 use toolwright_sandbox::{Exceeded, SupervisedChild, SupervisedCommand, use_control_groups};
 
 use crate::processes::{unique_sleep, wait_for_count};
@@ -76,7 +76,7 @@ impl Drop for Group {
 }
 
 fn limited(script: &str, limits: Limits) -> SupervisedChild {
-    let settings = SandboxSettings { limits, on_gap: OnGap::Report, ..SandboxSettings::default() };
+    let settings = SandboxConfig { limits, ..SandboxConfig::default() };
     let sandbox = Sandbox { profile: SandboxProfile::ReadOnly, root: std::env::temp_dir(), settings };
     SupervisedCommand::new("bash").args(["-c", script]).current_dir("/").sandbox(sandbox).spawn().expect("starts")
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use toolwright_core::sandbox::SandboxProfile::{self, Full, Network, Pure, ReadOnly, Workspace};
 use toolwright_core::sandbox::{Enforcement, Mechanism, Wall};
-use toolwright_sandbox::sandbox::{Limits, OnGap, Sandbox, SandboxSettings, means};
+use toolwright_sandbox::sandbox::{Limits, Sandbox, SandboxConfig, means};
 use toolwright_sandbox::{Exceeded, Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
 
 use crate::processes::{pids_with, unique_sleep, wait_for_count};
@@ -62,7 +62,7 @@ impl World {
     fn sandbox(&self, profile: SandboxProfile) -> Sandbox {
         let exe = std::env::current_exe().expect("test binary");
         let read = vec![exe.parent().expect("folder").to_owned()];
-        let settings = SandboxSettings { read, ..SandboxSettings::default() };
+        let settings = SandboxConfig { read, ..SandboxConfig::default() };
         Sandbox { profile, root: self.path("ws"), settings }
     }
 
@@ -465,7 +465,7 @@ async fn strict_starts_nothing_that_is_not_wholly_enforced() {
     let world = World::new();
     for profile in SandboxProfile::ALL {
         let mut sandbox = world.sandbox(profile);
-        sandbox.settings.on_gap = OnGap::Refuse;
+        sandbox.settings.strict = true;
         let complete = sandbox.enforcement().is_complete();
         match world.command("exit 0").sandbox(sandbox).spawn() {
             Ok(mut child) => assert!(complete && end(&mut child).await.0.success(), "{profile}"),
@@ -526,10 +526,10 @@ async fn names_of_configuration_are_held_while_a_command_runs() {
         sandbox.settings.protected = vec![world.path(name)];
         let mut child = world.command("true").sandbox(sandbox.clone()).spawn().expect("starts");
         assert!(!protected(&child.enforcement.take().expect("sandboxed")), "{name}");
-        sandbox.settings.on_gap = OnGap::Refuse;
+        sandbox.settings.strict = true;
         let refused = world.command("true").sandbox(sandbox.clone()).spawn().expect_err("strict");
         assert!(matches!(refused, SpawnError::Unenforced { .. }), "{refused}");
-        sandbox.settings.on_gap = OnGap::Report;
+        sandbox.settings.strict = false;
     }
 }
 

@@ -15,22 +15,21 @@ use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_core::{Event, SandboxProfile};
 use toolwright_mcp::client::{McpServerSpec, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
-use toolwright_net::{AddressPolicy, HttpOptions};
+use toolwright_net::HttpOptions;
 use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
-use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::rest::{RestOptions, RestProvider};
+use toolwright_providers::builtin::{self, BuiltinOptions, web};
+use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses, SecretRedactor,
     SessionFiles, SessionManuals, SqliteStore, SystemClock,
 };
-use toolwright_sandbox::sandbox::{Sandbox, SandboxSettings};
+use toolwright_sandbox::sandbox::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
 use super::llm_tools::{CompatCell, recommends};
-use crate::config::typed::PathGuardSetting;
-use crate::config::{BUILTIN, Config, LLM, NamedRestTool, REST, Server, Severity, environment, secret_file};
+use crate::config::{BUILTIN, Config, LLM, LlmEntry, REST, Server, Severity, environment, secret_file};
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
@@ -42,40 +41,26 @@ pub(super) struct ProviderSettings {
     allowed: Vec<String>,
     denied: Vec<String>,
     builtin: BuiltinOptions,
-    web: web::WebOptions,
+    web: web::WebConfig,
 }
 
 impl ProviderSettings {
     pub(super) fn of(config: &Config) -> Self {
         let defaults = &config.written.defaults;
-        let section = &config.written.web;
         let builtin = BuiltinOptions {
-            path_guard: match defaults.path_guard {
-                PathGuardSetting::Block => PathGuard::Block,
-                PathGuardSetting::Warn => PathGuard::Warn,
-                PathGuardSetting::Off => PathGuard::Off,
-            },
+            path_guard: defaults.path_guard,
             protected: protected(config),
             // Logins, tokens and what belongs to other sessions; and secrets that entries name as variables.
             withheld: [Some(config.state_dir.clone()), secret_file(&environment)].into_iter().flatten().collect(),
             withheld_env: withheld_env(config),
-            shell: ShellOptions {
-                bash: config.written.sandbox.bash,
-                python: config.written.sandbox.python,
-                sandbox: config.sandbox.clone(),
-            },
+            shell: config.written.sandbox.clone(),
         };
         Self {
             enabled: defaults.builtins,
             allowed: defaults.builtins_allowed.clone(),
             denied: defaults.builtins_denied.clone(),
             builtin,
-            web: web::WebOptions {
-                allow_private: section.allow_private,
-                allowed_hosts: section.allowed_hosts.clone(),
-                max_bytes: section.max_bytes,
-                timeout: Some(section.timeout.0),
-            },
+            web: config.written.web.clone(),
         }
     }
 
@@ -85,7 +70,7 @@ impl ProviderSettings {
     }
 
     /// How the processes of servers are sandboxed.
-    pub(super) fn sandbox(&self) -> &SandboxSettings {
+    pub(super) fn sandbox(&self) -> &SandboxConfig {
         &self.builtin.shell.sandbox
     }
 
@@ -104,15 +89,12 @@ impl ProviderSettings {
     }
 
     /// The REST tools; `None` when there are none.
-    pub(super) fn rest(&self, tools: &[NamedRestTool]) -> Option<Arc<dyn Provider>> {
+    pub(super) fn rest(&self, tools: &[(String, RestToolConfig)]) -> Option<Arc<dyn Provider>> {
         if tools.is_empty() {
             return None;
         }
-        let address =
-            AddressPolicy { allow_private: self.web.allow_private, allowed_hosts: self.web.allowed_hosts.clone() };
-        let options = RestOptions { address, ..RestOptions::default() };
-        let named = tools.iter().map(|tool| (tool.name.clone(), tool.spec.clone())).collect();
-        match RestProvider::new(named, &options) {
+        let options = RestOptions { address: self.web.address.clone(), ..RestOptions::default() };
+        match RestProvider::new(tools.to_vec(), &options) {
             Ok(provider) => Some(Arc::new(provider)),
             // Each tool was compiled when the configuration was read.
             Err(error) => {
@@ -158,20 +140,19 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             absent.push((entry.to_owned(), format!("OpenAPI document {entry} was left out: {why}")));
         }
     }
-    for entry in &config.servers_off {
-        absent.push((namespace(entry), format!("server {entry} is disabled in the configuration")));
+    for (section, entry) in &config.disabled {
+        let (name, what) = match *section {
+            "mcp_servers" => (namespace(entry), "server"),
+            "rest_tools" => (wire_candidate(REST, entry), "REST tool"),
+            "openapi" => (entry.clone(), "OpenAPI document"),
+            _ => (entry.clone(), "catalogue"),
+        };
+        absent.push((name, format!("{what} {entry} is disabled in the configuration")));
     }
-    for (entry, _) in config.written.rest_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
-        absent.push((wire_candidate(REST, entry), format!("REST tool {entry} is disabled in the configuration")));
-    }
-    for (entry, _) in config.written.llm_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
-        absent.push((wire_candidate(LLM, entry), format!("LLM tool {entry} is disabled in the configuration")));
-    }
-    for (entry, _) in config.written.openapi.iter().filter(|(_, document)| document.enabled == Some(false)) {
-        absent.push((entry.clone(), format!("OpenAPI document {entry} is disabled in the configuration")));
-    }
-    for (entry, _) in config.written.catalogues.iter().filter(|(_, catalogue)| catalogue.enabled == Some(false)) {
-        absent.push((entry.clone(), format!("catalogue {entry} is disabled in the configuration")));
+    for entry in &config.llm_tools {
+        if let LlmEntry::Off(entry) = entry {
+            absent.push((wire_candidate(LLM, entry), format!("LLM tool {entry} is disabled in the configuration")));
+        }
     }
     // An entry that only lost a part of itself is there.
     absent.retain(|(name, _)| {
@@ -203,7 +184,7 @@ pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretReda
     Some(OAuthParts {
         server: server.entry.clone(),
         url: http_address(url)?,
-        settings: server.oauth.clone()?,
+        settings: server.config.oauth.clone()?,
         store: CredentialStore::folder(config.state_dir.join(CREDENTIALS)),
         http: HttpOptions::default(),
         consent: None,
@@ -224,7 +205,7 @@ fn http_address(url: &str) -> Option<Url> {
 
 /// What a server's process is kept in.
 pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbox {
-    let settings = SandboxSettings { protected: protected(config), ..config.sandbox.clone() };
+    let settings = SandboxConfig { protected: protected(config), ..config.written.sandbox.sandbox.clone() };
     Sandbox { profile, root: config.root.clone(), settings }
 }
 
@@ -262,10 +243,10 @@ pub(super) fn executor(
         .dir
         .as_ref()
         .map_or_else(|| config.state_dir.join("outputs"), |dir| config.root.join(PathBuf::from(dir)));
-    let stored = OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0);
+    let stored = OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age);
     stored.keep_swept();
     let services = Services {
-        model: ModelTraffic::new(Arc::clone(models) as _, config.model_traffic.clone()),
+        model: ModelTraffic::new(Arc::clone(models) as _, config.model_traffic()),
         files: Arc::new(SessionFiles::default()),
         jobs: Arc::clone(jobs) as _,
         manuals: Arc::new(SessionManuals::default()),
@@ -278,8 +259,8 @@ pub(super) fn executor(
     };
     let defaults = &config.written.defaults;
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(store) as _, Arc::clone(store) as _);
-    options.timeout = defaults.tool_timeout.0;
-    options.idle_timeout = defaults.idle_timeout.map(|span| span.0);
+    options.timeout = defaults.tool_timeout;
+    options.idle_timeout = defaults.idle_timeout;
     options.max_output = defaults.tool_response_max_bytes;
     options.max_whole = defaults.whole_result_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
@@ -287,7 +268,7 @@ pub(super) fn executor(
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
     options.guards = config.guards();
     options.jobs = Some(Arc::clone(jobs));
-    options.auto_background_after = defaults.auto_background_after.map(|span| span.0);
+    options.auto_background_after = defaults.auto_background_after;
     options.prices = config.prices();
     options.compat = recommends(tool_models.compat);
     options.default_model = tool_models.default;

@@ -25,14 +25,15 @@ use toolwright_core::roots::Roots;
 use toolwright_gateway::MetricsSource;
 use toolwright_mcp::client::McpDeps;
 use toolwright_models::{HttpModelClient, Models};
-use toolwright_providers::catalogue::CatalogueSpec;
-use toolwright_providers::openapi::OpenApiSpec;
+use toolwright_providers::catalogue::CatalogueConfig;
+use toolwright_providers::openapi::OpenApiConfig;
+use toolwright_providers::rest::RestToolConfig;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
 use toolwright_telemetry::Metrics;
 
-use crate::config::{Config, LoadOptions, NamedRestTool, Server};
+use crate::config::{Config, LoadOptions, Server};
 
 pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};
@@ -103,9 +104,9 @@ pub struct Toolwright {
 #[derive(Default)]
 struct Running {
     servers: HashMap<String, Server>,
-    rest: Vec<NamedRestTool>,
-    catalogues: HashMap<String, CatalogueSpec>,
-    openapi: HashMap<String, OpenApiSpec>,
+    rest: Vec<(String, RestToolConfig)>,
+    catalogues: HashMap<String, CatalogueConfig>,
+    openapi: HashMap<String, OpenApiConfig>,
     settings: Option<build::ProviderSettings>,
     llm: Option<llm_tools::LlmSettings>,
 }
@@ -175,7 +176,7 @@ impl Toolwright {
         let tool_models = build::ToolModels { default: default_model.clone(), compat: &compat };
         let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs, tool_models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
-        let pins = Pins::new(Arc::clone(&store) as _, config.written.pins.into());
+        let pins = Pins::new(Arc::clone(&store) as _, config.written.pins);
         catalogue.keep_pins(Arc::clone(&pins));
         let roots = Arc::new(Roots::default());
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots };

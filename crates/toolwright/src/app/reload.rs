@@ -21,8 +21,7 @@ use toolwright_runtime::Executor;
 use super::build::{ProviderSettings, absent, server_spec};
 use super::llm_tools::{LlmSettings, Offered};
 use super::{Error, Running, Toolwright};
-use crate::config::typed::{ModelOverrides, Models};
-use crate::config::{BUILTIN, Config, LLM, LoadOptions, Problem, REST, Severity};
+use crate::config::{BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, Severity};
 use crate::private_file::private_folder;
 
 /// How often the calls of a retired provider are counted.
@@ -133,7 +132,7 @@ impl Toolwright {
         }
         self.put(fresh, &mut done).await;
         (running.catalogues, running.servers, running.openapi) = (catalogues, servers, documents);
-        if self.pins.set_terms(config.written.pins.into()) {
+        if self.pins.set_terms(config.written.pins) {
             self.catalogue.recheck_pins().await;
         }
         self.catalogue.set_absent(absent(&config)).await;
@@ -227,11 +226,11 @@ fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
 }
 
 /// The part of `models` that takes effect after a restart.
-fn without_compat(models: &Models) -> Models {
+fn without_compat(models: &ModelsConfig) -> ModelsConfig {
     let mut models = models.clone();
     models.judge = None;
-    models.by_name.values_mut().for_each(|overrides| overrides.tool_compat.clear());
-    models.by_name.retain(|_, overrides| *overrides != ModelOverrides::default());
+    models.by_name.values_mut().for_each(|model| model.tool_compat.clear());
+    models.by_name.retain(|_, model| *model != ModelConfig::default());
     models
 }
 
@@ -255,7 +254,8 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.policy.guards == b.policy.guards, "policy.guards");
     check(a.outputs == b.outputs, "outputs");
     check(a.server == b.server, "server");
-    check(without_compat(&a.models) == without_compat(&b.models), "models");
+    let same_models = without_compat(&a.models) == without_compat(&b.models);
+    check(same_models && old.model_endpoints == new.model_endpoints, "models");
     check(a.telemetry == b.telemetry, "telemetry");
     check(a.selection.judge_model == b.selection.judge_model, "selection.judge_model");
     check(a.selection.pinned == b.selection.pinned, "selection.pinned");

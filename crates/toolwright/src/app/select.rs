@@ -6,41 +6,12 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use toolwright_core::embedding::{Embedder, EmbeddingError};
 use toolwright_core::model::AuxiliarySender;
-use toolwright_core::select::{Hybrid, Method, PickOptions};
 use toolwright_models::HttpEmbedder;
 use toolwright_runtime::executor::AuxiliaryRequests;
 use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
 
 use super::Toolwright;
-use crate::config::typed::{ScorerSetting, SelectionSection};
-use crate::config::{Config, EmbeddingSource};
-
-impl From<ScorerSetting> for Method {
-    fn from(setting: ScorerSetting) -> Self {
-        match setting {
-            ScorerSetting::Auto => Self::Auto,
-            ScorerSetting::Keyword => Self::Keyword,
-            ScorerSetting::Bm25 => Self::Bm25,
-            ScorerSetting::Embedding => Self::Embedding,
-            ScorerSetting::Hybrid => Self::Hybrid(Hybrid::default()),
-            ScorerSetting::Judge => Self::Judge,
-        }
-    }
-}
-
-impl SelectionSection {
-    /// The options of a pick by this configuration.
-    #[must_use]
-    pub fn pick_options(&self) -> PickOptions {
-        PickOptions {
-            max_candidates: self.max_candidates,
-            min_score: self.min_score,
-            scorer: self.scorer.into(),
-            timeout: Some(self.timeout.0),
-            ..PickOptions::default()
-        }
-    }
-}
+use crate::config::{Config, EmbeddingsConfig};
 
 /// The embeddings of an instance, as long as it exists.
 struct EmbeddingsOf(Weak<Toolwright>);
@@ -72,7 +43,7 @@ const SESSION: &str = "embeddings";
 
 /// The vectors that were loaded last, and from where.
 #[derive(Default)]
-pub(super) struct Embeddings(Mutex<Option<(EmbeddingSource, Arc<ToolVectors>)>>);
+pub(super) struct Embeddings(Mutex<Option<(EmbeddingsConfig, Arc<ToolVectors>)>>);
 
 impl Embeddings {
     /// The vectors of tools by the configured model; `None` where none is configured.
@@ -81,20 +52,23 @@ impl Embeddings {
         app: &Toolwright,
         config: &Config,
     ) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
-        let Some(source) = &config.embeddings else { return Ok(None) };
+        let Some(source) = &config.written.selection.embeddings else { return Ok(None) };
         let mut loaded = self.0.lock().await;
         if let Some((from, vectors)) = &*loaded
             && from == source
         {
             return Ok(Some(Arc::clone(vectors)));
         }
-        let embedder = match source {
-            EmbeddingSource::Directory(path) => embedder(path).await?,
-            EmbeddingSource::Api { api, base_url, key, model } => {
+        let embedder = match &source.path {
+            Some(path) => embedder(path).await?,
+            None => {
+                // Both are there: the configuration was checked.
+                let (url, model) =
+                    (source.url.as_deref().unwrap_or_default(), source.model.as_deref().unwrap_or_default());
                 let session = app.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
                 let sender: Arc<dyn AuxiliarySender> =
                     Arc::new(AuxiliaryRequests::new(Arc::clone(app.executor.models()), session));
-                let made = HttpEmbedder::new(*api, base_url, key.clone(), model, sender);
+                let made = HttpEmbedder::new(source.api, url, source.api_key.clone(), model, sender);
                 Arc::new(made.of_provider(app.models.endpoints())) as _
             }
         };

@@ -11,8 +11,6 @@ use toolwright_gateway::MetricsSource;
 use toolwright_runtime::{EventHub, SqliteStore};
 use toolwright_telemetry::{Content, Metrics, Observer, TextFormat};
 
-use crate::config;
-
 /// How long sending the last spans and metrics may take at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -31,7 +29,11 @@ pub(super) struct Telemetry {
 }
 
 impl Telemetry {
-    pub(super) fn start(settings: &config::Telemetry, events: &Arc<EventHub>, ledger: Arc<SqliteStore>) -> Self {
+    pub(super) fn start(
+        settings: &toolwright_telemetry::Telemetry,
+        events: &Arc<EventHub>,
+        ledger: Arc<SqliteStore>,
+    ) -> Self {
         let mut settings = settings.clone();
         // Distinguishes two programs of one name.
         let instance = ("service.instance.id".to_owned(), uuid::Uuid::new_v4().to_string());
@@ -104,7 +106,7 @@ impl Telemetry {
     }
 
     #[cfg(feature = "telemetry")]
-    fn send(&self, settings: config::Telemetry) {
+    fn send(&self, settings: toolwright_telemetry::Telemetry) {
         use toolwright_telemetry::Spans;
         use toolwright_telemetry::otlp::{Exporter, SPAN_QUEUE};
 
@@ -124,7 +126,7 @@ impl Telemetry {
 
     /// The configuration has warned that it has no effect.
     #[cfg(not(feature = "telemetry"))]
-    fn send(&self, _settings: config::Telemetry) {}
+    fn send(&self, _settings: toolwright_telemetry::Telemetry) {}
 }
 
 impl Drop for Telemetry {

@@ -6,12 +6,12 @@ use toolwright_core::catalogue::ProviderStatus;
 use toolwright_core::pattern::{glob_match, nearest};
 use toolwright_core::policy::Selector;
 use toolwright_core::tool_id::{ToolId, wire_candidate};
-use toolwright_core::{Profile, Snapshot, ToolDefinition};
+use toolwright_core::{Snapshot, ToolDefinition};
 use toolwright_providers::builtin::{self, BuiltinOptions, web};
 
 use super::Toolwright;
 use super::build::absent;
-use crate::config::{Config, policy_of, selector_of_guard};
+use crate::config::Config;
 
 /// Maximum names of a source in a hint.
 const MAX_NAMES: usize = 8;
@@ -24,7 +24,7 @@ impl Toolwright {
     /// mean. Skips those that may be for a source that is down, left out or switched off; list the catalogue before.
     pub async fn unmatched(&self) -> Vec<String> {
         let builtins =
-            builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&web::WebOptions::default()));
+            builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&web::WebConfig::default()));
         let builtins: Vec<ToolDefinition> = builtins.map(|tool| tool.definition()).collect();
         let mut methods = Vec::new();
         for provider in self.catalogue().providers().await {
@@ -51,10 +51,10 @@ fn unmatched(
     own.patterns("defaults.builtins_denied", &config.written.defaults.builtins_denied, &mut all);
     known.tools("selection.pinned", &config.written.selection.pinned, &mut all);
     for (name, view) in &config.written.views {
-        known.wires(&format!("views.{name}.allow"), &view.allow, &mut all);
-        known.wires(&format!("views.{name}.deny"), &view.deny, &mut all);
+        known.wires(&format!("views.{name}.allow"), &view.allowed, &mut all);
+        known.wires(&format!("views.{name}.deny"), &view.denied, &mut all);
     }
-    let policy = policy_of(&config.policy, Profile::Ask);
+    let policy = &config.written.policy;
     for (number, note) in policy.tools.iter().enumerate() {
         if !known.tools.iter().any(|tool| note.covers(&tool.id)) && !known.is_open(&note.tool) {
             let hint = known.hint(&note.tool);
@@ -63,10 +63,8 @@ fn unmatched(
     }
     let rules = policy.rules.iter().enumerate();
     let rules = rules.map(|(n, rule)| (format!("policy.rules: rule {}", n + 1), &rule.selector));
-    let guards = config.policy.guards.iter();
-    let guards: Vec<_> =
-        guards.map(|guard| (format!("policy.guards: `{}`", guard.name), selector_of_guard(guard))).collect();
-    for (which, selector) in rules.chain(guards.iter().map(|(which, selector)| (which.clone(), selector))) {
+    let guards = policy.guards.iter().map(|guard| (format!("policy.guards: `{}`", guard.name), &guard.selector));
+    for (which, selector) in rules.chain(guards) {
         let is_open = [&selector.tool, &selector.namespace].into_iter().flatten().any(|pattern| known.is_open(pattern));
         if !is_open && !known.tools.iter().any(|tool| selector.concerns(tool, &policy.tools)) {
             all.push(format!(
@@ -105,7 +103,7 @@ fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
         let field = |key: &str| format!("catalogues.{}.{key}", catalogue.namespace);
         own.patterns(&field("tools_allowed"), &catalogue.tools_allowed, &mut all);
         own.patterns(&field("tools_denied"), &catalogue.tools_denied, &mut all);
-        own.names(&field("tools"), catalogue.shown.keys(), &mut all);
+        own.names(&field("tools"), catalogue.tools.keys(), &mut all);
     }
     all
 }

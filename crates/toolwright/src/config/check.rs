@@ -1,13 +1,18 @@
-//! Checks a configuration tree against the schema of the typed structs: the one table of keys, types
-//! and bounds. Normalises camelCase keys on the way.
+//! Checks a configuration tree against the schema of the structs that it is read into: the one table of keys, types and
+//! bounds. Normalises camelCase keys on the way. The published schema is made of the same.
 
-use serde_json::Value;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Condition;
 use toolwright_core::setting::is_off;
 
-use super::node::{Data, Node};
-use super::problem::{At, Problem, Severity};
+use super::file::{ConfigFile, PolicyConfig};
+use super::node::{At, Data, Member, Node, Problem, Severity};
+use super::servers;
 
 /// Schema keyword: each member of this mapping stands alone; a broken one is left out.
 pub(crate) const ENTRIES: &str = "x-entries";
@@ -152,7 +157,7 @@ impl Walk<'_> {
     }
 
     /// Checks one member; whether it may stay.
-    fn member(&mut self, member: &mut super::node::Member, known: Option<&Value>, schema: &Value) -> bool {
+    fn member(&mut self, member: &mut Member, known: Option<&Value>, schema: &Value) -> bool {
         // What is wrong with a whole mapping or list is best looked for at its key.
         if matches!(member.value.data, Data::Map(_) | Data::List(_)) {
             member.value.at = member.at.clone();
@@ -190,7 +195,7 @@ impl Walk<'_> {
         }
     }
 
-    fn unknown(&mut self, member: &super::node::Member, schema: &Value) {
+    fn unknown(&mut self, member: &Member, schema: &Value) {
         let known = schema.get("properties").and_then(Value::as_object);
         let names = || known.into_iter().flat_map(|properties| properties.keys().map(String::as_str));
         let foreign = self.foreign_section(&member.key);
@@ -320,6 +325,93 @@ fn is_section(key: &str) -> bool {
     matches!(key, "mcp_servers" | "rest_tools")
 }
 
+/// The schema the checker walks: snake_case keys, no references.
+pub(crate) fn schema() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+        let mut schema = settings.into_generator().into_root_schema_for::<ConfigFile>().to_value();
+        servers::add_keys(&mut schema["properties"]["mcp_servers"]["additionalProperties"]);
+        schema
+    })
+}
+
+/// The schema of one entry of a section.
+pub(super) fn entry_schema(section: &str) -> &'static Value {
+    &section_schema(section)["additionalProperties"]
+}
+
+/// The schema of one entry of `models.endpoints`.
+pub(super) fn endpoint_schema() -> &'static Value {
+    &section_schema("models")["properties"]["endpoints"]["additionalProperties"]
+}
+
+/// The schema of one section, as the checker walks it.
+pub(super) fn section_schema(name: &str) -> &'static Value {
+    &schema()["properties"][name]
+}
+
+/// The schema for editors (`toolwright config schema`): every key in both spellings, `mcp_servers` and
+/// `mcpServers`, and sections that may be left empty.
+#[must_use]
+pub fn json_schema() -> Value {
+    let mut schema = schema().clone();
+    as_written(&mut schema);
+    schema
+}
+
+fn as_written(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.values_mut().for_each(as_written);
+            if let Some(Value::Object(properties)) = object.get_mut("properties") {
+                for property in properties.values_mut() {
+                    if let Some(kind) = property.get_mut("type")
+                        && matches!(kind.as_str(), Some("object" | "array"))
+                    {
+                        *kind = json!([kind, "null"]);
+                    }
+                }
+                let camel: Map<String, Value> = properties
+                    .iter()
+                    .filter(|(key, _)| key.contains('_'))
+                    .map(|(key, value)| (camel_case(key), value.clone()))
+                    .collect();
+                properties.extend(camel);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(as_written),
+        _ => {}
+    }
+}
+
+/// Reads the text of `file`: what would stand in the `policy` section of a configuration, by itself or under
+/// `policy`, with anything beside it; so a whole configuration will do.
+///
+/// # Errors
+/// Everything that is wrong with it, with lines.
+pub fn policy_file(text: &str, file: &Path) -> Result<PolicyConfig, Vec<Problem>> {
+    let file: Arc<Path> = file.into();
+    let mut node = Node::parse(text, &file).map_err(|problem| vec![problem])?;
+    if !matches!(node.data, Data::Map(_)) {
+        let remedy = "write `profile` and `rules`, as in the policy section of a configuration";
+        let message = format!("it holds {}, where a mapping belongs", node.kind());
+        return Err(vec![Problem::new(Severity::Error, &node.at, "", message, remedy)]);
+    }
+    if let Some(section) = node.take("policy") {
+        node = section.value;
+    }
+    let mut problems = Vec::new();
+    check(&mut node, section_schema("policy"), &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    serde_json::from_value(node.to_value()).map_err(|error| {
+        let remedy = "compare it with `toolwright config schema`";
+        vec![Problem::new(Severity::Error, &At { file, line: 0 }, "policy", error.to_string(), remedy)]
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,6 +425,38 @@ mod tests {
             ("toolResponseMaxBytes", "tool_response_max_bytes"),
         ] {
             assert_eq!(snake_case(from), to);
+        }
+    }
+
+    fn read(text: &str) -> Result<PolicyConfig, Vec<Problem>> {
+        policy_file(text, Path::new("p.yaml"))
+    }
+
+    #[test]
+    fn a_policy_stands_by_itself_or_in_a_configuration() {
+        let bare = "profile: ask\nrules:\n- effect: deny\n  when: has(args.x)\ntools:\n- tool: 'a:*'\n  tags: [t]\n";
+        let whole =
+            format!("server: {{http: x}}\npolicy:\n{}", bare.replace('\n', "\n  ").replace("profile", "  profile"));
+        let policy = read(bare).expect("a policy");
+        assert_eq!((policy.rules.len(), policy.tools.len()), (1, 1));
+        assert_eq!(read(&whole).expect("a policy"), policy);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_file_line_and_field() {
+        for (text, expect) in [
+            (
+                "rules:\n- effect: ask\n  when: args.",
+                "p.yaml:3: error: rules.0.when: the condition cannot be read: 1:6",
+            ),
+            ("rules:\n- effect: ask\n  when: arg.x == 1", "names `arg`, which does not exist; did you mean `args`?"),
+            ("rules:\n- effect: ask\n  whne: 'true'", "rules.0.whne: unknown key `whne`; did you mean `when`?"),
+            ("- a", "holds a list, where a mapping belongs"),
+            ("rules: [", "p.yaml"),
+        ] {
+            let problems = read(text).expect_err(text);
+            let told = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            assert!(told.contains(expect), "{text}: {told}");
         }
     }
 }

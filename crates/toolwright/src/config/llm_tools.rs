@@ -1,9 +1,13 @@
-//! From a written `llm_tools` entry to a tool.
+//! `llm_tools`: tools that a model answers, and texts to fill in. A tool may stand in a file of its own: YAML, or Markdown
+//! with settings between two `---` lines and prompts after them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::RegisteredTool;
 use toolwright_core::definition::ModelPreference;
@@ -11,11 +15,9 @@ use toolwright_core::llm::{DefineError, LlmDefinition, MaxTokens, TemplateDefini
 use toolwright_core::tool_id::ToolId;
 
 use super::check::snake_case;
-use super::fill::Scope;
 use super::layers::read_text;
-use super::llm_markdown;
-use super::node::{Member, Node};
-use super::typed::LlmToolEntry;
+use super::node::{Data, Member, Node};
+use super::variables::Scope;
 
 const NAMESPACE: &str = "llm";
 const COMPARE: &str = "compare it with `toolwright config schema`";
@@ -47,15 +49,20 @@ impl LlmEntry {
 }
 
 /// What the configuration says of a shipped tool.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Tuned {
+    #[serde(skip)]
     name: String,
     title: Option<String>,
     description: Option<String>,
-    preference: ModelPreference,
+    model_preference: ModelPreference,
     recommended_threshold: Option<u8>,
     tags: Vec<String>,
 }
+
+/// The keys of [`Tuned`].
+const TUNED: [&str; 5] = ["title", "description", "model_preference", "recommended_threshold", "tags"];
 
 impl Tuned {
     /// The shipped definition with this in place of what it says.
@@ -63,17 +70,17 @@ impl Tuned {
     pub fn over(&self, shipped: &LlmDefinition) -> LlmDefinition {
         let own = &shipped.model_preference;
         // A rule of ours is no author's word: it ends where the configuration says.
-        let most = self.preference.max_tokens.unwrap_or(u32::MAX);
+        let most = self.model_preference.max_tokens.unwrap_or(u32::MAX);
         let capped = |rule: MaxTokens| MaxTokens { base: rule.base.min(most), max: rule.max.min(most), ..rule };
         LlmDefinition {
             max_tokens: shipped.max_tokens.map(capped),
             title: self.title.clone().or_else(|| shipped.title.clone()),
             description: self.description.clone().unwrap_or_else(|| shipped.description.clone()),
             model_preference: ModelPreference {
-                max_tokens: self.preference.max_tokens.or(own.max_tokens),
-                temperature: self.preference.temperature.or(own.temperature),
-                settings: self.preference.settings.clone().or(&own.settings),
-                ..self.preference.clone()
+                max_tokens: self.model_preference.max_tokens.or(own.max_tokens),
+                temperature: self.model_preference.temperature.or(own.temperature),
+                settings: self.model_preference.settings.clone().or(&own.settings),
+                ..self.model_preference.clone()
             },
             recommended_threshold: self.recommended_threshold.unwrap_or(shipped.recommended_threshold),
             tags: if self.tags.is_empty() { shipped.tags.clone() } else { self.tags.clone() },
@@ -82,29 +89,62 @@ impl Tuned {
     }
 }
 
-/// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
+/// An entry of `llm_tools`: a tool that a model answers (`user`), or a text that is filled in (`template`). Its name here is
+/// its name in the namespace `llm`. One of a shipped tool's name and with neither only changes how that tool is described,
+/// which models it asks and how.
+#[derive(Debug)]
+pub(super) struct LlmToolConfig;
+
+impl JsonSchema for LlmToolConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "LlmToolConfig".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = LlmDefinition::json_schema(generator);
+        // What is missing may stand in a file, or be as in the shipped tool.
+        schema.remove("required");
+        schema.insert("description".to_owned(), "One tool that a model answers (`user`), or a text that is filled in (`template`). Its name here is its name in the namespace `llm`. One of a shipped tool's name and with neither only changes how that tool is described, which models it asks and how.".into());
+        let said = [
+            ("enabled", "boolean", "Whether it is used; `false` takes a shipped tool of its name away. Default true."),
+            (
+                "file",
+                "string",
+                "File that holds the rest, relative to the folder of the file that names it: YAML, or Markdown with front matter whose text is the user's message (or the parts under `# System` and `# User`, or the template). What stands here counts first.",
+            ),
+            ("version", "string", "Version of its id. Default 1.0.0."),
+            ("template", "string", "The text of a tool that asks no model."),
+        ];
+        if let Some(Value::Object(keys)) = schema.get_mut("properties") {
+            for (key, kind, said) in said {
+                keys.insert(key.to_owned(), json!({"description": said, "type": [kind, "null"]}));
+            }
+        }
+        schema
+    }
+}
+
+/// Reads one entry; `None`, with the reason among the problems, when it cannot be used.
 /// `approved` are the texts of the files that a project names, as they were approved.
-pub(crate) fn resolve(
+pub(crate) fn entry(
     member: &Member,
-    written: &LlmToolEntry,
     approved: &BTreeMap<PathBuf, Option<String>>,
     scope: &mut Scope<'_>,
 ) -> Option<LlmEntry> {
     let (at, entry) = (&member.at, format!("llm_tools.{}", member.key));
-    if written.enabled == Some(false) {
+    let Value::Object(mut fields) = member.value.to_value() else { return None };
+    if is_off(&fields) {
         return Some(LlmEntry::Off(member.key.clone()));
     }
-    let mut filled = written.clone();
-    if let Some(file) = &written.file {
-        let path = file_of(member, file);
+    if let Some(path) = file_of(member) {
         let text = match approved.get(&path) {
             Some(text) => text.clone().ok_or_else(|| "it could not be read when it was approved".to_owned()),
             None => read_text(&path).map_err(|error| error.to_string()),
         };
-        match text.and_then(|text| from_file(&path, &text)).and_then(|read| over(written, read)) {
+        match text.and_then(|text| from_file(&path, &text)).and_then(|read| over(fields, read)) {
             // A file may put the tool out of use, too.
-            Ok(read) if read.enabled == Some(false) => return Some(LlmEntry::Off(member.key.clone())),
-            Ok(read) => filled = read,
+            Ok(read) if is_off(&read) => return Some(LlmEntry::Off(member.key.clone())),
+            Ok(read) => fields = read,
             Err(why) => {
                 let message = format!("{}: {why}", path.display());
                 let remedy =
@@ -114,7 +154,7 @@ pub(crate) fn resolve(
             }
         }
     }
-    match made(&member.key, &filled) {
+    match made(&member.key, fields) {
         Ok(made) => Some(made),
         Err((field, why)) => {
             let place = if field.is_empty() { entry } else { format!("{entry}.{field}") };
@@ -124,36 +164,41 @@ pub(crate) fn resolve(
     }
 }
 
-/// The file of an entry: its path begins in the folder of the configuration file that names it.
-pub(crate) fn file_of(member: &Member, file: &str) -> PathBuf {
-    let at = member.value.get("file").map_or(&member.at, |named| &named.at);
-    at.file.parent().unwrap_or(Path::new("")).join(file)
+fn is_off(fields: &Map<String, Value>) -> bool {
+    fields.get("enabled") == Some(&Value::Bool(false))
+}
+
+/// The file of an entry that is used: its path begins in the folder of the configuration file that names it.
+pub(crate) fn file_of(member: &Member) -> Option<PathBuf> {
+    let (named, file) = (&member.value.get("file")?.at, member.value.text_of("file")?);
+    let is_off = member.value.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false));
+    (!is_off).then(|| named.file.parent().unwrap_or(Path::new("")).join(file))
 }
 
 /// What a file says.
 fn from_file(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
     let file: Arc<Path> = Arc::from(path);
     let is_markdown = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md"));
-    let (front, body) = if is_markdown { llm_markdown::split(text)? } else { (text, "") };
+    let (front, body) = if is_markdown { split(text)? } else { (text, "") };
     let node = Node::parse(front, &file).map_err(|problem| problem.message)?;
     let Value::Object(mut fields) = node.to_value() else { return Err("it is no mapping".to_owned()) };
     fields = one_spelling(fields);
     if is_markdown {
-        llm_markdown::add_body(body, &mut fields)?;
+        add_body(body, &mut fields)?;
     }
     Ok(fields)
 }
 
 /// What the entry says over what its file says.
-fn over(written: &LlmToolEntry, mut fields: Map<String, Value>) -> Result<LlmToolEntry, String> {
+fn over(mut own: Map<String, Value>, mut fields: Map<String, Value>) -> Result<Map<String, Value>, String> {
     if fields.contains_key("file") {
         return Err("it names a `file` of its own: one file says all".to_owned());
     }
     // The name in the configuration is the tool's name.
     fields.shift_remove("name");
-    let Ok(Value::Object(own)) = serde_json::to_value(written) else { return Err("it cannot be written".to_owned()) };
-    fields.extend(own.into_iter().filter(|(key, _)| key != "file"));
-    serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())
+    own.shift_remove("file");
+    fields.extend(own);
+    Ok(fields)
 }
 
 /// Fields in one spelling, `output_schema`, as those of the configuration are; schemas, examples and prepared values
@@ -180,78 +225,153 @@ fn one_spelling(fields: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// The tool of an entry, tried: it registers. Else the field and what is wrong with it.
-fn made(name: &str, entry: &LlmToolEntry) -> Result<LlmEntry, (String, String)> {
+fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
     let refused = |field: &str, why: String| (field.to_owned(), why);
-    let version = entry.version.as_deref().unwrap_or("1.0.0");
-    let id = ToolId::format(NAMESPACE, name, version).map_err(|error| refused("", error.to_string()))?;
     let define = |error: DefineError| refused(&error.field, error.reason);
     let registers = |definition| {
         RegisteredTool::own(definition).map(drop).map_err(|error| refused("parameters", error.to_string()))
     };
-    let mut fields = match serde_json::to_value(entry) {
-        Ok(Value::Object(fields)) => fields,
-        _ => return Err(refused("", "it cannot be written".to_owned())),
-    };
-    for ours in ["enabled", "file", "version"] {
-        fields.shift_remove(ours);
+    fields.shift_remove("enabled");
+    // What is nothing is not said.
+    fields.retain(|_, value| !value.is_null());
+    let (asks, fills) = (fields.contains_key("user"), fields.contains_key("template"));
+    if !asks && !fills {
+        return tuned(name, fields);
     }
+    let version = fields.shift_remove("version");
+    let version = version.as_ref().and_then(Value::as_str).unwrap_or("1.0.0");
+    let id = ToolId::format(NAMESPACE, name, version).map_err(|error| refused("", error.to_string()))?;
     fields.insert("id".to_owned(), json!(id));
     let fields = Value::Object(fields);
-    match (&entry.user, &entry.template) {
-        (Some(_), Some(_)) => Err(refused("template", "a tool has `user` or `template`, not both".to_owned())),
-        (Some(_), None) => {
+    match (asks, fills) {
+        (true, true) => Err(refused("template", "a tool has `user` or `template`, not both".to_owned())),
+        (true, false) => {
             let definition: LlmDefinition =
                 serde_json::from_value(fields).map_err(|error| refused("", error.to_string()))?;
             definition.check().map_err(define)?;
             registers(definition.tool())?;
             Ok(LlmEntry::Llm(Box::new(definition)))
         }
-        (None, Some(_)) => {
+        (false, _) => {
             let definition: TemplateDefinition =
                 serde_json::from_value(fields).map_err(|error| refused("", error.to_string()))?;
             definition.check().map_err(define)?;
             registers(definition.tool())?;
             Ok(LlmEntry::Template(definition))
         }
-        (None, None) => tuned(name, entry),
     }
 }
 
-fn tuned(name: &str, entry: &LlmToolEntry) -> Result<LlmEntry, (String, String)> {
+fn tuned(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
     let refused = |field: &str, why: &str| Err((field.to_owned(), why.to_owned()));
     let Some(tool) = shipped().into_iter().find(|tool| tool.source().id.name() == name) else {
         return refused("user", "it is missing: a tool asks a model with `user`, or fills in a `template`");
     };
-    let whole = LlmToolEntry {
-        title: None,
-        description: None,
-        model_preference: None,
-        recommended_threshold: None,
-        tags: Vec::new(),
-        enabled: None,
-        file: None,
-        ..entry.clone()
-    };
-    if whole != LlmToolEntry::default() {
+    if fields.keys().any(|key| !TUNED.contains(&key.as_str())) {
         let why = "of a shipped tool only title, description, model_preference, recommended_threshold and tags can be \
                    changed by themselves: with `user` it is replaced as a whole";
         return refused("", why);
     }
-    let preference = entry.model_preference.clone().unwrap_or_default();
-    let tuned = Tuned {
-        name: name.to_owned(),
-        title: entry.title.clone(),
-        description: entry.description.clone(),
-        preference: ModelPreference {
-            settings: preference.settings(),
-            preferred_model: preference.preferred_model,
-            fallback_models: preference.fallback_models,
-            max_tokens: preference.max_tokens,
-            temperature: preference.temperature,
-        },
-        recommended_threshold: entry.recommended_threshold,
-        tags: entry.tags.clone(),
-    };
+    let tuned: Tuned =
+        serde_json::from_value(Value::Object(fields)).map_err(|error| (String::new(), error.to_string()))?;
+    let tuned = Tuned { name: name.to_owned(), ..tuned };
     tuned.over(tool.source()).check().map_err(|error| (error.field, error.reason))?;
     Ok(LlmEntry::Tuned(tuned))
+}
+
+/// The front matter and the text after it.
+///
+/// # Errors
+/// In words.
+fn split(text: &str) -> Result<(&str, &str), String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    if first.trim_end() != "---" {
+        return Err("it does not begin with a line `---` of front matter".to_owned());
+    }
+    let mut at = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            return Ok((&rest[..at], &rest[at + line.len()..]));
+        }
+        at += line.len();
+    }
+    Err("its front matter does not end with a line `---`".to_owned())
+}
+
+/// Puts the text into `system` and `user`: what stands under the headings `# System` and `# User`, or all of it as
+/// the user's message. With `kind: template` in the front matter it is the template.
+///
+/// # Errors
+/// In words.
+fn add_body(body: &str, fields: &mut Map<String, Value>) -> Result<(), String> {
+    let kind = fields.shift_remove("kind");
+    let parts = match kind.as_ref().map(|kind| kind.as_str().unwrap_or_default()) {
+        Some("template") => vec![("template", body.to_owned())],
+        None | Some("llm") => prompts(body),
+        Some(other) => return Err(format!("its kind is `{other}`: only `llm` and `template` are known")),
+    };
+    for (field, text) in parts {
+        let text = text.trim();
+        if text.is_empty() {
+            continue;
+        }
+        if fields.insert(field.to_owned(), text.into()).is_some() {
+            return Err(format!("`{field}` stands both in its front matter and in its text"));
+        }
+    }
+    Ok(())
+}
+
+/// The prompts of a text. What stands before the first heading belongs to the user's message.
+fn prompts(body: &str) -> Vec<(&'static str, String)> {
+    let (mut system, mut user) = (String::new(), String::new());
+    let mut into_system = false;
+    for line in body.split_inclusive('\n') {
+        match line.trim_end().to_ascii_lowercase().as_str() {
+            "# system" => into_system = true,
+            "# user" => into_system = false,
+            _ if into_system => system.push_str(line),
+            _ => user.push_str(line),
+        }
+    }
+    vec![("system", system), ("user", user)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(text: &str, front: Value) -> Result<Value, String> {
+        let (_, body) = split(text)?;
+        let mut fields = front.as_object().cloned().unwrap_or_default();
+        add_body(body, &mut fields)?;
+        Ok(Value::Object(fields))
+    }
+
+    #[test]
+    fn prompts_stand_under_their_headings() {
+        for (text, front, expect) in [
+            ("---\na: 1\n---\nHello {{ x }}\n", json!({}), Ok(json!({"user": "Hello {{ x }}"}))),
+            (
+                "---\n---\n# System\nBe brief.\n\n# Rules\n- one\n# User\n{{ x }}",
+                json!({}),
+                Ok(json!({"system": "Be brief.\n\n# Rules\n- one", "user": "{{ x }}"})),
+            ),
+            ("---\r\n---\r\n# system\r\nA\r\n# USER\r\nB", json!({}), Ok(json!({"system": "A", "user": "B"}))),
+            ("---\n---\nDear {{ x }}", json!({"kind": "template"}), Ok(json!({"template": "Dear {{ x }}"}))),
+            ("---\n---\n", json!({"user": "u"}), Ok(json!({"user": "u"}))),
+            ("---\n---\nB", json!({"user": "u"}), Err("both in its front matter")),
+            ("---\n---\nB", json!({"kind": "agent"}), Err("`agent`")),
+            ("# no front matter", json!({}), Err("does not begin")),
+            ("---\na: 1\n", json!({}), Err("does not end")),
+        ] {
+            match (read(text, front), expect) {
+                (Ok(fields), Ok(expect)) => assert_eq!(fields, expect, "{text}"),
+                (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+                (got, expect) => panic!("{text}: {got:?}, not {expect:?}"),
+            }
+        }
+    }
 }

@@ -10,25 +10,18 @@ use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::server_namespace;
 use toolwright_providers::openapi::Origin;
-use toolwright_runtime::QueueSpec;
-use toolwright_sandbox::sandbox::SandboxSettings;
+use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
-use super::check::check;
-use super::compat::CompatSource;
-use super::expand::{Variables, expand};
-use super::fill::{Holds, Scope, key_variables, note_secrets};
-use super::layers::{Layer, LayerKind, lay_under, read, read_text, standing};
-use super::node::{Data, Member, Node};
-use super::places::Places;
-use super::problem::{At, Problem, Severity};
-use super::project::{self, Project};
-use super::resolved::Config;
+use super::check::{check, schema};
+use super::file::{ConfigFile, EmbeddingsConfig};
+use super::layers::{Layer, LayerKind, Places, Project, Stamp, find_project, lay_under, read, read_text, standing};
+use super::loaded::Config;
+use super::models::{self, CompatSource};
+use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::servers::{self, Resolved};
-use super::stamp::Stamp;
-use super::telemetry::{self, Telemetry};
-use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
-use super::{BUILTIN, LLM, REST};
-use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, schema, selection};
+use super::variables::{Scope, Variables};
+use super::{BUILTIN, LLM, REST, llm_tools, sources};
+use crate::secrets::without_scheme;
 use crate::trust::{Judged, TrustStore};
 
 /// What to load.
@@ -53,7 +46,7 @@ pub struct LoadOptions {
 pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let state_dir = state_dir(options, variables);
     let mut project = match (&options.config, &options.settings) {
-        (None, None) => project::find(&options.cwd, variables, &TrustStore::in_state(&state_dir)),
+        (None, None) => find_project(&options.cwd, variables, &TrustStore::in_state(&state_dir)),
         // These alone.
         _ => Project::default(),
     };
@@ -114,7 +107,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         written: ConfigFile::default(),
         tree: Value::Null,
         servers: Vec::new(),
-        servers_off: Vec::new(),
+        disabled: Vec::new(),
         rest_tools: Vec::new(),
         openapi: Vec::new(),
         catalogues: Vec::new(),
@@ -124,13 +117,9 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         compat: CompatSource::default(),
         model_endpoints: Vec::new(),
         model_overrides: Vec::new(),
-        model_traffic: BTreeMap::new(),
         tokenizers: Vec::new(),
-        embeddings: None,
         telemetry: Telemetry::default(),
-        sandbox: SandboxSettings::default(),
         queues: BTreeMap::new(),
-        policy: Default::default(),
         secrets: Vec::new(),
         key_variables: Vec::new(),
         problems,
@@ -151,7 +140,7 @@ pub(crate) fn place_of_code(cwd: &Path) -> PathBuf {
 
 fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
     let mut node = Node::of_value(settings, &At { file: Arc::from(place_of_code(cwd)), line: 0 });
-    check(&mut node, schema::checked(), problems);
+    check(&mut node, schema(), problems);
     node
 }
 
@@ -200,38 +189,7 @@ fn resolve(
     }
     .map(|models| take_entries(&mut models.value, "endpoints"))
     .unwrap_or_default();
-    let mut written: ConfigFile = match serde_json::from_value(merged.to_value()) {
-        Ok(written) => written,
-        Err(error) => {
-            config.problems.push(Problem {
-                severity: Severity::Error,
-                file: config.files.first().cloned(),
-                line: None,
-                field: String::new(),
-                message: error.to_string(),
-                remedy: "compare it with `toolwright config schema`".into(),
-            });
-            ConfigFile::default()
-        }
-    };
-    expand_tokens(config, &mut written, &merged, variables);
-    if let Err(error) = written.server.http.parse::<SocketAddr>() {
-        let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
-        config.problems.push(Problem::new(
-            Severity::Error,
-            place(&merged, "server", "http"),
-            "server.http",
-            format!("it is not an address and port: {error}"),
-            remedy,
-        ));
-    }
-    for member in queues {
-        if let Some(queue) = typed::<Queue>("queues", &member, &mut config.problems) {
-            config.queues.insert(member.key.clone(), queue_spec(&queue));
-            written.queues.insert(member.key, queue);
-        }
-    }
-    let names: Vec<String> = config.queues.keys().cloned().collect();
+    let names: Vec<String> = queues.iter().map(|member| member.key.clone()).collect();
     let root = config.root.clone();
     let with_workspace = |name: &str| {
         if name == "workspaceFolder" { Some(root.to_string_lossy().into_owned()) } else { variables(name) }
@@ -243,140 +201,215 @@ fn resolve(
         root: &root,
         secrets: &mut config.secrets,
         key_variables: &mut config.key_variables,
+        fault: Severity::EntryDisabled,
         problems: &mut config.problems,
     };
+    scope.fill_settings(&mut merged);
+    let mut written: ConfigFile = match serde_json::from_value(merged.to_value()) {
+        Ok(written) => written,
+        Err(error) => {
+            scope.problems.push(Problem {
+                severity: Severity::Error,
+                file: config.files.first().cloned(),
+                line: None,
+                field: String::new(),
+                message: error.to_string(),
+                remedy: "compare it with `toolwright config schema`".into(),
+            });
+            ConfigFile::default()
+        }
+    };
+    settle(&mut written, &merged, &config.state_dir, &mut scope);
+    for member in queues {
+        config.queues.extend(scope.read(&member, "queues").map(|queue| (member.key, queue)));
+    }
     for member in servers {
         let taken: Vec<String> = config.servers.iter().map(|server| server.namespace.clone()).collect();
         let name = member.key.clone();
         match servers::resolve(member, &taken, &mut scope) {
             Resolved::Server(server) => config.servers.push(*server),
-            Resolved::Off => config.servers_off.push(name),
+            Resolved::Off => config.disabled.push(("mcp_servers", name)),
             Resolved::Broken => {}
         }
     }
-    for member in rest_tools {
-        let Some(tool) = typed::<RestTool>("rest_tools", &member, scope.problems) else { continue };
-        if tool.enabled != Some(false) {
-            config.rest_tools.extend(rest::resolve(&member, &tool, &mut scope));
+    let is_on = |disabled: &mut Vec<(&'static str, String)>, section: &'static str, member: &Member| {
+        let is_off = member.value.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false));
+        if is_off {
+            disabled.push((section, member.key.clone()));
         }
-        written.rest_tools.insert(member.key, tool);
+        !is_off
+    };
+    for member in rest_tools {
+        if is_on(&mut config.disabled, "rest_tools", &member) {
+            config.rest_tools.extend(sources::rest_tool(member, &mut scope));
+        }
     }
     for member in documents {
-        let Some(entry) = typed::<OpenApiEntry>("openapi", &member, scope.problems) else { continue };
+        if !is_on(&mut config.disabled, "openapi", &member) {
+            continue;
+        }
         let taken = |name: &str| {
             let is_server = config.servers.iter().any(|server| server.namespace == name);
             is_server || config.openapi.iter().any(|document| document.name == name)
         };
-        let resolved = openapi::resolve(&member, &entry, &written.web, &taken, &config.trust, &mut scope);
-        if let Some(Origin::File(path)) = resolved.as_ref().map(|spec| &spec.document) {
+        let document = sources::document(member, &written.web.address, &taken, &config.trust, &mut scope);
+        if let Some(Origin::File(path)) = document.as_ref().map(|document| &document.document) {
             config.named_stamps.push(Stamp::of(path));
             config.named_files.push(path.clone());
         }
-        config.openapi.extend(resolved);
-        written.openapi.insert(member.key, entry);
-    }
-    for member in endpoints {
-        let Some(endpoint) = typed::<ModelEndpoint>("models.endpoints", &member, scope.problems) else { continue };
-        config.model_endpoints.extend(models::resolve(&member, &endpoint, &mut scope));
-        written.models.endpoints.insert(member.key, endpoint);
+        config.openapi.extend(document);
     }
     for member in catalogues {
-        let Some(entry) = typed::<CatalogueEntry>("catalogues", &member, scope.problems) else { continue };
+        if !is_on(&mut config.disabled, "catalogues", &member) {
+            continue;
+        }
         let taken = |name: &str| {
             let is_server = config.servers.iter().any(|server| server.namespace == name);
             is_server || config.openapi.iter().any(|document| document.name == name)
         };
-        config.catalogues.extend(catalogue_entries::resolve(&member, &entry, &taken, &mut scope));
-        written.catalogues.insert(member.key, entry);
+        config.catalogues.extend(sources::catalogue(member, &taken, &mut scope));
+    }
+    for mut member in endpoints {
+        if let Some(endpoint) = models::endpoint(&mut member, &mut scope) {
+            config.model_endpoints.push(endpoint);
+        }
     }
     for member in llm {
-        let Some(entry) = typed::<LlmToolEntry>("llm_tools", &member, scope.problems) else { continue };
-        if let Some(file) = entry.file.as_ref().filter(|_| entry.enabled != Some(false)) {
-            let path = llm_tools::file_of(&member, file);
+        if let Some(path) = llm_tools::file_of(&member) {
             config.named_stamps.push(Stamp::of(&path));
             config.named_files.push(path);
         }
-        config.llm_tools.extend(llm_tools::resolve(&member, &entry, approved, &mut scope));
-        written.llm_tools.insert(member.key, entry);
+        config.llm_tools.extend(llm_tools::entry(&member, approved, &mut scope));
     }
-    for (name, overrides) in &written.models.by_name {
-        let at = place(&merged, "models", name);
-        config.tokenizers.extend(models::tokenizer(name, overrides, at, &mut scope).map(|path| (name.clone(), path)));
-        config.model_traffic.extend(models::traffic(overrides).map(|terms| (name.clone(), terms)));
-        config.model_overrides.extend(
-            models::overrides(name, &written.models.by_name, at, scope.problems)
-                .map(|overrides| (name.clone(), overrides)),
-        );
+    for (name, model) in &written.models.by_name {
+        let at = merged.place("models", name);
+        config.tokenizers.extend(models::tokenizer(name, model, at, &mut scope).map(|path| (name.clone(), path)));
+        let overrides = models::overrides(name, &written.models.by_name, at, scope.problems);
+        config.model_overrides.extend(overrides.map(|overrides| (name.clone(), overrides)));
     }
-    config.compat = compat::resolve(
-        &written,
-        &compat::Places {
-            // What stands beside a configuration that nobody has approved is a stranger's too.
-            root: (!config.files.is_empty()).then_some(&root),
-            state_dir: &config.state_dir,
-            merged: &merged,
-        },
-        scope.problems,
-    );
-    if let Some(embeddings) = &written.selection.embeddings {
-        let at = place(&merged, "selection", "embeddings");
-        config.embeddings = selection::embeddings(embeddings, at, &mut scope);
-    }
+    // What stands beside a configuration that nobody has approved is a stranger's too.
+    let beside = (!config.files.is_empty()).then_some(&*root);
+    config.compat = models::compat(&written, beside, &config.state_dir, &merged, scope.problems);
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
-    config.telemetry = telemetry::telemetry(&written.telemetry, at, &mut scope);
-    config.sandbox =
-        sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &config.state_dir, &mut scope);
+    config.telemetry = telemetry(&written.telemetry, at, &mut scope);
     check_views(config, &written, &merged);
     check_reach(config, &written, &merged);
-    config.policy = written.policy.clone();
     config.written = written;
 }
 
-pub(super) fn place<'n>(merged: &'n Node, section: &str, key: &str) -> &'n At {
-    merged.get(section).and_then(|section| section.value.get(key)).map_or(&merged.at, |member| &member.at)
+/// Checks what the settings say together, and makes names and paths of it.
+fn settle(written: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut Scope<'_>) {
+    if let Err(error) = written.server.http.parse::<SocketAddr>() {
+        let (at, message) = (merged.place("server", "http"), format!("it is not an address and port: {error}"));
+        let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
+        scope.problems.push(Problem::new(Severity::Error, at, "server.http", message, remedy));
+    }
+    for (name, client) in &written.server.tokens {
+        let field = format!("server.tokens.{name}.token");
+        let is_told = scope.problems.iter().any(|problem| problem.field == field);
+        if client.token.expose().trim().is_empty() && !is_told {
+            let (at, message) = (merged.place("server", "tokens"), "it is empty".to_owned());
+            let remedy = "write the token, or `${VAR}` of a variable that holds it";
+            scope.problems.push(Problem::new(Severity::Error, at, field, message, remedy));
+        }
+    }
+    for (name, view) in &mut written.views {
+        view.name.clone_from(name);
+    }
+    let sandbox = &mut written.sandbox.sandbox;
+    for path in sandbox.read.iter_mut().chain(&mut sandbox.write) {
+        *path = scope.root.join(&*path);
+    }
+    sandbox.write.retain(|path| {
+        let holds_state = reaches(path, state_dir);
+        if holds_state {
+            let message = format!(
+                "{} has Toolwright's state in it: a sandboxed command could approve for you there",
+                path.display()
+            );
+            let at = merged.place("sandbox", "write");
+            let remedy = "name the folders beside it that commands need";
+            scope.problems.push(Problem::new(Severity::Error, at, "sandbox.write", message, remedy));
+        }
+        !holds_state
+    });
+    let embeddings = written.selection.embeddings.take();
+    let at = merged.place("selection", "embeddings");
+    written.selection.embeddings = embeddings.and_then(|embeddings| self::embeddings(embeddings, at, scope));
+}
+
+/// Whether one of the two is in the other.
+fn reaches(path: &Path, state_dir: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let (path, state_dir) = (real(path), real(state_dir));
+    state_dir.starts_with(&path) || path.starts_with(&state_dir)
+}
+
+/// Where embeddings come from, its path absolute; `None`, with the reason among the problems, when it cannot be told.
+fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut Scope<'_>) -> Option<EmbeddingsConfig> {
+    const SECTION: &str = "selection.embeddings";
+    if scope.problems.iter().any(|problem| problem.field.starts_with(SECTION)) {
+        return None;
+    }
+    // An empty text is what an unset variable with an empty default leaves.
+    config.path.take_if(|path| path.as_os_str().is_empty());
+    for text in [&mut config.url, &mut config.model] {
+        text.take_if(|text| text.is_empty());
+    }
+    config.api_key.take_if(|key| key.expose().is_empty());
+    let before = scope.problems.len();
+    let mut fault = |key: &str, message: String, remedy: &str| {
+        scope.leave_out(at, &format!("{SECTION}.{key}"), message, remedy);
+    };
+    match (&config.path, &config.url) {
+        (Some(_), Some(_)) => {
+            fault("url", "embeddings come from `path` or from `url`, not from both".into(), "remove one of them");
+        }
+        (None, None) => {
+            fault("path", "no model is named".into(), "give the `path` of a directory, or `url` and `model` of an API");
+        }
+        (Some(_), None) => {}
+        (None, Some(url)) => {
+            if let Err(error) = url::Url::parse(url) {
+                fault("url", format!("it is not an address: {error}"), "write it like https://host/v1");
+            }
+            if config.model.is_none() {
+                fault("model", "the API is asked for no model".into(), "name one, like text-embedding-3-small");
+            }
+        }
+    }
+    config.path = config.path.map(|path| scope.root.join(path));
+    (scope.problems.len() == before).then_some(config)
+}
+
+/// What is sent where. What cannot be used is left out, with the reason among the problems.
+fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut Scope<'_>) -> Telemetry {
+    let mut config = config.clone();
+    if scope.problems.iter().any(|problem| problem.field.starts_with("telemetry.")) {
+        // Not all of it could be filled in.
+        (config.traces, config.metrics) = (false, false);
+    }
+    let resolved = config.resolve(scope.variables);
+    for fault in resolved.faults {
+        let severity = if fault.leaves_out { Severity::EntryDisabled } else { Severity::Warning };
+        scope.problems.push(Problem::new(severity, at, fault.field, fault.message, fault.remedy));
+    }
+    // Receivers have keys of any name. What goes to our receiver is not for children.
+    let keys = resolved.secrets.iter().map(|value| without_scheme(value)).filter(|key| !key.is_empty());
+    scope.secrets.extend(keys.map(ToOwned::to_owned));
+    scope.key_variables.extend(resolved.key_variables);
+    if resolved.telemetry.is_sent() && cfg!(not(feature = "telemetry")) {
+        let message = "this program was built without the feature `telemetry`: nothing is sent";
+        let remedy = "build it with `cargo build --release -p toolwright-cli --features telemetry`";
+        scope.problems.push(Problem::new(Severity::Warning, at, "telemetry", message, remedy));
+    }
+    resolved.telemetry
 }
 
 fn take_entries(merged: &mut Node, section: &str) -> Vec<Member> {
     match merged.take(section) {
         Some(Member { value: Node { data: Data::Map(members), .. }, .. }) => members,
         _ => Vec::new(),
-    }
-}
-
-fn typed<T: serde::de::DeserializeOwned>(section: &str, member: &Member, problems: &mut Vec<Problem>) -> Option<T> {
-    match serde_json::from_value(member.value.to_value()) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            let field = format!("{section}.{}", member.key);
-            let remedy = "compare it with `toolwright config schema`";
-            problems.push(Problem::new(Severity::EntryDisabled, &member.at, field, error.to_string(), remedy));
-            None
-        }
-    }
-}
-
-fn expand_tokens(config: &mut Config, written: &mut ConfigFile, merged: &Node, variables: Variables<'_>) {
-    let server = &mut written.server;
-    let own = server.token.iter_mut().map(|token| ("token".to_owned(), "token", token));
-    let clients = server.tokens.iter_mut();
-    let clients = clients.map(|(name, client)| (format!("tokens.{name}.token"), "tokens", &mut client.token));
-    for (field, key, token) in own.chain(clients) {
-        let (at, field) = (place(merged, "server", key), format!("server.{field}"));
-        match expand(token, variables) {
-            Ok(expanded) => {
-                note_secrets(&expanded, Holds::OwnKey("token"), &mut config.secrets);
-                config.key_variables.extend(key_variables(&expanded));
-                *token = expanded.text;
-            }
-            Err(error) => {
-                config.problems.push(Problem::new(Severity::Error, at, field, error.to_string(), error.remedy()));
-                continue;
-            }
-        }
-        if token.trim().is_empty() && key == "tokens" {
-            let remedy = "write the token, or `${VAR}` of a variable that holds it";
-            config.problems.push(Problem::new(Severity::Error, at, field, "it is empty".to_owned(), remedy));
-        }
     }
 }
 
@@ -412,7 +445,7 @@ fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
         } else {
             continue;
         };
-        let at = place(merged, "views", name);
+        let at = merged.place("views", name);
         config.problems.push(Problem::new(Severity::Error, at, format!("views.{name}"), message, remedy));
     }
 }
@@ -424,8 +457,7 @@ fn check_reach(config: &mut Config, written: &ConfigFile, merged: &Node) {
         for name in token.views.iter().flatten() {
             // What is switched off, or left out for now, is no misspelling.
             let is_off = entries.clone().any(|entry| server_namespace(entry, &|_| false) == *name)
-                || written.openapi.contains_key(name)
-                || written.catalogues.contains_key(name);
+                || ["openapi", "catalogues"].iter().any(|section| config.tree[*section].get(name).is_some());
             if written.views.contains_key(name) || source_at(config, written, name).is_some() || is_off {
                 continue;
             }
@@ -436,19 +468,9 @@ fn check_reach(config: &mut Config, written: &ConfigFile, merged: &Node) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "name a view, a server or another source, or remove it".to_owned(),
             };
-            let (at, field) = (place(merged, "server", "tokens"), format!("server.tokens.{client}.views"));
+            let (at, field) = (merged.place("server", "tokens"), format!("server.tokens.{client}.views"));
             let message = format!("there is no view or source `{name}`, and nothing at /mcp/{name}");
             config.problems.push(Problem::new(Severity::Warning, at, field, message, remedy));
         }
-    }
-}
-
-fn queue_spec(queue: &Queue) -> QueueSpec {
-    let default = QueueSpec::default();
-    QueueSpec {
-        concurrent: queue.concurrent,
-        per_minute: queue.per_minute,
-        max_waiting: queue.max_waiting.unwrap_or(default.max_waiting),
-        wait_timeout: queue.wait_timeout.map_or(default.wait_timeout, |span| span.0),
     }
 }

@@ -1,58 +1,33 @@
-//! Configuration: `toolwright.yaml` and what is laid under it. Two types: as [`typed`] in a file, and
-//! as resolved ([`Config`]).
+//! Configuration: `toolwright.yaml` and what is laid under it. [`ConfigFile`] is what a file may say, [`Config`] what it comes
+//! to with all its layers, variables filled in.
 
-mod catalogues;
 mod check;
-mod compat;
-pub mod edit;
-mod expand;
-mod exposure;
-mod fill;
-pub(crate) mod foreign;
+pub mod file;
 mod layers;
-mod llm_markdown;
 mod llm_tools;
 mod load;
+mod loaded;
 mod models;
 mod node;
-mod oauth;
-mod openapi;
-mod places;
-mod policy;
-mod problem;
-mod project;
-mod resolved;
-mod rest;
-mod sandbox;
-mod schema;
-mod secret_file;
-mod secrets;
-mod selection;
 mod servers;
-mod stamp;
-mod telemetry;
-pub mod typed;
+mod sources;
+mod variables;
 
-pub use compat::{CompatSource, read as read_compat};
-pub use expand::Variables;
+pub use check::{json_schema, policy_file};
+pub use file::{ConfigFile, EmbeddingsConfig, PolicyConfig};
 pub use layers::{Layer, LayerKind, user_file};
 pub use llm_tools::{LlmEntry, Tuned};
 pub use load::{LoadOptions, load, state_dir};
-pub use policy::policy_file;
-pub use problem::{At, Problem, Severity};
-pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, policy_of, profile_of};
-pub use schema::published as json_schema;
-pub(crate) use secret_file::environment;
-pub use secret_file::{forget_secrets, keep_secrets, names_variable, secret_file, variable};
-pub use telemetry::Telemetry;
+pub use loaded::{Config, Server};
+pub use models::{CompatSource, ModelConfig, ModelsConfig, read_compat};
+pub use node::{At, Problem, Severity};
+pub use variables::{Variables, forget_secrets, keep_secrets, names_variable, secret_file, variable};
 
 pub(crate) use check::snake_case;
-pub(crate) use layers::{checked, read_text};
+pub(crate) use layers::{checked, project_kind, read_text};
 pub(crate) use load::place_of_code;
-pub use openapi::origin as document_origin;
-pub(crate) use project::project_kind;
-pub(crate) use resolved::selector_of_guard;
-pub(crate) use secrets::{decides_what_runs, in_address, in_arguments, looks_secret, without_scheme};
+pub(crate) use servers::{is_understood, timeout};
+pub(crate) use variables::environment;
 
 /// Name of the provider of built-in tools.
 pub(crate) const BUILTIN: &str = "builtin";
@@ -71,7 +46,7 @@ pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) ->
 #[must_use]
 pub fn masked(value: &serde_json::Value) -> serde_json::Value {
     let mut value = value.clone();
-    secrets::mask(&mut value);
+    crate::secrets::mask(&mut value);
     value
 }
 

@@ -1,165 +1,211 @@
-//! From a written model endpoint to one that can be asked.
+//! `models`: where models are, how they are asked, and which do well with which tools.
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
-use toolwright_core::Secret;
-use toolwright_core::model::RetryOptions;
-use toolwright_models::{Api, Endpoint, ModelOverrides, Timeouts, ToolFormat};
-use toolwright_runtime::{QueueSpec, TrafficTerms, default_model_queue};
-use toolwright_textcalls as textcalls;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolwright_core::model::Prices;
+use toolwright_core::select::{Compat, Exposure, ExposureChoice};
+use toolwright_core::tool_id::ToolId;
+use toolwright_eval::{CompatFile, MAX_COMPAT_BYTES};
+use toolwright_models::{Endpoint, ModelOverrides};
+use toolwright_runtime::TrafficConfig;
 
-use super::fill::{Holds, Scope};
-use super::node::Member;
-use super::problem::{At, Problem, Severity};
-use super::typed::{ExposureSetting, ModelApi, ModelEndpoint, ModelOverrides as WrittenOverrides, Written};
+use super::check::endpoint_schema;
+use super::file::{ConfigFile, Entries};
+use super::layers::Stamp;
+use super::node::{At, Member, Node, Problem, Severity};
+use super::variables::Scope;
 
-/// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
-pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scope<'_>) -> Option<Endpoint> {
-    let (at, entry) = (&member.at, format!("models.endpoints.{}", member.key));
-    let before = scope.problems.len();
-    if member.key.is_empty() || member.key.contains('/') {
-        scope.leave_out(at, &entry, "a provider's name may not be empty or contain `/`".into(), "rename it");
-    }
-    let mut filled = written.clone();
-    scope.fill(at, &format!("{entry}.base_url"), &mut filled.base_url, Holds::Setting);
-    if let Some(key) = &mut filled.api_key {
-        scope.fill(at, &format!("{entry}.api_key"), key, Holds::OwnKey("api_key"));
-    }
-    for (name, Written(value)) in &mut filled.headers {
-        scope.fill(at, &format!("{entry}.headers.{name}"), value, Holds::OwnKey(name));
-    }
-    if let Err(error) = url::Url::parse(&filled.base_url) {
-        scope.leave_out(
-            at,
-            &format!("{entry}.base_url"),
-            format!("it is not an address: {error}"),
-            "write it like https://host/v1",
-        );
-    }
-    if scope.problems.len() > before {
-        return None;
-    }
-    let api = match filled.api {
-        ModelApi::OpenaiChat => Api::OpenAiChat,
-        ModelApi::OpenaiResponses => Api::OpenAiResponses,
-        ModelApi::Anthropic => Api::Anthropic,
-        ModelApi::Gemini => Api::Gemini,
-        ModelApi::Ollama => Api::Ollama,
-    };
-    let headers = filled.headers.into_iter().map(|(name, value)| (name, value.0)).collect();
-    Some(Endpoint {
-        provider: member.key.clone(),
-        api,
-        base_url: filled.base_url,
-        key: filled.api_key.map(Secret::new),
-        headers,
-    })
+/// `models`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ModelsConfig {
+    /// The model of `run` and `chat` where `--model` names none: `provider/model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// The model that judges rubrics in `toolwright bench`: `provider/model`. Default: `default`, where that is none of the
+    /// models that are measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judge: Option<String>,
+    /// Places that answer model requests, by the name before the first `/` of a model id. They are
+    /// added to those that the environment names.
+    #[serde(skip_serializing)]
+    pub(super) endpoints: Entries<Endpoint>,
+    /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
+    /// all of its models. The nearer name counts.
+    #[serde(flatten, skip_serializing)]
+    pub by_name: IndexMap<String, ModelConfig>,
 }
 
-/// Resolves how requests to a model are made, sizes and bounds that it leaves open by what stands under its provider's
-/// name in `all`; `None`, with the reason among the problems, when its format is unknown.
-pub(crate) fn overrides(
+/// How requests to a model are made.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// What is sent.
+    #[serde(flatten)]
+    pub requests: ModelOverrides,
+    /// When it is sent.
+    #[serde(flatten)]
+    pub traffic: TrafficConfig,
+    /// How the catalogue is put before it; beats `selection.exposure`. `deferred` here also says that its endpoint
+    /// loads deferred tools, where that is not known of it.
+    pub exposure: Option<ExposureChoice>,
+    /// Its `tokenizer.json`, or the directory with it, relative to the workspace root: long conversations are counted by it
+    /// near the window. It is read when that is first needed. Default: tokens are estimated, and the estimate is
+    /// corrected by what the API reports.
+    #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
+    pub tokenizer: Option<PathBuf>,
+    /// What it costs; without it the cost of its requests is unknown. Changing it needs a restart.
+    pub prices: Option<Prices>,
+    /// How well it does with tools, by tool id, 0 to 1: your word, before what `toolwright bench` found. With less than 0.8
+    /// it is not recommended for the tool. Takes effect without a restart.
+    pub tool_compat: IndexMap<String, f64>,
+}
+
+/// An endpoint, variables filled in; `None`, with the reason among the problems, when it cannot be used.
+pub(super) fn endpoint(member: &mut Member, scope: &mut Scope<'_>) -> Option<Endpoint> {
+    let (name, at, entry) = (member.key.clone(), member.at.clone(), format!("models.endpoints.{}", member.key));
+    let before = scope.problems.len();
+    if name.is_empty() || name.contains('/') {
+        scope.leave_out(&at, &entry, "a provider's name may not be empty or contain `/`".into(), "rename it");
+    }
+    let endpoint: Option<Endpoint> = scope.entry(member, endpoint_schema(), "models.endpoints");
+    if let Some(Err(error)) = endpoint.as_ref().map(|endpoint| url::Url::parse(&endpoint.base_url)) {
+        let message = format!("it is not an address: {error}");
+        scope.leave_out(&at, &format!("{entry}.base_url"), message, "write it like https://host/v1");
+    }
+    endpoint.filter(|_| scope.problems.len() == before).map(|endpoint| Endpoint { provider: name, ..endpoint })
+}
+
+/// How requests to a model are made, sizes and bounds that it leaves open as what stands under its provider's name in
+/// `all` has them; `None`, with the reason among the problems, when they make no sense.
+pub(super) fn overrides(
     name: &str,
-    all: &IndexMap<String, WrittenOverrides>,
+    all: &IndexMap<String, ModelConfig>,
     at: &At,
     problems: &mut Vec<Problem>,
 ) -> Option<ModelOverrides> {
-    let written = all.get(name)?;
-    let provider = name.split_once('/').and_then(|(provider, _)| all.get(provider));
-    let tool_format = match written.tool_format.as_deref() {
-        None => None,
-        Some("auto") => Some(ToolFormat::Auto),
-        Some(format) => match textcalls::by_name(format) {
-            Some(format) => Some(ToolFormat::Named(format)),
-            None => {
-                let known: Vec<_> = textcalls::formats().iter().map(textcalls::Format::name).collect();
-                problems.push(Problem::new(
-                    Severity::Error,
-                    at,
-                    format!("models.{name}.tool_format"),
-                    format!("there is no text format `{format}`"),
-                    format!("write auto or one of {}", known.join(", ")),
-                ));
-                return None;
-            }
-        },
-    };
-    // Who writes it of a model knows that its endpoint can.
-    let tool_search = (written.exposure == Some(ExposureSetting::Deferred)).then_some(true);
-    let (own, of_all) = (written.timeouts, provider.and_then(|provider| provider.timeouts));
-    let timeouts = (own.is_some() || of_all.is_some()).then(|| {
-        let (own, of_all, default) = (own.unwrap_or_default(), of_all.unwrap_or_default(), Timeouts::default());
-        Timeouts {
-            first_byte: own.first_byte.or(of_all.first_byte).map_or(default.first_byte, |span| span.0),
-            idle: own.idle.or(of_all.idle).map_or(default.idle, |span| span.0),
-            answer: own.answer.or(of_all.answer).map_or(default.answer, |span| span.0),
-            ..default
-        }
-    });
-    let temperature = written.temperature.or_else(|| provider?.temperature);
-    let mut settings = written.settings();
-    if let Some(provider) = provider {
-        settings = settings.or(&provider.settings());
+    let model = all.get(name)?;
+    let mut overrides = model.requests.clone();
+    if let Some(provider) = name.split_once('/').and_then(|(provider, _)| all.get(provider)) {
+        overrides = overrides.or(&provider.requests);
     }
-    if let Err((field, why)) = settings.check() {
+    if let Err((field, why)) = overrides.settings.check() {
         let place = format!("models.{name}.{field}");
         problems.push(Problem::new(Severity::Error, at, place, why, "mend it, or take it out".to_owned()));
         return None;
     }
-    Some(ModelOverrides {
-        tool_format,
-        strict_tools: written.strict_tools.unwrap_or(false),
-        tool_search,
-        window: written.window.or_else(|| provider?.window),
-        max_output: written.max_output.or_else(|| provider?.max_output),
-        temperature,
-        settings,
-        keep_alive: written.keep_alive.or_else(|| provider?.keep_alive).map(|span| span.0),
-        timeouts,
-    })
+    // Who writes it of a model knows that its endpoint can.
+    overrides.tool_search = (model.exposure == Some(ExposureChoice::Fixed(Exposure::Deferred))).then_some(true);
+    Some(overrides)
 }
 
 /// The file of a model's tokenizer. One that is not there is told of: tokens are estimated without it.
-pub(crate) fn tokenizer(name: &str, written: &WrittenOverrides, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
-    let (mut path, field) = (written.tokenizer.clone()?, format!("models.{name}.tokenizer"));
-    let before = scope.problems.len();
-    scope.fill(at, &field, &mut path, Holds::Setting);
-    if scope.problems.len() > before || path.is_empty() {
-        return None;
-    }
+pub(super) fn tokenizer(name: &str, model: &ModelConfig, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
+    let path = model.tokenizer.as_ref().filter(|path| !path.as_os_str().is_empty())?;
     let path = scope.root.join(path);
     let file = if path.is_dir() { path.join("tokenizer.json") } else { path };
     if !file.is_file() {
-        scope.problems.push(Problem::new(
-            Severity::Warning,
-            at,
-            field,
-            format!("there is no file {}: its tokens are estimated", file.display()),
-            "give the path of the model's tokenizer.json",
-        ));
+        let message = format!("there is no file {}: its tokens are estimated", file.display());
+        let remedy = "give the path of the model's tokenizer.json";
+        scope.problems.push(Problem::new(Severity::Warning, at, format!("models.{name}.tokenizer"), message, remedy));
         return None;
     }
     Some(file)
 }
 
-/// How requests wait and are made again; `None` where nothing is said of it.
-pub(crate) fn traffic(written: &WrittenOverrides) -> Option<TrafficTerms> {
-    let queue = written.queue.as_ref().map(|queue| {
-        let default = default_model_queue();
-        QueueSpec {
-            concurrent: queue.concurrent.unwrap_or(default.concurrent),
-            per_minute: queue.requests_per_minute,
-            max_waiting: queue.max_waiting.unwrap_or(default.max_waiting),
-            wait_timeout: queue.wait_timeout.map_or(default.wait_timeout, |span| span.0),
+/// The file beside the configuration.
+const IN_ROOT: &str = "toolwright-compat.json";
+/// The file in the state directory, in a folder of its own: who watches it is not woken by what else changes there.
+const IN_STATE: &str = "models/compat.json";
+
+/// Where it is said, and what.
+#[derive(Debug, Clone, Default)]
+pub struct CompatSource {
+    /// The files that it may stand in, nearest first; the first that is there counts. Hot reload watches them.
+    pub files: Vec<PathBuf>,
+    /// What told their contents when they were read.
+    pub(super) stamps: Vec<Stamp>,
+    /// The one that counts, and where a benchmark writes: without any, the last.
+    pub file: PathBuf,
+    /// What it says.
+    pub written: CompatFile,
+    /// That, and over it the configuration's word.
+    pub compat: Arc<Compat>,
+}
+
+/// Reads the file that says so; `root` is the workspace root, where its file counts.
+pub(super) fn compat(
+    written: &ConfigFile,
+    root: Option<&Path>,
+    state_dir: &Path,
+    merged: &Node,
+    problems: &mut Vec<Problem>,
+) -> CompatSource {
+    let in_root = |file: &str| root.map(|root| root.join(file));
+    let files: Vec<PathBuf> = match &written.llm.compat {
+        Some(file) => in_root(file).into_iter().collect(),
+        None => in_root(IN_ROOT).into_iter().chain([state_dir.join(IN_STATE)]).collect(),
+    };
+    let stamps = files.iter().map(|file| Stamp::of(file)).collect();
+    let found = files.iter().find(|file| file.exists());
+    let file = found.or(files.last()).cloned().unwrap_or_default();
+    let of_file = match found.map(|file| read_compat(file)) {
+        None => CompatFile::default(),
+        Some(Ok(read)) => read,
+        Some(Err(error)) => {
+            let remedy = "`toolwright bench` writes such files; until it is mended no model is recommended";
+            problems.push(Problem::with_file(Severity::Warning, &file, error, remedy));
+            CompatFile::default()
         }
-    });
-    let retry = written.retry.as_ref().map(|retry| {
-        let default = RetryOptions::default();
-        RetryOptions {
-            attempts: retry.attempts.unwrap_or(default.attempts),
-            longest_wait: retry.longest_wait.map_or(default.longest_wait, |span| span.0),
+    };
+    for unused in &of_file.unused {
+        let remedy = "mend it or take it out; it does not count, and the other entries do";
+        problems.push(Problem::with_file(Severity::Warning, &file, unused.why.to_string(), remedy));
+    }
+    let operator = operator(written, merged, problems);
+    let compat = Arc::new(of_file.compat(&operator));
+    CompatSource { files, stamps, file, written: of_file, compat }
+}
+
+/// The text of a compat file, or why it has none.
+///
+/// # Errors
+/// In words.
+pub fn read_compat(file: &Path) -> Result<CompatFile, String> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).map_err(|error| format!("it cannot be read: {error}"))?;
+    let most = u64::try_from(MAX_COMPAT_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    opened.take(most).read_to_string(&mut text).map_err(|error| format!("it cannot be read: {error}"))?;
+    CompatFile::parse(&text).map_err(|error| format!("it is no compat file: {error}"))
+}
+
+/// Model, tool and score of each `tool_compat`.
+fn operator(written: &ConfigFile, merged: &Node, problems: &mut Vec<Problem>) -> Vec<(String, String, f64)> {
+    let mut said = Vec::new();
+    for (model, config) in &written.models.by_name {
+        for (tool, score) in &config.tool_compat {
+            let (message, remedy) = if !model.contains('/') {
+                (format!("`{model}` is no model but a provider"), "write it under provider/model")
+            } else if ToolId::parse(tool).is_err() {
+                (
+                    format!("`{tool}` is no tool id"),
+                    "write it like llm:summarize@1.0.0; `toolwright tools ls --json` has the ids",
+                )
+            } else if !(0.0..=1.0).contains(score) {
+                (format!("{score} is not within 0 and 1"), "write a share, like 0.95")
+            } else {
+                said.push((model.clone(), tool.clone(), *score));
+                continue;
+            };
+            let field = format!("models.{model}.tool_compat.{tool}");
+            problems.push(Problem::new(Severity::Error, merged.place("models", model), field, message, remedy));
         }
-    });
-    (queue.is_some() || retry.is_some()).then_some(TrafficTerms { queue, retry })
+    }
+    said
 }

@@ -1,21 +1,27 @@
-//! From an MCP server entry to one that can be connected, or to the reason why it cannot.
+//! From an MCP server entry to one that can be connected, or to the reason why it cannot. What other clients' keys mean is
+//! here, for files that are pasted in and for those that are imported.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use serde_json::{Value, json};
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace};
 use toolwright_mcp::client::{McpServerConfig, McpTransport};
+use toolwright_oauth::{ClientProof, Grant, OAuthConfig, SigningKey};
 
-use super::fill::Scope;
-use super::foreign;
-use super::node::{Data, Member, Node};
-use super::problem::{At, Problem, Severity};
-use super::resolved::Server;
-use super::schema;
+use super::check::{check, entry_schema, schema};
+use super::loaded::Server;
+use super::node::{At, Data, Member, Node, Problem, Severity};
+use super::variables::Scope;
+
+/// How a private key signs that says nothing else.
+const DEFAULT_ALGORITHM: &str = "ES256";
 
 /// One entry under resolution.
-pub(super) struct Resolver<'a, 'b> {
+struct Resolver<'a, 'b> {
     entry: &'a str,
-    pub(super) at: &'a At,
+    at: &'a At,
     scope: &'a mut Scope<'b>,
     /// Set by the first fault that leaves the entry out.
     broken: bool,
@@ -35,7 +41,7 @@ pub(crate) enum Resolved {
 pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut Scope<'_>) -> Resolved {
     let Member { key: name, at, value: mut node } = member;
     let mut told: Vec<[String; 3]> = Vec::new();
-    foreign::in_our_keys(&name, &mut node, &mut |key, message, remedy| {
+    in_our_keys(&name, &mut node, &mut |key, message, remedy| {
         told.push([key, message, remedy].map(str::to_owned));
     });
     if node.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false)) {
@@ -46,12 +52,14 @@ pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut Scope<'_>) -
         resolver.warn(&key, &message, &remedy);
     }
     let namespace = resolver.namespace(taken);
-    let config = resolver.config(&mut node);
-    let oauth = config.as_ref().and_then(|config| resolver.oauth(config));
+    let mut config = resolver.config(&mut node);
+    if let Some(config) = &mut config {
+        resolver.settle_oauth(config);
+    }
     match config {
         Some(config) if !resolver.broken => {
             let defined_in = scope.places.of(&at);
-            Resolved::Server(Box::new(Server { entry: name, namespace, at, defined_in, config, oauth }))
+            Resolved::Server(Box::new(Server { entry: name, namespace, at, defined_in, config }))
         }
         _ => Resolved::Broken,
     }
@@ -64,11 +72,11 @@ impl Resolver<'_, '_> {
         self.scope.problems.push(Problem::new(severity, self.at, field, message, remedy));
     }
 
-    pub(super) fn warn(&mut self, key: &str, message: &str, remedy: &str) {
+    fn warn(&mut self, key: &str, message: &str, remedy: &str) {
         self.problem(Severity::Warning, key, message, remedy);
     }
 
-    pub(super) fn fail(&mut self, key: &str, message: &str, remedy: &str) {
+    fn fail(&mut self, key: &str, message: &str, remedy: &str) {
         self.broken = true;
         self.problem(Severity::EntryDisabled, key, message, remedy);
     }
@@ -102,7 +110,7 @@ impl Resolver<'_, '_> {
             self.fail("command", "it is empty", "add the program that starts the server");
         }
         let before = self.scope.problems.len();
-        self.scope.fill_in(node, schema::entry("mcp_servers"), self.at, &format!("mcp_servers.{}", self.entry));
+        self.scope.fill_in(node, entry_schema("mcp_servers"), Some(self.at), &format!("mcp_servers.{}", self.entry));
         if let Some(queue) = node.text_of("queue") {
             self.scope.check_queue(self.at, &format!("mcp_servers.{}.queue", self.entry), queue);
         }
@@ -190,6 +198,101 @@ impl Resolver<'_, '_> {
         };
         node.set("type", Data::Text(kind.to_owned()));
     }
+
+    /// Settles how tokens are got for a server at an address: not at all where that is switched off, or a header is its key.
+    fn settle_oauth(&mut self, config: &mut McpServerConfig) {
+        let headers = match &config.transport {
+            McpTransport::Stdio { .. } => return,
+            McpTransport::Http { headers, .. }
+            | McpTransport::Sse { headers, .. }
+            | McpTransport::WebSocket { headers, .. } => headers,
+        };
+        let keyed = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let section = match config.oauth.take() {
+            None => (!keyed).then(OAuthConfig::default),
+            Some(section) => Some(section).filter(|section| section.enabled),
+        };
+        let Some(mut section) = section else { return };
+        if keyed {
+            let message = "it has both `oauth` and `headers.Authorization`";
+            self.fail("oauth", message, "keep the one that is meant");
+            return;
+        }
+        self.settle_proof(&mut section);
+        let id_by_url = section.client_metadata_url.as_deref();
+        if id_by_url.is_some_and(|url| !url.starts_with("https://")) {
+            self.fail("oauth.client_metadata_url", "it is no https:// address", "publish the document with TLS");
+        }
+        let is_unnamed = section.client_id.is_none() && id_by_url.is_none();
+        if is_unnamed && section.proof != ClientProof::None {
+            self.fail("oauth.client_id", "a secret or key needs its client", "add the client's identifier");
+        }
+        self.settle_grant(&mut section);
+        if is_unnamed && section.grant != Grant::AuthorizationCode {
+            let message = "this grant needs a client that the authorization server knows";
+            self.fail("oauth.client_id", message, "register one there and add its identifier");
+        }
+        if section.authorization_server.is_none() && matches!(section.proof, ClientProof::Secret(_)) {
+            self.warn(
+                "oauth.authorization_server",
+                "the server chooses to which authorization server the client's secret goes",
+                "set it to the issuer that the client was registered with",
+            );
+        }
+        config.oauth = Some(section);
+    }
+
+    fn settle_proof(&mut self, section: &mut OAuthConfig) {
+        section.proof = match (section.client_secret.take(), &section.private_key_file) {
+            (None, None) => ClientProof::None,
+            (Some(secret), None) => ClientProof::Secret(secret),
+            (Some(_), Some(_)) => {
+                let message = "it has both `client_secret` and `private_key_file`";
+                self.fail("oauth", message, "keep the one that the client is registered with");
+                ClientProof::None
+            }
+            (None, Some(file)) => {
+                let path = self.beside(file);
+                let algorithm = section.signing_algorithm.as_deref().unwrap_or(DEFAULT_ALGORITHM);
+                let read = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()));
+                let key = read.and_then(|pem| {
+                    let key = SigningKey::from_pem(&pem, algorithm, section.private_key_id.clone());
+                    key.map_err(|error| error.to_string())
+                });
+                match key {
+                    Ok(key) => ClientProof::Key(key),
+                    Err(reason) => {
+                        let remedy = "write a PKCS#8 key there, and its `signing_algorithm`";
+                        self.fail("oauth.private_key_file", &reason, remedy);
+                        ClientProof::None
+                    }
+                }
+            }
+        };
+    }
+
+    fn settle_grant(&mut self, section: &mut OAuthConfig) {
+        match section.grant {
+            Grant::JwtBearer if section.assertion.is_some() == section.assertion_file.is_some() => {
+                let message = "`jwt_bearer` needs either `assertion` or `assertion_file`";
+                self.fail("oauth.assertion_file", message, "name the file that holds the assertion");
+            }
+            Grant::IdentityAssertion if section.identity_provider.is_none() => {
+                let message = "`identity_assertion` needs `identity_provider`";
+                self.fail("oauth.identity_provider", message, "say who gives out the assertion");
+            }
+            _ => {}
+        }
+        let of_provider = section.identity_provider.as_mut().map(|provider| &mut provider.identity_token_file);
+        for file in section.assertion_file.as_mut().into_iter().chain(of_provider) {
+            *file = self.beside(file);
+        }
+    }
+
+    /// A path as the configuration means it.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.at.file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
+    }
 }
 
 /// The program and the arguments of what was meant as a whole command line. A path may well have blanks.
@@ -198,4 +301,185 @@ fn command_line(command: &str) -> Option<(&str, Vec<&str>)> {
     let (program, args) = (words.next()?, words.collect::<Vec<_>>());
     let is_line = !program.contains(['/', '\\']) || args.iter().any(|arg| arg.starts_with('-'));
     (!args.is_empty() && is_line && !Path::new(command).exists()).then_some((program, args))
+}
+
+/// What is said of a key: its name, the message and the remedy.
+type Tell<'a> = &'a mut dyn FnMut(&str, &str, &str);
+
+/// Other names of a `type`, ours, and what it is.
+const TYPES: [(&str, &str, &str); 3] = [
+    ("streamable-http", "http", "Streamable HTTP, as other clients call it."),
+    ("streamableHttp", "http", "Streamable HTTP, as other clients call it."),
+    ("websocket", "ws", "WebSocket, as other clients call it."),
+];
+/// Other names of keys, and ours.
+const NAMES: [(&str, &str); 3] = [("transport", "type"), ("server_url", "url"), ("http_url", "url")];
+/// Other names of `tools_allowed`. An empty list of the last two allows nothing.
+const ALLOWED: [&str; 3] = ["tools", "include_tools", "enabled_tools"];
+/// Other names of `tools_denied`.
+const DENIED: [&str; 2] = ["exclude_tools", "disabled_tools"];
+/// Tools that another client approves by itself.
+const APPROVED: [&str; 2] = ["always_allow", "auto_approve"];
+
+/// Adds the keys of other clients to the schema of an entry.
+pub(super) fn add_keys(entry: &mut Value) {
+    let of = |kind: &str, said: &str| json!({"description": said, "type": [kind, "null"]});
+    let texts = |said: &str| json!({"description": said, "type": "array", "items": {"type": "string"}});
+    let Some(Value::Object(keys)) = entry.get_mut("properties") else { return };
+    if let Some(Value::Array(kinds)) = keys.get_mut("type").and_then(|kind| kind.get_mut("oneOf")) {
+        kinds.extend(TYPES.map(|(name, _, said)| json!({"description": said, "type": "string", "const": name})));
+    }
+    let mut kind = keys.get("type").cloned().unwrap_or_default();
+    kind["description"] = "Other clients' word for `type`.".into();
+    if let Some(tools) = keys.get_mut("tools") {
+        let said = tools["description"].take();
+        let mut shown = tools.take();
+        shown["description"] = "How they are shown.".into();
+        *tools = json!({"description": said, "anyOf": [shown, texts("Other clients' word for `tools_allowed`.")]});
+    }
+    keys.insert("disabled".into(), of("boolean", "Other clients' word for `enabled: false`."));
+    keys.insert("transport".into(), kind);
+    for key in ["server_url", "http_url"] {
+        keys.insert(key.into(), of("string", "Other clients' word for `url`."));
+    }
+    for key in &ALLOWED[1..] {
+        let said = "Another client's word for `tools_allowed`; an empty list allows nothing.";
+        keys.insert((*key).into(), texts(said));
+    }
+    for key in DENIED {
+        keys.insert(key.into(), texts("Another client's word for `tools_denied`."));
+    }
+    let said = "Other clients' word for `request_timeout`: numbers under 1000 are seconds, others milliseconds.";
+    let mut timeout = of("integer", said);
+    timeout["minimum"] = 0.into();
+    keys.insert("timeout".into(), timeout);
+    for key in APPROVED {
+        let said = "Tools that another client approves by itself. Shown, never applied.";
+        keys.insert(key.into(), json!({"description": said}));
+    }
+    // A note comes last.
+    if let Some((key, note)) = keys.shift_remove_entry("description") {
+        keys.insert(key, note);
+    }
+}
+
+/// Says the same as `node`, the entry `name`, in our keys alone.
+fn in_our_keys(name: &str, node: &mut Node, tell: Tell<'_>) {
+    if let Data::Map(members) = &mut node.data {
+        members.retain(|member| member.value.data != Data::Null);
+    }
+    if node.take("disabled").is_some_and(|member| member.value.data == Data::Bool(true)) {
+        node.set("enabled", Data::Bool(false));
+    }
+    for (theirs, ours) in NAMES {
+        if let Some(member) = node.take(theirs)
+            && node.get(ours).is_none()
+        {
+            node.set(ours, member.value.data);
+        }
+    }
+    if let Some((_, ours, _)) = TYPES.iter().find(|(theirs, ..)| node.text_of("type") == Some(theirs)) {
+        node.set("type", Data::Text((*ours).to_owned()));
+    }
+    tool_lists(node, tell);
+    if let Some(Member { value: Node { data: Data::Number(number, _), .. }, .. }) = node.take("timeout")
+        && node.get("request_timeout").is_none()
+    {
+        call_limit(number.as_u64().unwrap_or_default(), node, tell);
+    }
+    for key in APPROVED {
+        let listed = match node.take(key).map(|member| member.value.to_value()) {
+            None => continue,
+            Some(Value::Array(items)) if items.is_empty() => continue,
+            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+            Some(other) => other.to_string(),
+        };
+        let message = format!("another client approves these by itself: {listed}; that is not applied here");
+        tell(key, &message, &format!("to allow tools, add a rule under `policy.rules` with `namespace: {name}`"));
+    }
+}
+
+fn tool_lists(node: &mut Node, tell: Tell<'_>) {
+    let mut allowed = list(node, "tools_allowed").unwrap_or_default();
+    let mut denied = list(node, "tools_denied").unwrap_or_default();
+    for key in DENIED {
+        denied.extend(list(node, key).unwrap_or_default());
+    }
+    for key in ALLOWED {
+        let Some(listed) = list(node, key) else { continue };
+        if listed.is_empty() && key != "tools" {
+            denied.push(Node { at: node.at.clone(), data: Data::Text("*".to_owned()) });
+        }
+        if allowed.is_empty() {
+            allowed = listed;
+        } else {
+            tell(key, "this list is another client's key; the one before it counts", "remove one of them");
+        }
+    }
+    for (key, listed) in [("tools_allowed", allowed), ("tools_denied", denied)] {
+        if !listed.is_empty() {
+            node.set(key, Data::List(listed));
+        }
+    }
+}
+
+/// Takes a list out.
+fn list(node: &mut Node, key: &str) -> Option<Vec<Node>> {
+    if !matches!(node.get(key)?.value.data, Data::List(_)) {
+        return None;
+    }
+    match node.take(key)?.value.data {
+        Data::List(items) => Some(items),
+        _ => None,
+    }
+}
+
+fn call_limit(written: u64, node: &mut Node, tell: Tell<'_>) {
+    let Some(read) = timeout(written) else {
+        tell("timeout", "0 is no limit that a call can keep; it is ignored", "remove it");
+        return;
+    };
+    let text = toolwright_core::duration::format(read);
+    let message = format!("{written} is another client's key; it is read as {text}");
+    tell("timeout", &message, &format!("write `request_timeout: {text}`"));
+    node.set("request_timeout", Data::Text(text));
+}
+
+/// Another client's `timeout` of one call: numbers under 1000 are seconds, others milliseconds. `None` for 0, which is no
+/// limit that a call can keep.
+pub(crate) fn timeout(written: u64) -> Option<Duration> {
+    match written {
+        0 => None,
+        1..1000 => Some(Duration::from_secs(written)),
+        _ => Some(Duration::from_millis(written)),
+    }
+}
+
+/// Whether an entry of `mcpServers` with this key, in snake case, and this value is read without a word about it.
+pub(crate) fn is_understood(key: &str, value: &Value) -> bool {
+    let file: Arc<Path> = Arc::from(Path::new(""));
+    let text = json!({"mcp_servers": {"entry": {key: value}}}).to_string();
+    let Ok(mut node) = Node::parse(&text, &file) else { return false };
+    let mut problems = Vec::new();
+    check(&mut node, schema(), &mut problems);
+    problems.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_entry_takes_is_understood() {
+        for (key, value, expect) in [
+            ("lazy", json!(true), true),
+            ("request_timeout", json!("5s"), true),
+            ("tools", json!(["search"]), true),
+            ("lazy", json!("perhaps"), false),
+            ("request_timeout", json!("soon"), false),
+            ("settings", json!({"a": 1}), false),
+        ] {
+            assert_eq!(is_understood(key, &value), expect, "{key}: {value}");
+        }
+    }
 }

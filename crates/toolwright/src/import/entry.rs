@@ -7,7 +7,7 @@ use toolwright_core::duration;
 use toolwright_core::tool_id::server_namespace;
 
 use super::Source;
-use crate::config::{foreign, snake_case};
+use crate::config::{is_understood, snake_case, timeout};
 
 /// The entry in our keys; losses go to `notes`. `None` if there is nothing to connect to.
 pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mut Vec<String>) -> Option<Value> {
@@ -78,7 +78,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                     None => note(format!("`{key}` is not carried over: {value} is no time")),
                 }
             }
-            "timeout" => match value.as_u64().and_then(foreign::timeout) {
+            "timeout" => match value.as_u64().and_then(timeout) {
                 Some(read) => {
                     let text = duration::format(read);
                     note(format!("its `timeout` {value} is read as {text}"));
@@ -95,7 +95,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
             "trusted" => {
                 note(format!("`{key}` is not carried over: write it here if its word on effects may loosen policy"))
             }
-            known if foreign::is_understood(known, value) => put(&mut entry, known, Some(value)),
+            known if is_understood(known, value) => put(&mut entry, known, Some(value)),
             "env_file" => note(format!("`{key}` is not carried over: write the variables of that file under `env`")),
             _ => note(format!("`{key}` is not carried over")),
         }

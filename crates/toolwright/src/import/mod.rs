@@ -1,6 +1,7 @@
 //! Reads MCP servers from other clients' configuration files. Applies nothing: the caller shows what was found and
 //! writes it.
 
+pub mod edit;
 mod entry;
 mod secrets;
 

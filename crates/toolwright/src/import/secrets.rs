@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use crate::config::{in_address, in_arguments, looks_secret, without_scheme};
+use crate::secrets::{in_address, in_arguments, looks_secret, without_scheme};
 
 /// Replaces the secrets of an entry, in our keys, by variables. Returns the variables with their values. `known` gives the
 /// current value of a variable: one with another value is not used.

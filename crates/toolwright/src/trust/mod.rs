@@ -247,7 +247,7 @@ fn keep(store: &TrustStore, file: &Path, content: &Content, how: Approval) {
 /// Those of the file system.
 pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
     let was_approved = judge(file, store).is_none_or(|judged| judged.standing == Standing::Approved);
-    crate::config::edit::write_atomically(file, text)?;
+    crate::private_file::write_atomically(file, text)?;
     if !is_project_file(file) {
         return Ok(true);
     }

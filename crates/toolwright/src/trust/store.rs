@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_providers::openapi::{Origin, content_hash, server_addresses};
 
-use crate::config::edit::write_atomically;
-use crate::config::{Problem, checked, document_origin, project_kind, read_text};
+use crate::config::{Problem, checked, project_kind, read_text};
+use crate::private_file::write_atomically;
 use crate::private_file::{self, Others, private_folder};
 
 /// Folder of the state directory.
@@ -237,7 +237,7 @@ impl Content {
             content.files.insert(name, text);
         }
         for name in documents {
-            if let Origin::File(path) = document_origin(&name, folder) {
+            if let Origin::File(path) = Origin::from(name.clone()).within(folder) {
                 content.documents.insert(name, content_hash(&path).ok());
             }
         }
@@ -278,7 +278,8 @@ impl Content {
     /// The approved hash of the document at this path; `None` if it was not approved.
     pub(crate) fn document(&self, file: &Path, path: &Path) -> Option<ContentHash> {
         let folder = file.parent().unwrap_or(Path::new(""));
-        let is_it = |name: &String| matches!(document_origin(name, folder), Origin::File(named) if named == path);
+        let is_it =
+            |name: &String| matches!(Origin::from(name.clone()).within(folder), Origin::File(named) if named == path);
         let (_, approved) = self.documents.iter().find(|(name, _)| is_it(name))?;
         // An unreadable document was approved as an empty one, which is no document.
         Some(approved.unwrap_or_else(|| ContentHash::of_bytes(&[])))
@@ -289,7 +290,7 @@ impl Content {
     pub(super) fn servers(&self, file: &Path, max: usize) -> BTreeMap<String, Option<Vec<String>>> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let servers = |name: &str, hash: Option<ContentHash>| {
-            let Origin::File(path) = document_origin(name, folder) else { return None };
+            let Origin::File(path) = Origin::from(name.to_owned()).within(folder) else { return None };
             let (now, servers) = server_addresses(&path, max).ok()?;
             (Some(now) == hash).then_some(servers)
         };

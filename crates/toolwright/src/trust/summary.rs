@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::decides_what_runs;
+use crate::secrets::decides_what_runs;
 
 /// Maximum characters of a value.
 const MAX_VALUE: usize = 400;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright::config::{Config, LoadOptions, load, profile_of};
+use toolwright::config::{Config, LoadOptions, load};
 use toolwright::core::catalogue::CallScope;
 use toolwright::core::policy::{Effect, HintTrust, PolicyQuery, UserRequest};
 use toolwright::core::{Effects, Policy, Principal, Profile, ToolDefinition, ToolId};
@@ -166,7 +166,7 @@ fn the_team_has_tokens_views_and_roles() {
     let of = |view: &str| Some(vec![view.to_owned()]);
     assert_eq!(clients, [("ci", of("reading")), ("support", of("support"))]);
     for view in ["reading", "support"] {
-        let profile = config.written.views[view].profile.map(profile_of);
+        let profile = config.written.views[view].profile;
         assert_eq!(profile, Some(Profile::Ask), "{view}");
     }
     let of_support = |tool| Call { roles: &["support"], ..call(tool, json!({})) };

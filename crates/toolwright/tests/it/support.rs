@@ -40,7 +40,7 @@ pub(crate) async fn scripted(builder: Builder, turns: Vec<Turn>) -> (Builder, Sc
 
 pub(crate) fn with_model(builder: Builder, model: &ScriptedModel) -> Builder {
     let url = model.base_url(WireApi::OpenAi);
-    builder.model_endpoint("scripted", ModelApi::OpenaiChat, url).model_key("scripted", "sk-scripted")
+    builder.model_endpoint("scripted", ModelApi::OpenAiChat, url).model_key("scripted", "sk-scripted")
 }
 
 /// A server called `odd` over stdio.

@@ -10,6 +10,7 @@ mod user_words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
 use toolwright_core::context::EstimatedTokens;
@@ -43,17 +44,20 @@ const MEMORY: usize = 18;
 /// The new limit after an unexpected overflow, in quarters of the conversation.
 const AFTER_OVERFLOW: usize = 3;
 
-/// How room is made in a run's conversation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// How `run` and `chat` make room in a conversation that comes near its model's window (`models.<name>.window`): old
+/// results give way to handles, then the oldest turns to a summary and facts, then the next turn is the last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextOptions {
-    /// Whether a model may summarise the oldest turns if evicting old results is not enough.
+    /// Whether a model may put the oldest turns together, by `llm:summarize` and `llm:fact-extract`.
     pub summarize: bool,
-    /// That model, `provider/model`; `None` for the run's own. The conversation goes to no other model.
+    /// That model, `provider/model`. Default: the model of the run.
+    // The conversation goes to no other unless it is named here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The size of a conversation after room was made, as a part of its limit, 0.2 to 0.8. A smaller part invalidates the
-    /// provider's prompt cache less often.
+    /// What making room once leaves, as a part of what a request may have. The less, the rarer the provider's prompt cache
+    /// is lost.
+    #[schemars(range(min = 0.2, max = 0.8))]
     pub target: f64,
 }
 

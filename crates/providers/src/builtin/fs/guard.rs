@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -22,13 +23,13 @@ use super::dir::Dir;
 use super::io_failure;
 
 /// What happens to a path outside the workspace root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PathGuard {
-    /// The call fails with `not_permitted`.
+    /// The call is not permitted.
     #[default]
     Block,
-    /// The call runs; a warning is logged and the result's extras name the path.
+    /// The call runs; it is logged and noted in the result.
     Warn,
     /// The call runs.
     Off,

@@ -11,31 +11,36 @@ mod stored;
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::sandbox::SandboxProfile;
 use toolwright_core::tool::Tool;
 
 use super::BuiltinOptions;
 use runner::Runner;
-use toolwright_sandbox::sandbox::SandboxSettings;
+use toolwright_sandbox::sandbox::SandboxConfig;
 
-/// Settings of the tools that run code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShellOptions {
-    /// Profile of `shell:bash`.
+/// What the processes of tools may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShellConfig {
+    /// What commands of `shell__bash` may do.
     pub bash: SandboxProfile,
-    /// Profile of `shell:python`.
+    /// What programs of `shell__python` may do.
     pub python: SandboxProfile,
-    /// How sandboxes are set up. What [`BuiltinOptions::protected`] lists is protected here too.
-    pub sandbox: SandboxSettings,
+    /// How sandboxes are set up.
+    // What [`BuiltinOptions::protected`] lists is protected here too.
+    #[serde(flatten)]
+    pub sandbox: SandboxConfig,
 }
 
-impl Default for ShellOptions {
+impl Default for ShellConfig {
     /// `full` for bash: commands install, commit and fetch, which no narrower profile lets them do, and
     /// policy asks before each by default. `workspace` for Python, which is asked to compute and to work on
     /// files.
     fn default() -> Self {
-        Self { bash: SandboxProfile::Full, python: SandboxProfile::Workspace, sandbox: SandboxSettings::default() }
+        Self { bash: SandboxProfile::Full, python: SandboxProfile::Workspace, sandbox: SandboxConfig::default() }
     }
 }
 

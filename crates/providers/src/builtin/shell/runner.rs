@@ -19,7 +19,7 @@ use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall};
 use super::printed::Printed;
 use crate::builtin::{BuiltinOptions, failed};
 use toolwright_sandbox::protected::{is_own, written_since};
-use toolwright_sandbox::sandbox::{Sandbox, SandboxSettings};
+use toolwright_sandbox::sandbox::{Sandbox, SandboxConfig};
 use toolwright_sandbox::{Output, Stdin, SupervisedChild, SupervisedCommand};
 
 /// Longest time a caller may ask for.
@@ -39,7 +39,7 @@ pub(super) fn longest() -> Duration {
 /// Runs command lines behind one profile.
 pub(super) struct Runner {
     profile: SandboxProfile,
-    settings: SandboxSettings,
+    settings: SandboxConfig,
     withheld_env: Vec<String>,
     /// Whether it was said that walls are missing.
     told: AtomicBool,

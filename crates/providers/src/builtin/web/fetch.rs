@@ -11,7 +11,7 @@ use toolwright_core::output::head_and_tail;
 use toolwright_core::{Effects, ErrorKind, Tool, ToolContext, ToolDefinition, ToolError, ToolOutput};
 use url::Url;
 
-use super::WebOptions;
+use super::WebConfig;
 use super::markdown::{Page, to_markdown};
 use crate::builtin::{define, parse};
 use toolwright_net::{Body, Bounds, HttpClient, HttpRequest, HttpResponse, MediaType, decode_text};
@@ -49,8 +49,8 @@ enum Content {
 impl WebFetch {
     /// The tool over `client`.
     #[must_use]
-    pub fn new(client: HttpClient, options: &WebOptions) -> Self {
-        Self { client, max_bytes: options.max_bytes.clamp(1, MAX_BYTES), timeout: options.timeout }
+    pub fn new(client: HttpClient, options: &WebConfig) -> Self {
+        Self { client, max_bytes: options.max_bytes.clamp(1, MAX_BYTES), timeout: Some(options.timeout) }
     }
 }
 

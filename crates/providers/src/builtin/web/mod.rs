@@ -7,51 +7,45 @@ mod markdown;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::setting::TimeSpan;
 use toolwright_core::{Tool, duration};
 
 use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 
 pub use fetch::WebFetch;
 
-/// Settings of the section `web`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Which addresses `web__fetch` and REST tools may reach, and the bounds of `web__fetch`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct WebOptions {
-    /// Whether private, loopback, link-local and reserved addresses are open. Default: no.
-    #[serde(alias = "allowPrivate")]
-    pub allow_private: bool,
-    /// Hosts that are open all the same, `host` or `host:port`, with `*` and `?`.
-    #[serde(alias = "allowedHosts")]
-    pub allowed_hosts: Vec<String>,
-    /// Bytes of a page that are read unless a call asks for another number. Default: 2 MiB.
-    #[serde(alias = "maxBytes")]
+pub struct WebConfig {
+    /// Addresses that are open besides public ones.
+    #[serde(flatten)]
+    pub address: AddressPolicy,
+    /// Bytes of a page that `web__fetch` reads unless a call asks for another number.
+    #[schemars(range(min = 256))]
     pub max_bytes: usize,
-    /// Limit of one call. Default: 30 s.
-    #[serde(with = "duration::option")]
-    pub timeout: Option<Duration>,
+    /// Limit of one `web__fetch`.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub timeout: Duration,
 }
 
-impl Default for WebOptions {
+impl Default for WebConfig {
     fn default() -> Self {
-        Self {
-            allow_private: false,
-            allowed_hosts: Vec::new(),
-            max_bytes: 2 << 20,
-            timeout: Some(Duration::from_secs(30)),
-        }
+        Self { address: AddressPolicy::default(), max_bytes: 2 << 20, timeout: Duration::from_secs(30) }
     }
 }
 
 /// The tools: `web:fetch@1.0.0`. Nothing is built or connected before the first call.
 #[must_use]
-pub fn tools(options: &WebOptions) -> Vec<Arc<dyn Tool>> {
+pub fn tools(options: &WebConfig) -> Vec<Arc<dyn Tool>> {
     tools_with(options, HttpOptions::default())
 }
 
 /// As [`tools`], with a resolver and proxies of the caller's.
 #[must_use]
-pub fn tools_with(options: &WebOptions, http: HttpOptions) -> Vec<Arc<dyn Tool>> {
-    let policy = AddressPolicy { allow_private: options.allow_private, allowed_hosts: options.allowed_hosts.clone() };
-    vec![Arc::new(WebFetch::new(HttpClient::new(policy, http), options))]
+pub fn tools_with(options: &WebConfig, http: HttpOptions) -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(WebFetch::new(HttpClient::new(options.address.clone(), http), options))]
 }

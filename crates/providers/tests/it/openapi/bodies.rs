@@ -1,7 +1,7 @@
 //! Bodies of imported operations that are XML, or parts other than form data: the bytes that are sent.
 
 use serde_json::{Value, json};
-use toolwright_providers::openapi::{OpenApiSpec, Origin, import};
+use toolwright_providers::openapi::{OpenApiConfig, Origin, import};
 
 use crate::openapi::{document, import_of, sent};
 use crate::wire::Received;
@@ -258,7 +258,7 @@ fn a_whole_file_names_no_root_but_a_component_in_it_does() {
     {
         let operation = json!({"operationId": "op", "requestBody": {"content": of_xml(json!({"$ref": reference}))}});
         let origin = Origin::File(folder.path().join("api.json"));
-        let spec = OpenApiSpec::new("api", origin.clone());
+        let spec = OpenApiConfig::new("api", origin.clone());
         let text = document(json!({"/": {"post": operation}}), json!({})).to_string();
         let imported = import(&spec, &text, origin).expect("a document");
         let reason = imported.refused.first().map_or("imported", |refused| &refused.reason);

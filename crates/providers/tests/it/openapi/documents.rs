@@ -8,7 +8,7 @@ use toolwright_core::content::joined_text;
 use toolwright_core::session::Principal;
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
 use toolwright_net::AddressPolicy;
-use toolwright_providers::openapi::{Auth, OpenApiProvider, OpenApiSpec, Operation, Origin};
+use toolwright_providers::openapi::{Auth, CallConfig, OpenApiConfig, OpenApiProvider, Operation, Origin};
 use toolwright_providers::rest::ResponseFormat;
 use url::Url;
 
@@ -22,13 +22,13 @@ async fn api() -> Site {
     Site::start("/api.json", ("text/plain", "yes")).await
 }
 
-fn spec_of(site: &Site) -> OpenApiSpec {
+fn spec_of(site: &Site) -> OpenApiConfig {
     let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
     let url = Url::parse(&site.server.url("/api.json")).expect("url");
-    OpenApiSpec { address, ..OpenApiSpec::new("api", Origin::Url(url)) }
+    OpenApiConfig { address, ..OpenApiConfig::new("api", Origin::Url(url)) }
 }
 
-fn provider_of(site: &Site, spec: OpenApiSpec) -> Arc<OpenApiProvider> {
+fn provider_of(site: &Site, spec: OpenApiConfig) -> Arc<OpenApiProvider> {
     OpenApiProvider::with(spec, site.deps())
 }
 
@@ -80,7 +80,7 @@ async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serve
     assert!(matches!(next.health(), Health::Failed { .. }));
     call(&next, &kept[0]).await.expect("called");
     let elsewhere = Origin::Url(Url::parse(&site.server.url("/other/api.json")).expect("url"));
-    provider_of(&site, OpenApiSpec { document: elsewhere, ..spec_of(&site) }).list().await.expect_err("another's");
+    provider_of(&site, OpenApiConfig { document: elsewhere, ..spec_of(&site) }).list().await.expect_err("another's");
     // What is mended is listed as it is now, and is not asked for any more.
     publish(&site, Some(&one("Reads all.")));
     assert_ne!(provider.list().await.expect("listed")[0].source_hash(), tools[0].source_hash());
@@ -107,7 +107,7 @@ async fn what_was_read_last_serves_whatever_became_of_the_row_that_keeps_it() {
     assert_eq!(site.kept.0.lock().expect("lock").len(), 1);
     // One under the same name somewhere else is kept beside it.
     let elsewhere = Origin::Url(Url::parse(&site.server.url("/other/api.json")).expect("url"));
-    provider_of(&site, OpenApiSpec { document: elsewhere, ..spec_of(&site) }).list().await.expect("listed");
+    provider_of(&site, OpenApiConfig { document: elsewhere, ..spec_of(&site) }).list().await.expect("listed");
     publish(&site, None);
     assert_eq!(provider_of(&site, spec_of(&site)).list().await.expect("kept").len(), 1);
     // Of one that is too large to be kept no older version is either.
@@ -138,7 +138,7 @@ async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
     let before = provider_of(&site, spec_of(&site)).list().await.expect("listed");
     site.kept.0.lock().expect("lock").clear();
     // Its settings changed: what the provider before it listed stands in the catalogue until this one has.
-    let changed = OpenApiSpec { headers: vec![("X-Team".into(), "a".into())], ..spec_of(&site) };
+    let changed = OpenApiConfig { headers: [("X-Team".into(), "a".into())].into(), ..spec_of(&site) };
     let after = provider_of(&site, changed);
     assert_eq!(joined_text(&call(&after, &before[0]).await.expect("called").content), "yes");
     publish(&site, Some(&one("Reads all.")));
@@ -159,17 +159,18 @@ async fn servers_are_relative_to_where_a_document_was_found() {
     let found = site.server.url("/deep/api.json");
     let leads = Server::start(move |_| Reply::redirect(302, &found)).await;
     let named = Origin::Url(Url::parse(&leads.url("/openapi")).expect("url"));
-    let spec = OpenApiSpec { document: named, ..spec_of(&site) };
+    let spec = OpenApiConfig { document: named, ..spec_of(&site) };
     let provider = provider_of(&site, spec.clone());
     let tools = provider.list().await.expect("listed");
     assert_eq!(joined_text(&call(&provider, &tools[0]).await.expect("called").content), "yes");
     let line = site.server.received().pop().expect("a request").line;
     assert_eq!(line, "GET /deep/v2/p HTTP/1.1");
     assert_ne!(tools[0].source_hash(), straight[0].source_hash(), "where calls go is what is pinned");
-    let mut with_key = provider_of(&site, OpenApiSpec { headers: vec![("X-Key".into(), "k".into())], ..spec.clone() });
+    let mut with_key =
+        provider_of(&site, OpenApiConfig { headers: [("X-Key".into(), "k".into())].into(), ..spec.clone() });
     assert!(with_key.list().await.expect("listed").is_empty());
     assert!(with_key.withheld()[0].1.contains("set base_url"), "{:?}", with_key.withheld());
-    with_key = provider_of(&site, OpenApiSpec { base_url: Some(site.server.url("/v2")), ..spec });
+    with_key = provider_of(&site, OpenApiConfig { base_url: Some(site.server.url("/v2")), ..spec });
     assert_eq!(with_key.list().await.expect("listed").len(), 1);
 }
 
@@ -180,7 +181,7 @@ async fn what_changes_calls_or_results_and_no_definition_has_cached_results_of_i
         let host = json!({"url": "https://{host}.example/", "variables": {"host": {"default": default}}});
         document(json!({"/p": {"get": {"operationId": "op"}}}), json!({"servers": [host]}))
     };
-    let listed = async |change: &dyn Fn(&mut OpenApiSpec), default: &str| {
+    let listed = async |change: &dyn Fn(&mut OpenApiConfig), default: &str| {
         publish(&site, Some(&variables(default)));
         let mut spec = spec_of(&site);
         change(&mut spec);
@@ -192,13 +193,18 @@ async fn what_changes_calls_or_results_and_no_definition_has_cached_results_of_i
     assert_eq!(listed(&|_| {}, "a").await, (hash, scope));
     assert_ne!(listed(&|_| {}, "b").await.0, hash, "the document says another server");
     let of = |set: Operation| [("op".to_owned(), set)].into();
-    let changes: [&dyn Fn(&mut OpenApiSpec); 8] = [
+    let changes: [&dyn Fn(&mut OpenApiConfig); 8] = [
         &|spec| drop(spec.server_variables.insert("host".into(), "tenant".into())),
         &|spec| spec.base_url = Some("https://other.example".into()),
         &|spec| spec.operations = of(Operation { select: Some("/a".into()), ..Operation::default() }),
-        &|spec| spec.operations = of(Operation { response: Some(ResponseFormat::Text), ..Operation::default() }),
+        &|spec| {
+            spec.operations = of(Operation {
+                calls: CallConfig { response: Some(ResponseFormat::Text), ..CallConfig::default() },
+                ..Operation::default()
+            })
+        },
         &|spec| spec.operations = of(Operation { content_type: Some("text/plain".into()), ..Operation::default() }),
-        &|spec| spec.defaults.response = Some(ResponseFormat::Text),
+        &|spec| spec.calls.response = Some(ResponseFormat::Text),
         &|spec| spec.max_bytes = Some(300),
         &|spec| drop(spec.auth.insert("k".into(), Auth::Token("t".into()))),
     ];
@@ -209,7 +215,7 @@ async fn what_changes_calls_or_results_and_no_definition_has_cached_results_of_i
         scopes.push(scope);
     }
     let tenant = |tenant: &'static str| {
-        move |spec: &mut OpenApiSpec| drop(spec.server_variables.insert("host".into(), tenant.into()))
+        move |spec: &mut OpenApiConfig| drop(spec.server_variables.insert("host".into(), tenant.into()))
     };
     let (one, two) = (listed(&tenant("one"), "a").await, listed(&tenant("two"), "b").await);
     assert!(one.0 == two.0 && one.1 != two.1, "the operator's own values are no drift");

@@ -14,14 +14,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 use toolwright_core::{Provider as _, ProviderCall, RegisteredTool, ToolError, ToolId, ToolOutput};
 use toolwright_net::AddressPolicy;
-use toolwright_providers::openapi::{Import, OpenApiProvider, OpenApiSpec, Origin, import};
+use toolwright_providers::openapi::{Import, OpenApiConfig, OpenApiProvider, Origin, import};
 
 use crate::wire::{Names, Received, Reply, Server, options};
 use crate::workspace::Workspace;
 
-fn file_spec(path: &Path) -> OpenApiSpec {
+fn file_spec(path: &Path) -> OpenApiConfig {
     let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
-    OpenApiSpec { address, ..OpenApiSpec::new("api", Origin::File(path.to_owned())) }
+    OpenApiConfig { address, ..OpenApiConfig::new("api", Origin::File(path.to_owned())) }
 }
 
 /// A document with these paths, of version 3.0 unless `more` says otherwise.
@@ -34,8 +34,8 @@ pub(crate) fn document(paths: Value, more: Value) -> Value {
     document
 }
 
-pub(crate) fn import_of(document: &Value, change: impl FnOnce(&mut OpenApiSpec)) -> Import {
-    let mut spec = OpenApiSpec::new("api", Origin::File("api.json".into()));
+pub(crate) fn import_of(document: &Value, change: impl FnOnce(&mut OpenApiConfig)) -> Import {
+    let mut spec = OpenApiConfig::new("api", Origin::File("api.json".into()));
     change(&mut spec);
     let origin = spec.document.clone();
     import(&spec, &document.to_string(), origin).expect("a document")
@@ -46,7 +46,7 @@ fn schema(tool: &toolwright_providers::openapi::Imported) -> &Value {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]
-async fn call(spec: OpenApiSpec, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+async fn call(spec: OpenApiConfig, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
     let provider = OpenApiProvider::new(spec, options(&Names::new(&[])));
     let tools = provider.list().await.expect("listed");
     let tool: &RegisteredTool = tools.iter().find(|tool| tool.raw_name() == name).expect("tool");
@@ -61,7 +61,7 @@ pub(crate) async fn sent(
     paths: Value,
     more: Value,
     arguments: Value,
-    change: impl FnOnce(&mut OpenApiSpec),
+    change: impl FnOnce(&mut OpenApiConfig),
 ) -> Received {
     let server = Server::start(|_| Reply::ok("application/json", "{}")).await;
     let folder = tempfile::tempdir().expect("folder");

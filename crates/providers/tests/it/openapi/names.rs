@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
 use toolwright_core::{Provider as _, ProviderCall};
 use toolwright_net::AddressPolicy;
-use toolwright_providers::openapi::{GroupBy, OpenApiProvider, OpenApiSpec, Origin};
+use toolwright_providers::openapi::{GroupBy, OpenApiConfig, OpenApiProvider, Origin};
 
 use crate::openapi::document;
 use crate::wire::{Names, Reply, Server, options};
@@ -20,7 +20,7 @@ async fn called(document: &Value, group_by: GroupBy) -> Vec<(String, String)> {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
     std::fs::write(&path, document.to_string()).expect("file");
-    let mut spec = OpenApiSpec::new("api", Origin::File(path));
+    let mut spec = OpenApiConfig::new("api", Origin::File(path));
     spec.address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
     spec.base_url = Some(server.url(""));
     spec.group_by = group_by;

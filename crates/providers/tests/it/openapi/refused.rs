@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolwright_core::Provider as _;
-use toolwright_providers::openapi::{Auth, OpenApiError, OpenApiProvider, OpenApiSpec, Origin, import};
+use toolwright_providers::openapi::{Auth, OpenApiConfig, OpenApiError, OpenApiProvider, Origin, import};
 use url::Url;
 
 use super::{document, file_spec, import_of, schema};
@@ -35,7 +35,7 @@ fn what_cannot_be_sent_is_refused_with_a_reason() {
     let old = json!({"swagger": "2.0", "paths": {"/": {"get": {}}}});
     let imported = import_of(&old, |_| {});
     assert!(imported.operations == 1 && imported.refused[0].reason.contains("Swagger 2.0"));
-    let spec = OpenApiSpec::new("api", Origin::File("x".into()));
+    let spec = OpenApiConfig::new("api", Origin::File("x".into()));
     let broken = |text: &str| import(&spec, text, Origin::File("x".into())).expect_err(text);
     assert!(matches!(broken("{]"), OpenApiError::Syntax(_)));
     assert!(matches!(broken("a: 1"), OpenApiError::NotOpenApi));
@@ -91,7 +91,7 @@ fn credentials_go_to_the_same_host_over_https_where_the_document_s_address_leads
             "components": {"securitySchemes": {"k": {"type": "http", "scheme": "bearer"}}}});
         let text = document(json!({"/p": {"get": {"operationId": "op"}}}), security).to_string();
         let url = |text: &str| Origin::Url(Url::parse(text).expect("url"));
-        let mut spec = OpenApiSpec::new("api", url(named));
+        let mut spec = OpenApiConfig::new("api", url(named));
         spec.auth.insert("k".into(), Auth::Token("s3cret".into()));
         let imported = import(&spec, &text, url(found)).expect("a document");
         let got = imported.refused.first().map_or(Ok(()), |refused| Err(refused.reason.as_str()));
@@ -125,8 +125,8 @@ async fn documents_are_fetched_under_the_address_policy_and_get_no_credentials_t
     );
     let server = Server::start(move |_| Reply::ok("application/json", text.to_string())).await;
     let url = Url::parse(&server.url("/api.json")).expect("url");
-    let mut spec = OpenApiSpec::new("api", Origin::Url(url));
-    let provider = |spec: &OpenApiSpec| OpenApiProvider::new(spec.clone(), options(&Names::new(&[])));
+    let mut spec = OpenApiConfig::new("api", Origin::Url(url));
+    let provider = |spec: &OpenApiConfig| OpenApiProvider::new(spec.clone(), options(&Names::new(&[])));
     let refused = provider(&spec).list().await.expect_err("refused");
     assert!(refused.message.contains("127.0.0.1") && refused.message.contains("refused"), "{refused}");
     assert!(server.received().is_empty());

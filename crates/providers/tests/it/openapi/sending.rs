@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolwright_core::ErrorKind;
 use toolwright_core::content::joined_text;
-use toolwright_providers::openapi::{Auth, OpenApiSpec, Operation, ResultSchemas, import};
+use toolwright_providers::openapi::{Auth, OpenApiConfig, Operation, import};
 
 use super::{call, document, file_spec, import_of, schema, sent};
 use crate::wire::{Reply, Server};
@@ -103,7 +103,7 @@ async fn credentials_are_put_in_and_are_not_the_models_to_give() {
     ]);
     let paths = json!({"/": {"get": {"operationId": "op", "security": security, "parameters": parameters}}});
     let more = json!({"components": {"securitySchemes": schemes}});
-    let auth = |spec: &mut OpenApiSpec| {
+    let auth = |spec: &mut OpenApiConfig| {
         let token = |token: &str| Auth::Token(token.to_owned());
         let basic = Auth::Basic { username: "u".into(), password: "p".into() };
         spec.auth = [("key", token("k&1")), ("cookie", token("s1")), ("header", token("h1")), ("basic", basic)]
@@ -146,7 +146,7 @@ async fn no_argument_stands_in_the_place_of_a_credential() {
         |security: Value| json!({"/": {"get": {"operationId": "op", "security": security, "parameters": parameters}}});
     let more = json!({"components": {"securitySchemes": schemes}});
     let all = json!([{"key": [], "cookie": []}]);
-    let auth = |spec: &mut OpenApiSpec| {
+    let auth = |spec: &mut OpenApiConfig| {
         spec.auth = ["key", "cookie"].map(|name| (name.to_owned(), Auth::Token("s".to_owned()))).into();
     };
     let folder = tempfile::tempdir().expect("folder");
@@ -220,7 +220,7 @@ async fn responses_are_shaped_and_their_schema_is_kept_where_it_is_sound() {
     std::fs::write(&path, document(paths, json!({})).to_string()).expect("file");
     let mut spec = file_spec(&path);
     spec.base_url = Some(server.url(""));
-    spec.results = ResultSchemas::Kept;
+    spec.output_schemas = true;
     let part = |select: &str| Operation { select: Some(select.to_owned()), ..Operation::default() };
     spec.operations = [("part", part("/items/*/n")), ("list", part("/none"))].map(|(k, v)| (k.to_owned(), v)).into();
     let text = std::fs::read_to_string(&path).expect("text");

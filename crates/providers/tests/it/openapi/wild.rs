@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use toolwright_core::ErrorKind;
-use toolwright_providers::openapi::{Auth, Import, OpenApiSpec, Origin, import};
+use toolwright_providers::openapi::{Auth, Import, OpenApiConfig, Origin, import};
 
 use crate::openapi::{call, document, file_spec, import_of, schema, sent};
 use crate::wire::Received;
@@ -14,7 +14,7 @@ const NEWER: &str = "3.1.0";
 
 fn import_text(text: &str) -> Import {
     let origin = Origin::File("api.yaml".into());
-    import(&OpenApiSpec::new("api", origin.clone()), text, origin).expect("a document")
+    import(&OpenApiConfig::new("api", origin.clone()), text, origin).expect("a document")
 }
 
 /// What a call of the only operation sends, whose body has this content.
@@ -407,7 +407,7 @@ async fn what_a_credential_fills_is_no_argument_of_a_paths_query() {
             let paths = json!({path: {"get": {"operationId": "op", "parameters": parameters}}});
             let more = json!({"security": [{"s": []}],
                 "components": {"securitySchemes": {"s": {"type": "apiKey", "in": "query", "name": "k"}}}});
-            let auth = |spec: &mut OpenApiSpec| {
+            let auth = |spec: &mut OpenApiConfig| {
                 spec.auth.insert("s".into(), Auth::Token("t0ken".into()));
             };
             let imported = import_of(&document(paths.clone(), more.clone()), auth);

@@ -1,12 +1,11 @@
 //! What each scenario of the suite needs of its client.
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::Secret;
-use toolwright_oauth::{
-    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, SigningKey,
-};
+use toolwright_oauth::{ClientProof, Grant, IdentityProviderConfig, OAuthConfig, SigningKey};
 
 use super::arguments;
 use super::report;
@@ -36,23 +35,34 @@ impl Scenario {
     }
 
     /// How its server's tokens are got.
-    pub(crate) fn oauth(&self) -> Result<OAuthSettings, Box<dyn Error>> {
+    pub(crate) fn oauth(&self) -> Result<OAuthConfig, Box<dyn Error>> {
         let text = |key: &str| self.context.get(key).and_then(Value::as_str).map(str::to_owned);
         let secret = |key: &str| text(key).map(Secret::new);
-        let grant = match self.name.as_str() {
-            "auth/client-credentials-jwt" | "auth/client-credentials-basic" => Grant::ClientCredentials,
-            "auth/wif-jwt-bearer" => {
-                Grant::JwtBearer(AssertionSource::Value(secret("valid_jwt").ok_or("the context has no valid_jwt")?))
-            }
-            "auth/enterprise-managed-authorization" => Grant::IdentityAssertion(IdentityProvider {
-                token_endpoint: text("idp_token_endpoint").ok_or("the context has no idp_token_endpoint")?,
-                client_id: text("idp_client_id").ok_or("the context has no idp_client_id")?,
-                client_secret: None,
-                identity_token: AssertionSource::Value(secret("idp_id_token").ok_or("the context has no token")?),
-            }),
-            _ => Grant::AuthorizationCode,
+        let mut config = OAuthConfig {
+            client_id: text("client_id"),
+            client_metadata_url: Some(METADATA_URL.to_owned()),
+            authorization_server: text("issuer"),
+            ..OAuthConfig::default()
         };
-        let proof = match (secret("client_secret"), text("private_key_pem")) {
+        match self.name.as_str() {
+            "auth/client-credentials-jwt" | "auth/client-credentials-basic" => config.grant = Grant::ClientCredentials,
+            "auth/wif-jwt-bearer" => {
+                config.grant = Grant::JwtBearer;
+                config.assertion = Some(secret("valid_jwt").ok_or("the context has no valid_jwt")?);
+            }
+            "auth/enterprise-managed-authorization" => {
+                config.grant = Grant::IdentityAssertion;
+                config.identity_provider = Some(IdentityProviderConfig {
+                    token_endpoint: text("idp_token_endpoint").ok_or("the context has no idp_token_endpoint")?,
+                    client_id: text("idp_client_id").ok_or("the context has no idp_client_id")?,
+                    client_secret: None,
+                    identity_token_file: PathBuf::new(),
+                    identity_token: Some(secret("idp_id_token").ok_or("the context has no token")?),
+                });
+            }
+            _ => {}
+        }
+        config.proof = match (secret("client_secret"), text("private_key_pem")) {
             (Some(secret), _) => ClientProof::Secret(secret),
             (None, Some(pem)) => {
                 let algorithm = text("signing_algorithm").unwrap_or_else(|| "ES256".to_owned());
@@ -60,12 +70,7 @@ impl Scenario {
             }
             (None, None) => ClientProof::None,
         };
-        Ok(OAuthSettings {
-            grant,
-            client: ClientSettings { id: text("client_id"), proof, metadata_url: Some(METADATA_URL.to_owned()) },
-            authorization_server: text("issuer"),
-            ..OAuthSettings::default()
-        })
+        Ok(config)
     }
 
     /// Lists the tools and calls what there is to call.

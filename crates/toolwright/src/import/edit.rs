@@ -1,14 +1,13 @@
 //! Edits of a configuration file as text, so that the user's comments and layout stay. Every edit is
 //! checked by reading the result back: what cannot be edited safely is refused, never mangled.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::check::snake_case;
-use super::node::Node;
+use crate::config::{parse_value, snake_case};
+pub use crate::private_file::write_atomically;
 
 /// Why a file was not edited. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -143,28 +142,9 @@ pub fn remove_entry(text: &str, section: Entries, name: &str) -> Result<String, 
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
-/// Replaces a file in one step: a reader sees the old text or the new one. Permissions are kept.
-///
-/// # Errors
-/// Those of the file system.
-pub fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
-    // Through a symbolic link the file it points to is replaced, not the link.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    if let Ok(metadata) = std::fs::metadata(&path) {
-        file.as_file().set_permissions(metadata.permissions())?;
-    }
-    file.as_file().sync_all()?;
-    file.persist(&path).map_err(|error| error.error)?;
-    Ok(())
-}
-
 fn parse(text: &str) -> Result<Value, EditError> {
     let file: Arc<Path> = Arc::from(Path::new(""));
-    let value = Node::parse(text, &file).map_err(|problem| EditError::Broken(problem.message))?.to_value();
+    let value = parse_value(text, &file).map_err(|problem| EditError::Broken(problem.message))?;
     if value.is_object() { Ok(value) } else { Err(EditError::Broken("the file is not a mapping".into())) }
 }
 

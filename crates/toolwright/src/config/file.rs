@@ -1,0 +1,535 @@
+//! What may stand in a `toolwright.yaml`, with unit and default of each key.
+//!
+//! Each section is the type that the part of Toolwright reads which it is for; those that the library itself reads are
+//! here. The checker, the published JSON Schema and the reference come from these structs.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
+use toolwright_core::pins::PinConfig;
+use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
+use toolwright_core::select::{ExposureChoice, Hybrid, Method, PickOptions};
+use toolwright_core::setting::TimeSpan;
+use toolwright_core::store::LedgerMode;
+use toolwright_core::{Secret, duration};
+use toolwright_gateway::{ClientConfig, ListedSchemas, ViewConfig};
+use toolwright_mcp::client::McpServerConfig;
+use toolwright_models::EmbeddingsApi;
+use toolwright_providers::builtin::web::WebConfig;
+use toolwright_providers::builtin::{PathGuard, ShellConfig};
+use toolwright_providers::catalogue::CatalogueConfig;
+use toolwright_providers::openapi::OpenApiConfig;
+use toolwright_providers::rest::RestToolConfig;
+use toolwright_runtime::QueueConfig;
+use toolwright_runtime::executor::GuardConfig;
+use toolwright_telemetry::TelemetryConfig;
+
+use super::llm_tools::LlmToolConfig;
+use super::models::ModelsConfig;
+
+/// A `toolwright.yaml`. Every section may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "Toolwright configuration")]
+pub struct ConfigFile {
+    /// What holds where nothing nearer says otherwise.
+    pub defaults: Defaults,
+    /// MCP servers by name. A `mcpServers` block of another client pastes in as it is.
+    pub(super) mcp_servers: Entries<McpServerConfig>,
+    /// HTTP endpoints as tools, by name.
+    pub(super) rest_tools: Entries<RestToolConfig>,
+    /// Named queues that bound how many calls run at once.
+    pub(super) queues: Entries<QueueConfig>,
+    /// Which calls may run.
+    pub policy: PolicyConfig,
+    /// Signed tools from elsewhere, by namespace.
+    pub(super) catalogues: Entries<CatalogueConfig>,
+    /// When definitions of others are trusted.
+    pub pins: PinConfig,
+    /// Models for `run` and `chat`.
+    pub models: ModelsConfig,
+    /// Room in long conversations.
+    pub context: ContextOptions,
+    /// Where and how long large outputs are kept.
+    pub outputs: OutputsConfig,
+    /// What the sources of tools may ask of a model.
+    pub sampling: SamplingConfig,
+    /// What the processes of tools may do.
+    pub sandbox: ShellConfig,
+    /// `toolwright serve`.
+    pub server: ServerConfig,
+    /// Parts of the catalogue that `toolwright serve` offers at addresses of their own, `/mcp/{name}`, by name. A view
+    /// and a source of tools may not have one name.
+    pub views: IndexMap<String, ViewConfig>,
+    /// Which addresses `web__fetch` and REST tools may reach.
+    pub web: WebConfig,
+    /// `OpenAPI` documents as tools.
+    pub(super) openapi: Entries<OpenApiConfig>,
+    /// What holds for all tools that a model answers.
+    pub llm: LlmConfig,
+    /// Tools that a model answers and texts to fill in, by name, in the namespace `llm`.
+    pub(super) llm_tools: Entries<LlmToolConfig>,
+    /// Agents.
+    #[schemars(extend("x-unsupported" = true))]
+    pub agents: Option<Value>,
+    /// How tools are chosen for a model.
+    pub selection: SelectionConfig,
+    /// Spans and metrics, sent to an OpenTelemetry receiver.
+    pub telemetry: TelemetryConfig,
+    /// Several machines.
+    #[schemars(extend("x-unsupported" = true))]
+    pub cluster: Option<Value>,
+}
+
+/// Entries of a section by name, as a file has them. They are taken out one by one, so that a broken one leaves the others
+/// alone, and are in the [`Config`](super::Config): here they have no more than their schema.
+pub struct Entries<T>(PhantomData<fn() -> T>);
+
+impl<T> Default for Entries<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> Clone for Entries<T> {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl<T> PartialEq for Entries<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> std::fmt::Debug for Entries<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Entries")
+    }
+}
+
+impl<T> Serialize for Entries<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        none(self, serializer)
+    }
+}
+
+impl<'de, T> Deserialize<'de> for Entries<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self::default())
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Entries<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("EntriesOf{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object", "additionalProperties": generator.subschema_for::<T>(), "x-entries": true})
+    }
+}
+
+/// What is written of a mapping that holds nothing by default.
+fn none<T, S: Serializer>(_: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(std::iter::empty::<(String, ())>())
+}
+
+/// `defaults`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Defaults {
+    /// Absolute limit of one call, where neither tool nor server sets one.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub tool_timeout: Duration,
+    /// How long a call may go on without a report of progress, where neither tool nor server says so. Default:
+    /// as long as it may take at all. Changing it needs a restart.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub idle_timeout: Option<Duration>,
+    /// Cap on the text of a result, in bytes; what is over it goes to the output store. Default: 12288 in runs of
+    /// models, 49152 for MCP clients and programs, who get more of a tool whose server announces it
+    /// (`anthropic/maxResultSizeChars`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 256))]
+    pub tool_response_max_bytes: Option<usize>,
+    /// Cap on what is passed on whole or not at all, in bytes of JSON: structured results of tools with an output
+    /// schema, and what MCP clients get of `resources/read`, `prompts/get` and the like. What is over it is an error
+    /// that says so. Changing it needs a restart.
+    #[schemars(range(min = 4096))]
+    pub whole_result_max_bytes: usize,
+    /// Calls that may run in one turn of a model.
+    #[schemars(range(min = 1))]
+    pub calls_per_turn: usize,
+    /// When the calls of a model's answer start, in `run` and `chat`.
+    pub dispatch: Dispatch,
+    /// Tools of the agent itself that `run` and `chat` show besides. A model may call them in any case;
+    /// `agent__final_report` is shown by `run --format` and `--output-schema`.
+    pub agent_tools: Vec<AgentToolName>,
+    /// The model, `provider/model`, that is asked once to mend the arguments of a call that are not valid.
+    /// Each attempt is a request to it; without one, whoever made the call is told what is wrong. Changing
+    /// it needs a restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair_model: Option<String>,
+    /// How long a call keeps its caller waiting before it goes on as a background job, where neither tool nor server
+    /// says so. Default: as long as it takes. Changing it needs a restart.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub auto_background_after: Option<Duration>,
+    /// What happens to calls while the ledger cannot be written, as on a full disk: with `best_effort` they run, and
+    /// the log, `/metrics` and `/ready` tell; with `required` they are refused, and no call runs before a row for it is on
+    /// disk. Changing it needs a restart.
+    pub ledger: LedgerMode,
+    /// How many MCP servers start at once.
+    #[schemars(range(min = 1, max = 256))]
+    pub mcp_init_concurrency: usize,
+    /// Logs the messages exchanged with MCP servers.
+    #[schemars(extend("x-unsupported" = true))]
+    pub trace_mcp: bool,
+    /// Whether the built-in tools (`fs`, `shell`, `web`) are in the catalogue.
+    pub builtins: bool,
+    /// Built-in tools that are offered, as globs on wire names (`fs__*`); empty means all.
+    pub builtins_allowed: Vec<String>,
+    /// Built-in tools that are not offered, as globs; counts after `builtins_allowed`.
+    pub builtins_denied: Vec<String>,
+    /// What the `fs` tools do about paths outside the workspace root.
+    pub path_guard: PathGuard,
+    /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides
+    /// Toolwright's own and the keys of model APIs. A server's `env` gives it what it is to have.
+    pub withheld_env: Vec<String>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            tool_timeout: Duration::from_secs(300),
+            idle_timeout: None,
+            tool_response_max_bytes: None,
+            whole_result_max_bytes: toolwright_core::output::DEFAULT_MAX_WHOLE,
+            calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
+            dispatch: Dispatch::TurnEnd,
+            agent_tools: Vec::new(),
+            repair_model: None,
+            auto_background_after: None,
+            ledger: LedgerMode::BestEffort,
+            mcp_init_concurrency: 8,
+            trace_mcp: false,
+            builtins: true,
+            builtins_allowed: Vec::new(),
+            builtins_denied: Vec::new(),
+            path_guard: PathGuard::Block,
+            withheld_env: Vec::new(),
+        }
+    }
+}
+
+/// A tool of the agent itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentToolName {
+    /// `agent__batch`: several calls as one.
+    Batch,
+    /// `agent__task_status`: how far the task is.
+    TaskStatus,
+}
+
+/// `policy`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyConfig {
+    /// What happens where no rule matches. `--policy` beats it; without either, `run` asks in a
+    /// terminal and `serve` leaves it to the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// In order; the first rule that matches decides. Rules of nearer files come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// What you say of tools whose servers say nothing. Of several on one tool, each effect is that of the first
+    /// which sets it, and all tags count. Those of nearer files come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolNote>,
+    /// Models that judge calls before the rules do, in order. Changing them needs a restart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<GuardConfig>,
+}
+
+impl PolicyConfig {
+    /// The policy of its rules under a profile.
+    #[must_use]
+    pub fn under(&self, profile: Profile) -> Policy {
+        Policy { profile, rules: self.rules.clone(), tools: self.tools.clone() }
+    }
+}
+
+/// `outputs`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OutputsConfig {
+    /// Folder of stored outputs, relative to the workspace root. Default: `outputs` in the state directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<String>,
+    /// Bytes of all stored outputs together; the oldest go first.
+    #[schemars(range(min = 65_536))]
+    pub max_bytes: u64,
+    /// How long an output is kept.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub max_age: Duration,
+    /// Model that output__extract asks, `provider/model`. Default: the model of the run, else `models.default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extract_model: Option<String>,
+    /// Requests that one call of output__extract may make.
+    #[schemars(range(min = 1))]
+    pub extract_max_requests: u32,
+    /// Tokens of all of these, questions and answers. What a question has is estimated before it is asked, and put right by
+    /// what its API reports.
+    pub extract_max_tokens: u64,
+    /// What all of these may cost, estimated likewise, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub extract_max_cost: Option<f64>,
+}
+
+impl Default for OutputsConfig {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            max_bytes: 1 << 30,
+            max_age: Duration::from_secs(30 * 24 * 3600),
+            extract_model: None,
+            extract_max_requests: 150,
+            extract_max_tokens: 2_000_000,
+            extract_max_cost: None,
+        }
+    }
+}
+
+/// `sampling`. A server whose tool is called by `run`, `chat` or `call`, or behind `serve` by a client that offers no
+/// model of its own, may ask a model a question of its own. Each is a call of `client:sample` to policy: by default it
+/// is asked about. Rules may look at `args.source`, the tool whose server asks, at `args.messages` and
+/// `args.systemPrompt`. Where a client of `serve` says that it offers a model, that is asked instead.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SamplingConfig {
+    /// Whether servers are told that they may.
+    pub enabled: bool,
+    /// The model that answers, `provider/model`. Default: that of the run, else `models.default`; without any, none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Tokens of one answer.
+    #[schemars(range(min = 1))]
+    pub max_tokens: u32,
+    /// Requests in one `run`, `chat` or `call`; behind `serve`, in each call of a gateway's client.
+    pub max_requests: u32,
+    /// Tokens of all of these, questions and answers. What a question has is estimated before it is asked, and put right by
+    /// what its API reports.
+    pub max_total_tokens: u64,
+    /// What all of these may cost, estimated likewise, in US dollars; the model needs `models.<name>.prices` then. Default: any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub max_cost: Option<f64>,
+}
+
+impl Default for SamplingConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            model: None,
+            max_tokens: 4096,
+            max_requests: 20,
+            max_total_tokens: 100_000,
+            max_cost: None,
+        }
+    }
+}
+
+/// `server`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Address of `serve --http` where the flag gives none. Changing it needs a restart.
+    pub http: String,
+    /// Bearer token that HTTP clients must send; needed on addresses other than loopback.
+    /// `--token` and `TOOLWRIGHT_TOKEN` beat it. Changing it needs a restart.
+    #[serde(skip_serializing)]
+    #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
+    pub token: Option<Secret>,
+    /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
+    #[schemars(range(min = 16, max = 64))]
+    pub max_tool_name: usize,
+    /// In which form the schemas of arguments are listed: `portable`, which every client takes (no `anyOf` and its like at the
+    /// root, legal names, no tuples; `toolwright tools show` says what differs), or `raw`, as their sources give them. Calls
+    /// are checked against the tool's own schema either way. Changing it needs a restart.
+    pub schemas: ListedSchemas,
+    /// How long running calls may go on once `serve` is told to end (SIGTERM, Ctrl-C), before those that may be
+    /// repeated are left to the next process as jobs and the others are cancelled. Whoever ends the process otherwise
+    /// should wait longer. Over stdio a client that closes its end is gone: then it is two seconds at the most, and what
+    /// runs longer is cancelled. Changing it needs a restart.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub shutdown_grace: Duration,
+    /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
+    /// approval screen it is one call that may do anything. Changing it needs a restart.
+    pub batch: bool,
+    /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
+    pub allowed_hosts: Vec<String>,
+    /// Web origins (`https://host[:port]`) whose pages may send requests and read the answers; none by default. They
+    /// send a token as other clients do. Changing it needs a restart.
+    pub allowed_origins: Vec<String>,
+    /// HTTP clients with tokens of their own, by name. Where there are any, nobody gets in without a token.
+    /// Changing it needs a restart.
+    #[serde(serialize_with = "none")]
+    pub tokens: IndexMap<String, ClientConfig>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            http: "127.0.0.1:7117".into(),
+            token: None,
+            max_tool_name: 48,
+            schemas: ListedSchemas::default(),
+            shutdown_grace: Duration::from_secs(10),
+            batch: false,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            tokens: IndexMap::new(),
+        }
+    }
+}
+
+/// `llm`: what holds for all tools that a model answers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LlmConfig {
+    /// File of `toolwright bench` that says which models are recommended for which tools, relative to the workspace root.
+    /// Default: `toolwright-compat.json` there, else `models/compat.json` in the state directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compat: Option<String>,
+}
+
+/// `selection`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SelectionConfig {
+    /// How the catalogue is put before a model.
+    pub exposure: ExposureChoice,
+    /// How tools are scored, by `pick`, `tools__search` and the exposure `pick`.
+    pub scorer: ScorerName,
+    /// Tools that `pick` gives at most.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_candidates: usize,
+    /// The least score, from 0 to 1, of a tool that is picked.
+    #[schemars(range(min = 0, max = 1))]
+    pub min_score: f64,
+    /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
+    /// order of registration.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub timeout: Duration,
+    /// Tools that the exposure `pick` takes for a task at most, besides those that are pinned, found or called; fewer
+    /// where their definitions are large.
+    #[schemars(range(min = 1, max = 128))]
+    pub pick_size: usize,
+    /// Tools that every exposure shows, as globs on ids and wire names.
+    pub pinned: Vec<String>,
+    /// Sentence embeddings; without them scores go by words alone.
+    #[serde(skip_serializing)]
+    pub embeddings: Option<EmbeddingsConfig>,
+    /// The model, `provider/model`, that the scorer `judge` asks. Each pick is a request to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judge_model: Option<String>,
+}
+
+impl Default for SelectionConfig {
+    fn default() -> Self {
+        Self {
+            exposure: ExposureChoice::Auto,
+            scorer: ScorerName::Auto,
+            max_candidates: 3,
+            min_score: 0.05,
+            timeout: Duration::from_secs(10),
+            pick_size: DEFAULT_PICK_SIZE,
+            pinned: Vec::new(),
+            embeddings: None,
+            judge_model: None,
+        }
+    }
+}
+
+impl SelectionConfig {
+    /// What a pick by this configuration begins with.
+    #[must_use]
+    pub fn pick_options(&self) -> PickOptions {
+        PickOptions {
+            max_candidates: self.max_candidates,
+            min_score: self.min_score,
+            scorer: self.scorer.into(),
+            timeout: Some(self.timeout),
+            ..PickOptions::default()
+        }
+    }
+}
+
+/// Where sentence embeddings come from: `path`, or `url` and `model`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmbeddingsConfig {
+    /// Directory of a sentence-transformer: `config.json`, `tokenizer.json`, `model.safetensors`.
+    // Absolute once it is loaded.
+    #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
+    pub path: Option<PathBuf>,
+    /// Base address of an API, like `https://api.openai.com/v1` or `http://localhost:11434`.
+    #[schemars(extend("x-variables" = "setting"))]
+    pub url: Option<String>,
+    /// The API that `url` speaks.
+    pub api: EmbeddingsApi,
+    /// The model to ask `url` for.
+    #[schemars(extend("x-variables" = "setting"))]
+    pub model: Option<String>,
+    /// Key, best as `${VAR}`.
+    #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
+    pub api_key: Option<Secret>,
+}
+
+/// A way to score tools that has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ScorerName {
+    /// By words, task by task where a query has several; where embeddings are configured, put together with meaning,
+    /// which weighs the less the more it looks like chance.
+    #[default]
+    Auto,
+    /// The share of the query's words that a tool has.
+    Keyword,
+    /// BM25 over the fields of a tool.
+    Bm25,
+    /// Cosine of sentence embeddings.
+    Embedding,
+    /// BM25 and embeddings.
+    Hybrid,
+    /// A model's judgement of what `auto` finds.
+    Judge,
+}
+
+impl From<ScorerName> for Method {
+    fn from(name: ScorerName) -> Self {
+        match name {
+            ScorerName::Auto => Self::Auto,
+            ScorerName::Keyword => Self::Keyword,
+            ScorerName::Bm25 => Self::Bm25,
+            ScorerName::Embedding => Self::Embedding,
+            ScorerName::Hybrid => Self::Hybrid(Hybrid::default()),
+            ScorerName::Judge => Self::Judge,
+        }
+    }
+}
