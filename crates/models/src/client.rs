@@ -1,4 +1,5 @@
-//! The client for all models: it asks HTTP servers, recordings, or clients of the program's own, by the model's id.
+//! The client for all models. The model's id says whether an HTTP server, a recording or a client of the embedding program
+//! answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -18,13 +19,13 @@ use crate::replay::{Replayed, Replays};
 /// Called with a recording when it gives its first answer.
 type ReplayListener = Arc<dyn Fn(&Replayed) + Send + Sync>;
 
-/// Answers for every configured endpoint, for clients of the program's own, and for recordings: a model whose id begins
-/// with `replay:` is one, before anything else of the id is looked at. Nothing is a recording unless its id says so.
+/// Sends requests to the configured endpoints, to the embedding program's own clients, and to recordings. A model is a
+/// recording if and only if its id begins with `replay:`.
 pub struct Models {
     http: HttpModelClient,
     replays: Arc<Replays>,
     listeners: Mutex<Vec<ReplayListener>>,
-    /// Clients of the program's own, by provider.
+    /// Clients of the embedding program, by provider.
     own: RwLock<HashMap<String, Arc<dyn ModelClient>>>,
 }
 
@@ -35,13 +36,13 @@ impl std::fmt::Debug for Models {
 }
 
 impl Models {
-    /// With requests of recordings as `redactor` leaves them.
+    /// A client over `http`. Recordings are searched for requests as `redactor` leaves them.
     #[must_use]
     pub fn new(http: HttpModelClient, redactor: Arc<dyn Redactor>) -> Self {
         Self { http, replays: Arc::new(Replays::new(redactor)), listeners: Mutex::default(), own: RwLock::default() }
     }
 
-    /// Lets `client` answer for all models of `provider`, in place of an endpoint of that name.
+    /// Sends requests to all models of `provider` to `client` in place of an endpoint of that name.
     pub fn answer_by(&self, provider: &str, client: Arc<dyn ModelClient>) {
         self.own.write().unwrap_or_else(PoisonError::into_inner).insert(provider.to_owned(), client);
     }
@@ -51,25 +52,25 @@ impl Models {
         own.get(model.split_once('/')?.0).cloned()
     }
 
-    /// `listener` hears of each recording once, before its first answer. Must not block.
+    /// Calls `listener` once per recording, before its first answer. It must not block.
     pub fn on_replay(&self, listener: impl Fn(&Replayed) + Send + Sync + 'static) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(listener));
     }
 
-    /// The client of models that are asked over HTTP.
+    /// The HTTP client.
     #[must_use]
     pub fn http(&self) -> &HttpModelClient {
         &self.http
     }
 
-    /// The endpoints of models that are asked over HTTP.
+    /// The endpoints of the HTTP client.
     #[must_use]
     pub fn endpoints(&self) -> &Endpoints {
         self.http.endpoints()
     }
 
-    /// Whether there is such a model, as far as it can be told without asking it and without I/O: of a recording that
-    /// nobody has made ready ([`ModelClient::ready`]) nothing is said.
+    /// Checks that the model exists, as far as is known without I/O. A recording that was not read yet
+    /// ([`ModelClient::ready`]) passes.
     ///
     /// # Errors
     /// `Unsupported` with the reason.

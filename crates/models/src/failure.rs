@@ -11,7 +11,7 @@ use toolwright_core::model::{ModelError, ModelErrorKind};
 use crate::api::Api;
 use crate::rate_limits::{leading_span, span};
 
-/// Wordings of a conversation that does not fit. Most APIs have no code for it.
+/// Wordings of a conversation that exceeds the context window. Most APIs have no code for it.
 const OVERFLOW: [&str; 16] = [
     "context_length_exceeded",
     "context length",
@@ -31,9 +31,9 @@ const OVERFLOW: [&str; 16] = [
     "prompt exceeds max length",
     "reduce the length of the messages",
 ];
-/// The one wording of [`OVERFLOW`] that servers say with a status of their own failure: Ollama and llama.cpp.
+/// The wording of [`OVERFLOW`] that Ollama and llama.cpp use with a status 5xx.
 const OVERFLOW_OF_SERVER: [&str; 1] = ["exceeds the available context"];
-/// Wordings of a wrong request that servers say with such a status: Ollama and llama.cpp.
+/// Wordings of an invalid request that Ollama and llama.cpp use with a status 5xx.
 const INVALID_OF_SERVER: [&str; 2] = ["invalid json schema in format", "failed to parse grammar"];
 /// Wordings of an account without credit.
 const NO_CREDIT: [&str; 6] = [
@@ -44,7 +44,7 @@ const NO_CREDIT: [&str; 6] = [
     "insufficient credit",
     "specified api usage limits",
 ];
-/// Wordings of a refusing filter.
+/// Wordings of a content filter.
 const FILTERED: [&str; 4] = ["content_filter", "content_policy", "content management policy", "responsible_ai"];
 
 /// Parts of codes of a refused key.
@@ -62,7 +62,7 @@ const FILTER_CODES: [&str; 4] = ["content_filter", "_policy", "invalid_prompt", 
 /// Parts of codes of a wrong request.
 const INVALID_CODES: [&str; 4] = ["invalid", "not_found", "failed_precondition", "unsupported"];
 
-/// The error of an HTTP answer with `status` and `body`, which need not be JSON.
+/// The error of an HTTP response with `status` and `body`, which need not be JSON.
 pub(crate) fn from_status(api: Api, status: u16, body: &[u8]) -> ModelError {
     let json = serde_json::from_slice::<Value>(body).ok();
     let reported = json
@@ -78,7 +78,7 @@ pub(crate) fn from_event(api: Api, error: &Value) -> ModelError {
     reported.error(api, reported.status, "failed while answering")
 }
 
-/// The error in an event that is none of the API's: gateways and proxies answer in shapes of their own.
+/// The error in an event that is not of the API's form: gateways and proxies have forms of their own.
 pub(crate) fn from_unknown(api: Api, data: &[u8]) -> Option<ModelError> {
     let body: Value = serde_json::from_slice(data).ok()?;
     if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
@@ -141,8 +141,7 @@ impl ErrorBody {
         }
     }
 
-    /// Which of the things that a provider calls a limit: one of a minute, one that no wait helps against, or one
-    /// that this request alone is over.
+    /// The kind of limit: one per minute, one that does not reset by waiting, or one that this request alone exceeds.
     fn limited(&self, words: &str) -> ModelErrorKind {
         let known = contains_any(&self.codes, &RATE_CODES);
         if words.contains("request too large") {
@@ -174,38 +173,38 @@ fn contains_any(words: &str, any: &[&str]) -> bool {
     any.iter().any(|needle| words.contains(needle))
 }
 
-/// Bound on quoted text of a failure, in characters.
+/// The longest quote of a provider's message, in characters.
 const MAX_QUOTE: usize = 500;
 /// Entries of `details` that are looked at.
 const MAX_DETAILS: usize = 16;
 
-/// Which quota was used up, where a provider says it.
+/// The quota that is used up, if the provider says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Quota {
     /// One of a minute.
     Minute,
     /// One of a day.
     Day,
-    /// One of nothing: it does not come back by waiting.
+    /// One of zero, which does not reset.
     None,
 }
 
-/// What the API wrote about its failure.
+/// The error that the API reported.
 #[derive(Debug, Default)]
 struct ErrorBody {
     message: String,
-    /// Its codes, in lower case and apart by a space: `type`, `code`, `status`, and those among the details.
+    /// Its codes, in lower case and separated by spaces: `type`, `code`, `status`, and those in the details.
     codes: String,
     /// The HTTP status that a code names.
     status: Option<u16>,
-    /// Milliseconds to wait, by details or words.
+    /// Milliseconds to wait, from the details or the message.
     wait_ms: Option<u64>,
-    /// By the details.
+    /// From the details.
     quota: Option<Quota>,
 }
 
 impl ErrorBody {
-    /// A body that is a mere text.
+    /// A body that is plain text.
     fn text(text: &str) -> Self {
         Self { message: quote(text), ..Self::default() }
     }

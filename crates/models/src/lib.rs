@@ -1,8 +1,9 @@
 //! Model APIs: pure encoders and decoders, and the HTTP client that carries them.
 //!
-//! Encoding and decoding touch no socket and no clock: [`encode`] turns a conversation into the body of
-//! a request, [`Decoder`] turns the bytes of an answer, cut anywhere, into a response. [`http`] is the only module that
-//! talks to servers, and [`replay`] the only one that reads files.
+//! Encoding and decoding are pure: [`encode()`] turns a conversation into the body of a request, [`Decoder`] turns the
+//! bytes of a response, cut anywhere, into a [`ModelResponse`](toolwright_core::model::ModelResponse). `http` is the only
+//! module that talks to servers, and `replay` the only one that reads files. [`Models`] sends a request to whichever of
+//! them its model's id names.
 
 mod api;
 mod client;

@@ -1,15 +1,14 @@
-//! Reads a provider's rate limits from the headers of an answer.
+//! Reads a provider's rate limits from the headers of a response.
 
 use std::time::{Duration, SystemTime};
 
 use toolwright_core::model::{Allowance, Limits};
 
-/// The longest time that a header or a message is believed, in seconds: one day.
+/// The longest wait that is taken from a header or message, in seconds: one day.
 const LONGEST: f64 = 86_400.0;
 
-/// The limits in an answer's headers: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` as OpenAI and those
-/// after its pattern send them, and `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-…`. `None`
-/// where there is none of them.
+/// The limits in the headers of a response: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of OpenAI and compatible
+/// servers, and `anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-…`. `None` without any of them.
 pub(crate) fn limits<'h>(header: &dyn Fn(&str) -> Option<&'h str>, now: SystemTime) -> Option<Limits> {
     let count = |name: String| header(&name)?.trim().parse().ok();
     let openai = |what: &str| Allowance {
@@ -40,7 +39,7 @@ pub(crate) fn span(text: &str) -> Option<Duration> {
     rest.is_empty().then_some(seconds)
 }
 
-/// The time that `text` begins with, and what follows it.
+/// The time at the start of `text`, and what follows it.
 pub(crate) fn leading_span(text: &str) -> Option<(Duration, &str)> {
     let mut seconds = 0.0;
     let mut rest = text;

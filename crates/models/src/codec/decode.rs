@@ -1,4 +1,4 @@
-//! Decodes answers, streamed or whole: picks the decoder of the API and reports how the answer ended.
+//! Decodes responses, streamed or whole: picks the decoder of the API and reports how the response ended.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::api::Api;
 use crate::dialect::Toolset;
 use crate::failure;
 
-/// An incremental decoder of one answer. Any bytes at any chunking are safe to feed.
+/// An incremental decoder of one response. It is safe to feed it any bytes, cut anywhere.
 pub struct Decoder {
     api: Api,
     framing: Framing,
@@ -21,12 +21,12 @@ pub struct Decoder {
     failure: Option<ModelError>,
 }
 
-/// What there was so far.
+/// What the stream has held so far.
 #[derive(Default)]
 struct Seen {
-    /// Anything that could be an event.
+    /// An event, or what could be one.
     any: bool,
-    /// The mark that ends the streams of some APIs.
+    /// `[DONE]`, which ends the streams of some APIs.
     mark: bool,
 }
 
@@ -37,22 +37,21 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// A decoder for one answer as `api` streams it: server-sent events, or lines from Ollama.
+    /// A decoder for one response as `api` streams it: server-sent events, or lines from Ollama.
     #[must_use]
     pub fn new(api: Api) -> Self {
         let framing = if api == Api::Ollama { Framing::json() } else { Framing::events() };
         Self::framed(api, framing)
     }
 
-    /// A decoder that tells by the first byte whether it gets server-sent events or JSON: one event a
-    /// line, a list of events, or a whole answer, on one line or many.
+    /// A decoder that detects from the first byte whether it gets server-sent events or JSON: one event a line, a list of
+    /// events, or a whole response, on one line or many.
     #[must_use]
     pub fn detecting(api: Api) -> Self {
         Self::framed(api, Framing::detect())
     }
 
-    /// The same, undoing in the calls of the answer what `tools`, the view that the request showed, changed
-    /// in the schemas.
+    /// The same, for a request with `tools`: the arguments of calls are converted back to the tools' own schemas.
     #[must_use]
     pub fn with_tools(mut self, tools: Arc<Toolset>) -> Self {
         self.assembly.answer().set_tools(tools);
@@ -70,8 +69,8 @@ impl Decoder {
         Self { api, framing, assembly, fed: 0, seen: Seen::default(), failure: None }
     }
 
-    /// Takes the next bytes and hands the pieces that they complete to `sink`. A failure is kept for
-    /// [`Decoder::finish`]; what follows it is ignored.
+    /// Takes the next bytes and passes the pieces that they complete to `sink`. An error is kept for
+    /// [`Decoder::finish`]; bytes after it are ignored.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut impl FnMut(ModelEvent)) {
         if self.failure.is_some() {
             return;
@@ -86,37 +85,35 @@ impl Decoder {
         self.failure = self.framing.feed(bytes, &mut |data| event(api, assembly, seen, data, sink)).err();
     }
 
-    /// Whether the outcome is settled: the answer is complete, or has failed. Of a complete one only
-    /// usage figures may still follow.
+    /// Whether the response is complete or has failed. After a complete one only usage figures may follow.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.failure.is_some() || self.assembly.is_complete()
     }
 
-    /// Whether the answer is complete, and figures of what it used may still follow: some servers reckon them only then.
+    /// Whether the response is complete and its usage figures may still follow, as from servers that send them last.
     pub(crate) fn awaits_usage(&mut self) -> bool {
         let follow = matches!(self.api, Api::OpenAiChat | Api::Gemini);
         let is_open = follow && !self.seen.mark && self.failure.is_none() && self.assembly.is_complete();
         is_open && self.assembly.answer().usage == Usage::default()
     }
 
-    /// Says that no more bytes come. A last event without its end still counts, if it is whole.
+    /// Marks the end of the input. A last event without its end still counts if it is whole.
     pub fn end(&mut self, sink: &mut impl FnMut(ModelEvent)) {
         if self.failure.is_some() {
             return;
         }
         let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
         let last = self.framing.finish(&mut |data| event(api, assembly, seen, data, sink));
-        // Half an event is no news: that the stream broke off is said by `finish`.
+        // `finish` reports that the stream broke off; half an event adds nothing to that.
         self.failure = last.err().filter(|error| !is_cut(error));
     }
 
-    /// The answer, when the stream has ended.
+    /// The response, when the stream has ended.
     ///
     /// # Errors
-    /// The error that the answer itself reported; `BadResponse` when it is not what the API speaks, is
-    /// over its bounds, or broke off before its end. What was complete by then is in
-    /// [`ModelError::partial`], and the message says how much that is.
+    /// The error that the response itself reported; `BadResponse` if it is not of the API's form, exceeds a bound, or broke
+    /// off before its end. [`ModelError::partial`] holds what was complete by then, and the message says how much that is.
     pub fn finish(mut self) -> Result<ModelResponse, ModelError> {
         self.end(&mut |_| {});
         match self.failure.take() {
@@ -135,7 +132,7 @@ impl Decoder {
         }
     }
 
-    /// `error`, which ended the answer, with what was complete by then.
+    /// Adds what was complete by then to the error that ended the response.
     #[must_use]
     pub(crate) fn fail(mut self, mut error: ModelError) -> ModelError {
         let unclosed = self.assembly.unclosed();
@@ -157,7 +154,7 @@ impl Decoder {
     }
 }
 
-/// Decodes an answer that was not streamed.
+/// Decodes a response that was not streamed.
 ///
 /// # Errors
 /// As [`Decoder::finish`].
@@ -187,7 +184,7 @@ fn event(
         data if DONE.starts_with(data) => Ok(()),
         data => {
             assembly.event(data, sink).map_err(|error| match error.source {
-                // What is not of the API's form may be the error of somebody on the way.
+                // A proxy may have answered in a form of its own.
                 Some(_) => failure::from_unknown(api, data).unwrap_or(error),
                 None => error,
             })?;

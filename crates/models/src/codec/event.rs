@@ -1,4 +1,4 @@
-//! Reading events without copying them.
+//! Reads events without copying them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,8 +10,8 @@ use toolwright_core::model::{ModelError, ModelErrorKind, Usage};
 
 use crate::api::Api;
 
-/// A text of an event, borrowed from it where it holds no escapes. Whatever stands in its place and is no
-/// text counts as an empty one: servers put `null`, and now and then an object, where the API has a text.
+/// A text of an event, borrowed from it if it has no escapes. Any other value counts as an empty text: servers send `null`,
+/// and sometimes an object, where the API has a text.
 #[derive(Debug, Default)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -96,8 +96,7 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// A number or a truth value of an event, also where a server wrote it as a text. Whatever else stands in its
-/// place counts as nothing.
+/// A number or boolean of an event, also if a server wrote it as a text. Any other value counts as none.
 pub(crate) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
     let written = <&RawValue>::deserialize(deserializer)?.get();
     Ok(serde_json::from_str(written.trim_matches('"')).ok())
@@ -137,7 +136,7 @@ pub(crate) fn count(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// Where the figures of OpenAI's two APIs stand.
+/// Where OpenAI's two APIs have their usage figures, as JSON Pointers.
 pub(crate) struct UsagePointers {
     pub(crate) prompt: &'static str,
     pub(crate) cached: &'static str,
@@ -158,9 +157,9 @@ impl UsagePointers {
         }
     }
 
-    /// The tokens of the answer, its reasoning included, which OpenAI counts among them. Two count it beside them, so
-    /// that the sum of all is larger: xAI, which says how much it is, and Google under the names of OpenAI, which says
-    /// nothing but the three figures.
+    /// The tokens of the response including its reasoning, as OpenAI counts them. Two servers count the reasoning apart, so
+    /// that the total is larger: xAI, which reports how much it is, and Google's endpoint of this API, which reports only the
+    /// three figures.
     fn answer_tokens(&self, usage: &Value) -> u64 {
         let [prompt, answer, all] = [self.prompt, self.answer, self.all].map(|place| count(usage, place));
         let beside = all.saturating_sub(prompt).saturating_sub(answer);

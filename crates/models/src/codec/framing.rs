@@ -10,13 +10,13 @@ use toolwright_core::model::{ModelError, ModelErrorKind};
 pub(crate) const MAX_ANSWER: usize = 128 << 20;
 /// The mark that ends the streams of some APIs.
 pub(crate) const DONE: &[u8] = b"[DONE]";
-/// What some writers put before any text.
+/// The byte order mark that some writers put before text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Takes the data of one event.
+/// Receives the data of one event.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), ModelError>;
 
-/// How the events of an answer are told apart.
+/// How the events of a response are separated.
 #[derive(Debug)]
 pub(crate) enum Framing {
     /// Not known before the first byte.
@@ -38,7 +38,7 @@ impl Framing {
         Self::Json(JsonValues::default())
     }
 
-    /// Whichever of the two the first byte says.
+    /// Either of the two, by the first byte.
     pub(crate) fn detect() -> Self {
         Self::Unknown
     }
@@ -204,20 +204,20 @@ impl Event {
     }
 }
 
-/// An incremental splitter. The usual line is one whole value and is handed on without being looked at.
+/// An incremental splitter. A line that is one whole value, as most are, is passed on without a scan.
 #[derive(Debug, Default)]
 pub(crate) struct JsonValues {
     lines: Lines,
     value: Partial,
 }
 
-/// A value that goes on beyond its line.
+/// A value that continues after its line.
 #[derive(Debug, Default)]
 struct Partial {
     held: Vec<u8>,
     nesting: Nesting,
     depth: usize,
-    /// The last byte that is no blank.
+    /// The last byte that is not a blank.
     last: u8,
     lines: usize,
 }
@@ -243,7 +243,7 @@ impl JsonValues {
 impl Partial {
     fn line(&mut self, line: &[u8], each: Each<'_>) -> Result<(), ModelError> {
         let mut line = line.trim_ascii();
-        // No value begins after another: what is held was one that lost its end.
+        // A value cannot begin here: the held one lost its end.
         if !self.held.is_empty() && line.starts_with(b"{") && !matches!(self.last, b',' | b':' | b'[' | b'{') {
             let lost = std::mem::take(self).held;
             or_mended(&lost, each)?;
@@ -251,7 +251,7 @@ impl Partial {
         while !line.is_empty() {
             if self.held.is_empty() {
                 line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-                // Of the first byte alone, nobody knows whether it begins a list.
+                // The first byte alone may also begin a list.
                 if line.len() > 1 && DONE.starts_with(line) {
                     return each(line);
                 }
@@ -320,11 +320,11 @@ impl Partial {
 /// The deepest nesting that is closed.
 const MAX_DEPTH: usize = 128;
 
-/// Hands `data` to `each`, and once more with its brackets closed if nothing but these was missing.
+/// Passes `data` to `each`, and again with its brackets closed if only those were missing.
 fn or_mended(data: &[u8], each: Each<'_>) -> Result<(), ModelError> {
     match each(data) {
         Err(error) if is_cut(&error) => match closed(data) {
-            // What stays broken is what it was: cut.
+            // It is still not valid: report that it was cut.
             Some(whole) => each(&whole).map_err(|mended| if mended.source.is_some() { error } else { mended }),
             None => Err(error),
         },

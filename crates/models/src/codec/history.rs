@@ -1,5 +1,5 @@
-//! A conversation made legal. Every API refuses a request whose calls and results do not pair up, whose
-//! ids repeat or whose names hold odd characters, so what a model wrote is put right here, once for all.
+//! Makes a conversation legal. Every API refuses a request whose calls and results do not pair up, whose ids repeat or
+//! whose names hold other characters than it allows.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,9 +19,9 @@ const MAX_CALL_ID: usize = 40;
 /// The result of a call that has none.
 const NO_RESULT: &str = "(tool failed: there is no result, the call was interrupted)";
 
-/// Marks a failure for APIs that have no flag for it.
+/// Marks a failed call for APIs that have no flag for it.
 const FAILED: &str = "(tool failed) ";
-/// Stands where an API demands words and there are none.
+/// Text for where an API requires some and there is none.
 pub(crate) const NOTHING: &str = "(nothing)";
 
 /// One legal turn.
@@ -34,7 +34,7 @@ pub(crate) enum Turn<'a> {
         text: &'a str,
         /// Its calls.
         calls: Vec<LegalCall<'a>>,
-        /// The data of the API that is encoded for, and of no other, in its order.
+        /// The opaque data of the API that is encoded for, in its order.
         opaque: Vec<&'a Value>,
     },
     /// One result for each call of the turn before, in call order.
@@ -52,7 +52,7 @@ pub(crate) struct LegalCall<'a> {
 }
 
 impl LegalCall<'_> {
-    /// The arguments as JSON text: as written where that is the object that the tool is shown to take.
+    /// The arguments as JSON text, as the model wrote them where that is a legal object.
     pub(crate) fn arguments_text(&self) -> &str {
         &self.text
     }
@@ -94,7 +94,7 @@ impl LegalResult<'_> {
         self.result.is_none_or(|result| result.is_error)
     }
 
-    /// The deferred ones of `tools` that it puts before the model, each once. A failure loads none.
+    /// The deferred ones of `tools` that it loads, each once. A failed call loads none.
     pub(crate) fn loads<'t>(&self, tools: &'t Toolset) -> Vec<&'t TranslatedTool> {
         let mut loaded: Vec<&TranslatedTool> = Vec::new();
         for name in self.result.filter(|result| !result.is_error).into_iter().flat_map(|result| &result.loads) {
@@ -109,7 +109,7 @@ impl LegalResult<'_> {
         self.result.map_or_else(|| vec![Part::Text(NO_RESULT.to_owned())], |result| parts(&result.content))
     }
 
-    /// What goes back to the model through an API without a flag for failure: a failure says so.
+    /// What goes back to the model through an API without a flag for failed calls: the text says so.
     pub(crate) fn plain_parts(&self) -> Vec<Part<'_>> {
         let mut parts = self.parts();
         match parts.first_mut() {
@@ -152,7 +152,7 @@ impl LegalResult<'_> {
         (lines.join("\n"), parts)
     }
 
-    /// Introduces what this result says, where it stands in a user message.
+    /// A caption for this result in a user message.
     pub(crate) fn caption(&self) -> Part<'static> {
         Part::Text(format!("[result of {}, call {}]", self.name, self.id))
     }
@@ -190,7 +190,7 @@ fn is_base64(data: &[u8]) -> bool {
         && STANDARD.decode(last).is_ok()
 }
 
-/// The turns of `messages` for `api`, which is shown `tools`: every call answered and every answer called for.
+/// The turns of `messages` for `api` with `tools`: every call has a result and every result a call.
 pub(crate) fn legal_turns<'a>(messages: &'a [Message], api: Api, tools: &Toolset) -> Vec<Turn<'a>> {
     let mut turns = Vec::with_capacity(messages.len());
     let mut used = HashSet::new();
@@ -218,13 +218,13 @@ pub(crate) fn legal_turns<'a>(messages: &'a [Message], api: Api, tools: &Toolset
     turns
 }
 
-/// Messages whose roles alternate, beginning with the user: what follows in the same role is joined.
+/// Messages whose roles alternate, beginning with the user. Consecutive messages of one role are joined.
 pub(crate) struct Alternating {
     /// What the API calls the model.
     pub model: &'static str,
     /// Under which key it takes the blocks of a message.
     pub key: &'static str,
-    /// The block that stands where there must be one.
+    /// The block for where the API requires one.
     pub nothing: fn() -> Value,
     /// The messages so far.
     pub messages: Vec<Value>,
@@ -273,7 +273,7 @@ fn pair<'a>(
         .unzip()
 }
 
-/// The arguments in the form that the view of the tool has: the model is shown its calls as it made them.
+/// The arguments by the translated schema, as the model wrote them.
 fn arguments<'a>(call: &'a WrittenCall, tools: &Toolset) -> (Cow<'a, str>, Map<String, Value>) {
     let written = serde_json::from_str::<Value>(&call.arguments).ok();
     let viewed = written.as_ref().and_then(|written| tools.replay(&call.name, written));
@@ -313,13 +313,13 @@ fn unique_id(written: &str, used: &mut HashSet<String>) -> String {
     id
 }
 
-/// `item` with its place: how much text and how many calls stood before it, and how much of the text that
-/// follows is its own, in bytes.
+/// `item` with its place: how many bytes of text and how many calls came before it, and how many bytes of the text that
+/// follows belong to it.
 pub(crate) fn placed(item: Value, text: usize, calls: usize, own: usize) -> Value {
     json!({"after": {"text": text, "calls": calls}, "own": own, "item": item})
 }
 
-/// One piece of an answer, in the order in which they stood.
+/// One piece of an assistant message, in its order.
 pub(crate) enum Piece<'a> {
     /// Text, never empty.
     Text(&'a str),
@@ -329,8 +329,8 @@ pub(crate) enum Piece<'a> {
     Item(&'a Value),
 }
 
-/// The pieces of an answer. A place that the conversation does not have any more is moved to the nearest
-/// one that it has; data without a place comes first.
+/// The pieces of an assistant message. A place that the conversation no longer has becomes the nearest one that it has; data
+/// without a place comes first.
 pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'a Value]) -> Vec<Piece<'a>> {
     let mut out = Vec::with_capacity(calls.len() + opaque.len() + 1);
     let (mut written, mut called) = (0, 0);

@@ -31,16 +31,15 @@ pub use decode::{Decoder, decode_whole};
 ///
 /// Never fails, and the result is a legal request whatever the history holds: arguments that do not
 /// parse are replayed as `{}`, a call without a result gets one that says so, a result without a call is
-/// left out, ids and names of past calls are made legal and unique. Tools are shown in the view that the
-/// API's dialect gives of them; the definition's own schema is not touched. Tools keep their order. What
-/// an API has no word for is left out: a forced call for Ollama, a limit on parallel calls for Gemini, a
-/// temperature for models that refuse any; docs/model-differences.md lists all of it.
+/// left out, ids and names of past calls are made legal and unique. Tools are translated by the API's dialect and keep
+/// their order; their own definitions stay as they are. What an API has no parameter for is left out: a forced call for
+/// Ollama, a limit on parallel calls for Gemini, a temperature for models that refuse one. docs/model-differences.md lists
+/// all of it.
 ///
-/// Deferred tools go to the two APIs that can load them. Anthropic Messages gets them with `defer_loading`, and
-/// a result that loads some as `tool_reference` blocks. OpenAI Responses gets the tool that searches as
-/// `tool_search`, past calls of it as `tool_search_call`, and the definitions that a result loads in its
-/// `tool_search_output`. Either takes nothing beside what is loaded, so the text of such a result is left
-/// out. Names of tools that are not deferred, or not in the request, load nothing.
+/// Deferred tools go to the two APIs that can load them. Anthropic Messages gets them with `defer_loading`, and results
+/// that load tools as `tool_reference` blocks. OpenAI Responses gets the search tool as `tool_search`, past calls of it as
+/// `tool_search_call`, and the definitions that a result loads in its `tool_search_output`. Both APIs take nothing else in
+/// such a result, so its text is left out. Names of tools that are not deferred, or not in the request, load nothing.
 #[must_use]
 pub fn encode(api: Api, request: &ModelRequest, model: &str) -> EncodedRequest {
     encode_with(request, model, &EncodedTools::new(api, &request.tools))
@@ -153,9 +152,8 @@ fn end_of_cached(set: &Toolset, json: &str) -> Option<usize> {
     None
 }
 
-/// `set` without deferred tools, unless a result can put them before the model: over Anthropic one of any tool
-/// (the API refuses tools that are all deferred), over OpenAI Responses one of the tool search alone, over
-/// other APIs none.
+/// `set` without deferred tools, unless the API can load them: Anthropic by the result of any tool, so that at least one must
+/// not be deferred, OpenAI Responses by the result of the search tool, and the others not at all.
 fn loadable(api: Api, set: Arc<Toolset>) -> Arc<Toolset> {
     let loads = match api {
         Api::Anthropic => set.tools.iter().any(|tool| tool.exposed != Exposed::Deferred),
@@ -170,7 +168,7 @@ fn loadable(api: Api, set: Arc<Toolset>) -> Arc<Toolset> {
     Arc::new(set)
 }
 
-/// How many lists of tools are remembered: one for each agent at work, more or less.
+/// Lists of tools in the cache: about one for each agent at work.
 const MAX_LISTS: usize = 16;
 
 /// Caches the lists of tools that requests share.
@@ -182,7 +180,7 @@ pub struct EncodedToolsCache {
 
 #[derive(Debug)]
 struct CachedTools {
-    /// Known by its address, which is its own for as long as it is held here.
+    /// Identified by its address, which nothing else gets while it is held here.
     list: Arc<[ShownTool]>,
     strict: bool,
     tools: EncodedTools,

@@ -1,32 +1,32 @@
-//! What a model's name tells: who made it and when, and which sampling parameters it takes.
+//! What a model's name says: its maker and version, and which sampling parameters it takes.
 
 use serde_json::{Map, Value};
 use toolwright_core::model::ModelRequest;
 
 use crate::codec::request::set;
 
-/// A model of one of the makers whose models differ in what they take.
+/// A model family whose models differ in the parameters that they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelFamily {
-    /// `gpt-5.2-pro`: its version, and what kind of model it is.
+    /// `gpt-5.2-pro`: its version and kind.
     Gpt((u32, u32), ModelKind),
-    /// `o4-mini`; 0 for an unheard-of number.
+    /// `o4-mini`; 0 for a number that cannot be read.
     O(u32, ModelKind),
     /// `claude-opus-4-8`; no version for a name without one, like `claude-latest`.
     Claude(ClaudeFamily, Option<(u32, u32)>),
     /// `gemini-3-flash-preview`; no version for `gemini-flash-latest`.
     Gemini(Option<(u32, u32)>, ModelKind),
-    /// `gpt-oss`, over whichever API.
+    /// `gpt-oss`, over any API.
     GptOss,
-    /// Somebody else's.
+    /// Any other.
     Other,
 }
 
-/// The words of a name that make a difference.
+/// The words of a name that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelKind {
     Plain,
-    /// Does not reason, or not as it is told.
+    /// Does not reason, or takes no effort.
     Chat,
     Pro,
     Codex,
@@ -50,7 +50,7 @@ impl ModelFamily {
     /// Of `model`, the name without its provider.
     pub(crate) fn of(model: &str) -> Self {
         let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
-        // One that was trained further is named after the model that it was.
+        // A fine-tuned model is named after its base model.
         let name = name.trim_start_matches("ft:");
         if let Some((_, claude)) = name.split_once("claude-") {
             return Self::Claude(ClaudeFamily::of(claude), claude_version(claude));
@@ -162,9 +162,9 @@ fn leading(text: &str) -> Option<u32> {
 /// Whether `model` (the name without its provider) may be sent a temperature.
 ///
 /// OpenAI's reasoning models refuse one ("'temperature' does not support 0 with this model"), and so does every
-/// model of Anthropic's since Opus 4.7 ("`temperature` is deprecated for this model"). A name that tells of neither
-/// is one of somebody else's models, which take one. Who takes a temperature takes `top_p` and `top_k` where the API has
-/// them, and of OpenAI's models `stop` ("'stop' is not supported with this model").
+/// model of Anthropic's since Opus 4.7 ("`temperature` is deprecated for this model"). Other makers' models take one. A model
+/// that takes a temperature takes `top_p` and `top_k` where the API has them, and of OpenAI's models also `stop` ("'stop' is
+/// not supported with this model").
 pub(crate) fn takes_temperature(model: &str) -> bool {
     match ModelFamily::of(model) {
         ModelFamily::Claude(_, version) => version.is_some_and(|version| version < (4, 7)),
@@ -178,7 +178,7 @@ pub(crate) fn takes_one_of_both(model: &str) -> bool {
     matches!(ModelFamily::of(model), ModelFamily::Claude(_, Some(version)) if version >= (4, 1))
 }
 
-/// What an API calls the parameters; `None` for those that it has not.
+/// The API's names of the sampling parameters; `None` for those that it does not have.
 #[derive(Default)]
 pub(crate) struct SamplingNames {
     pub temperature: Option<&'static str>,
@@ -188,7 +188,7 @@ pub(crate) struct SamplingNames {
     pub stop: Option<&'static str>,
 }
 
-/// Writes into `place` what `request` says of sampling, as far as the API has names for it and `model` takes it.
+/// Writes the sampling parameters of `request` that the API has and `model` takes into `place`.
 pub(crate) fn write_sampling(
     place: &mut Map<String, Value>,
     request: &ModelRequest,

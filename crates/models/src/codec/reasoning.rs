@@ -1,8 +1,8 @@
-//! How much a model is to think, in the words of each API and as far as the model takes them.
+//! How much a model is to think, in the parameters of each API.
 //!
-//! Models of a maker know different words for it, and answer 400 to others. Where a name tells which words a model knows,
-//! it gets the one that was asked for, else the next above, else the highest. A model that is known not to think is sent
-//! none. Of names that tell nothing the API's own words are sent as they are, and a refusal is the API's to explain.
+//! Models of one maker take different values and answer 400 to others. Where the name says which values a model takes, it
+//! gets the requested one, else the next above, else the highest. A model that is known not to think is sent none. For
+//! unknown names the requested value is sent as it is.
 
 use serde_json::{Value, json};
 use toolwright_core::model::{Effort, ModelSettings};
@@ -10,7 +10,7 @@ use toolwright_core::model::{Effort, ModelSettings};
 use crate::api::Api;
 use crate::codec::model_family::{ClaudeFamily, ModelFamily, ModelKind};
 
-/// Of `known`, in order: `wanted`, else the next above, else the highest.
+/// `wanted` if it is in `known`, which is ascending, else the next above, else the highest.
 fn nearest(known: &[Effort], wanted: Effort) -> Option<Effort> {
     known.iter().find(|&&effort| effort >= wanted).or_else(|| known.last()).copied()
 }
@@ -44,9 +44,8 @@ pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'s
     nearest(known, wanted).map(Effort::as_str)
 }
 
-/// Tokens that `model` may think for over `api`: those of the budget that it is told, else those that the word stands
-/// for that it is told, or, where it is told nothing, that its provider takes for said. 0 where it is told not to
-/// think, and for models of which the name does not tell that they think.
+/// The tokens that `model` over `api` may use for thinking: those of the budget that it is sent, else those of the effort that
+/// it is sent, or, without either, of its default effort. 0 if thinking is off, and for models that are not known to think.
 pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings) -> u32 {
     let of_word = |word: &str| word.to_ascii_lowercase().parse().map_or(0, Effort::tokens);
     let untold = || by_itself(api, model).tokens();
@@ -76,9 +75,9 @@ pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings
     }
 }
 
-/// How much `model` thinks where it is told nothing (the sources of [`openai_effort`], [`anthropic`], [`gemini`] and
-/// [`ollama`]): GPT at `medium`, but for 5.1 to 5.4, which do not think then, Anthropic's that think by themselves and
-/// Gemini 3 at `high`. Of Gemini 3's small ones sources tell `minimal` and `high`.
+/// The effort of `model` by default (the sources of [`openai_effort`], [`anthropic`], [`gemini`] and [`ollama`]): `medium` for
+/// GPT, except 5.1 to 5.4, which do not think by default, and `high` for those of Anthropic's that think by default and for
+/// Gemini 3. For the small ones of Gemini 3, sources say `minimal` and `high`.
 fn by_itself(api: Api, model: &str) -> Effort {
     use Effort::{High, Medium, None as No};
     match ModelFamily::of(model) {
@@ -100,22 +99,22 @@ fn by_itself(api: Api, model: &str) -> Effort {
     }
 }
 
-/// Parts of names that say that the model thinks, and of those that Ollama lets think unless they are told not to,
-/// where the name has none of the last ones (ollama.com/search?c=thinking).
+/// Parts of names of models that think, of models that think by default at Ollama, and of their variants that do not
+/// (ollama.com/search?c=thinking).
 const THINKERS: [&str; 8] =
     ["thinking", "reasoner", "reasoning", "deepseek-r1", "qwq", "magistral", "grok-4", "grok-3-mini"];
 const THINK_AT_OLLAMA: [&str; 4] = ["qwen3", "deepseek-v3.1", "glm-4.", "nemotron-3"];
 const DO_NOT_THINK: [&str; 6] = ["non-", "instruct", "coder", "embed", "rerank", "no-think"];
 
-/// Whether a model of another maker thinks without being told to. Elsewhere than at Ollama the room could be more than
-/// a server takes, so there only a name that says it plainly counts.
+/// Whether a model of another maker thinks by default. Over other APIs than Ollama's the allowance could exceed what a server
+/// takes, so only names that say so count there.
 fn is_a_thinker(api: Api, model: &str) -> bool {
     let name = model.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
     (has(&THINKERS) || api == Api::Ollama && has(&THINK_AT_OLLAMA)) && !has(&DO_NOT_THINK)
 }
 
-/// The budget that `model` is told over `api`, if it is told one that counts before all else.
+/// The thinking budget that `model` is sent over `api`, if any.
 pub(crate) fn budget(api: Api, model: &str, settings: &ModelSettings) -> Option<u32> {
     if api == Api::Anthropic { anthropic(model, settings, None, Choice::Free).budget() } else { None }
 }
@@ -124,7 +123,7 @@ fn tokens(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|tokens| u32::try_from(tokens).ok())
 }
 
-/// What Anthropic's API is told.
+/// The thinking parameters of Anthropic's API.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Thinking {
     /// `thinking`.
@@ -143,21 +142,21 @@ impl Thinking {
 /// The fewest tokens that a budget may have.
 pub(crate) const MIN_BUDGET: u32 = 1024;
 
-/// Which words a Claude takes (platform.claude.com/docs/en/build-with-claude/thinking and …/effort, and the notes on
+/// How a Claude's thinking is controlled (platform.claude.com/docs/en/build-with-claude/thinking and …/effort, and the notes on
 /// what is new in each model).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claude {
     /// Does not think.
     Never,
-    /// Thinks within a budget, where it is told to.
+    /// Thinks within a budget, if one is set.
     Budget,
-    /// Either, where it is told to: 4.6.
+    /// Takes a budget or an effort: 4.6.
     Either,
-    /// As much as it finds right, where it is told to: 4.7 and 4.8.
+    /// Thinks adaptively, if set: 4.7 and 4.8.
     Adaptive,
-    /// Unless it is told not to.
+    /// Thinks by default.
     Default,
-    /// Unless it is told to think between calls alone: Sonnet since 5.5.
+    /// Thinks by default, and at least between calls: Sonnet since 5.5.
     BetweenTools,
     /// Always.
     Always,
@@ -180,8 +179,7 @@ fn claude(model: &str) -> Claude {
     }
 }
 
-/// Whether `model` answers 400 to a choice that forces a call, whatever else is asked: those of Anthropic's that think
-/// always, and what came after them.
+/// Whether `model` answers 400 to a choice that forces a call: those of Anthropic's that always think, and later ones.
 pub(crate) fn refuses_forced_calls(model: &str) -> bool {
     match ModelFamily::of(model) {
         ModelFamily::Claude(ClaudeFamily::Fable, version) => version.is_none_or(|version| version >= (5, 1)),
@@ -190,9 +188,9 @@ pub(crate) fn refuses_forced_calls(model: &str) -> bool {
     }
 }
 
-/// What Anthropic's API is told for an answer of at most `max_tokens`, thinking among them. Beside a choice that forces a
-/// call it refuses to be told to think; Opus 4.8 takes it (langchain-ai/langchain-aws#1141 and #1151, which found 4.6 and 4.7
-/// to refuse it on some servers).
+/// The thinking parameters for a response of at most `max_tokens`, thinking included. Anthropic's API refuses them beside a
+/// choice that forces a call, except for Opus 4.8 (langchain-ai/langchain-aws#1141 and #1151, which found that 4.6 and 4.7
+/// refuse them on some servers).
 pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Option<u32>, choice: Choice) -> Thinking {
     use Effort::{High, Low, Max, Medium, Xhigh};
     let kind = claude(model);
@@ -282,8 +280,8 @@ fn gemini_budget(kind: ModelKind, settings: &ModelSettings) -> Option<u32> {
     })
 }
 
-/// Ollama's `think` (docs.ollama.com/capabilities/thinking): levels for gpt-oss, which cannot be told not to think, and
-/// yes or no for others. A model that cannot think refuses a yes.
+/// Ollama's `think` (docs.ollama.com/capabilities/thinking): levels for gpt-oss, whose thinking cannot be turned off, and a
+/// boolean for others. A model that cannot think refuses `true`.
 pub(crate) fn ollama(model: &str, settings: &ModelSettings) -> Option<Value> {
     let effort = match (settings.effort, settings.thinking_tokens) {
         (_, Some(0)) => Effort::None,

@@ -1,4 +1,4 @@
-//! What the encoders of all APIs share: legal histories, reasoning, sampling, structured output.
+//! What the encoders share about requests: structured output, cache keys, instructions.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;
@@ -11,13 +11,13 @@ use crate::dialect::{self, Dialect, translate};
 pub(crate) struct OutputSchema {
     /// The schema to send.
     pub schema: Value,
-    /// Whether the API can hold the model to it, and it is of the shapes that were asked for.
+    /// Whether the API can enforce it and it allows the shapes that were asked for.
     pub strict: bool,
 }
 
-/// The view that the API can hold a model to, where there is one with the shapes of the schema; bounds of values that it
-/// lacks are checked when the answer is there. Else the schema itself without the patterns that the API refuses, or for
-/// Gemini, which refuses what it does not know, its view.
+/// The translation that the API can enforce, if there is one with the same shapes; bounds of values that it lacks are checked
+/// on the response. Else the schema itself without the patterns that the API refuses, or for Gemini, which refuses unknown
+/// keywords, its translation.
 pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
     if let Some(schema) = dialect::answer(dialect, schema) {
         return OutputSchema { schema, strict: true };
@@ -35,7 +35,7 @@ pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
     OutputSchema { schema: view.unwrap_or_else(plain), strict: false }
 }
 
-/// What a model is told of the shape of its answer where the API has no means of its own to demand it.
+/// The instruction for the shape of the answer where the API has no parameter for it.
 pub(crate) fn output_instruction(output: &OutputFormat) -> String {
     match &output.schema {
         None => "Your final answer is one JSON object and nothing else.".to_owned(),
@@ -45,7 +45,7 @@ pub(crate) fn output_instruction(output: &OutputFormat) -> String {
     }
 }
 
-/// The system prompt with that at its end, unless it says it already.
+/// The system prompt with that instruction at its end, unless it contains it already.
 pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
     let system = system.trim();
     let is_said = match &output.schema {
@@ -55,14 +55,14 @@ pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
     if is_said { system.to_owned() } else { format!("{system}\n\n{}", output_instruction(output)).trim().to_owned() }
 }
 
-/// Whether a text has the word that OpenAI wants to find before it takes `json_object`.
+/// Whether a text contains the word "JSON", which OpenAI requires before it takes `json_object`.
 pub(crate) fn speaks_of_json(text: &str) -> bool {
     text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
 }
 
-/// What OpenAI's servers find the caches of a conversation by (developers.openai.com/api/docs/guides/prompt-caching): how it
-/// begins, so that it is the same from turn to turn. Only for requests that will be sent again, and only to OpenAI's own
-/// models: servers of others may refuse what they do not know.
+/// The `prompt_cache_key` by which OpenAI's servers find the caches of a conversation
+/// (developers.openai.com/api/docs/guides/prompt-caching): a hash of how it begins, which stays the same from turn to turn.
+/// Only for requests that will be sent again, and only to OpenAI's own models: other servers may refuse an unknown key.
 pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
     if request.reuse == Reuse::Once
         || request.settings.cache == Some(PromptCache::Off)
@@ -75,14 +75,14 @@ pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
     Some(format!("tw-{}", &hash[..32]))
 }
 
-/// Adds `key` where there is a value for it.
+/// Sets `key` if there is a value for it.
 pub(crate) fn set(body: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         body.insert(key.into(), value.into());
     }
 }
 
-/// The place that [`EncodedRequest`] fills with the serialised tools.
+/// The placeholder that [`EncodedRequest`](crate::api::EncodedRequest) fills with the serialised tools.
 pub(crate) fn tools_place() -> Value {
     json!([])
 }

@@ -1,4 +1,4 @@
-//! Assembles an answer, the same way for every API: the pieces that are streamed add up to the answer that is kept.
+//! Builds a response, in the same way for every API: the streamed pieces add up to the response that is returned.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,36 +13,34 @@ use crate::api::Api;
 use crate::codec::history::placed;
 use crate::dialect::Toolset;
 
-/// Calls and items of one answer that may be open at the same time. More is no answer: each event is looked
-/// up among them.
+/// Calls and items of one response that may be open at the same time. Each event is looked up among them.
 pub(crate) const MAX_OPEN: usize = 1024;
 
-/// Calls and items of one answer. A few bytes on the wire make one, and each takes some hundred here.
+/// Calls and items of one response. One takes a few bytes on the wire and some hundred in memory.
 const MAX_ITEMS: usize = 1 << 16;
 
-/// Takes the pieces as they come.
+/// Takes the pieces as they arrive.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 
-/// Assembles the answer of one API.
+/// Decodes the events of one API.
 pub(crate) trait ApiDecoder: Send {
-    /// Takes the JSON of one event, or of a whole answer. Nothing has changed when it is no JSON.
+    /// Takes the JSON of one event, or of a whole response. Changes nothing if it is not JSON.
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError>;
 
-    /// Takes the mark `[DONE]` that ends the streams of some APIs, and means something to one.
+    /// Takes `[DONE]`, which ends the streams of some APIs. Only Chat Completions needs it.
     fn done(&mut self, _sink: Sink<'_>) {}
 
-    /// Whether the API has said that the answer is over.
+    /// Whether the API has said that the response is complete.
     fn is_complete(&self) -> bool;
 
-    /// What has been received.
+    /// What was received.
     fn answer(&mut self) -> &mut ResponseBuilder;
 
-    /// Calls that have not closed, for an answer that broke off: those whose arguments are a whole object
-    /// lack nothing but the word that they do.
+    /// Calls that have not closed, for a response that broke off. One whose arguments are a whole object is complete.
     fn unclosed(&mut self) -> Vec<WrittenCall>;
 }
 
-/// What has been received.
+/// What was received of a response.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseBuilder {
     text: String,
@@ -51,11 +49,11 @@ pub(crate) struct ResponseBuilder {
     other_calls: Vec<OtherCall>,
     closed: VecDeque<Closed>,
     ids: HashSet<String>,
-    /// The first number that was not tried for an id of our own.
+    /// The first number that was not tried for a generated id.
     free_id: usize,
-    /// Why the model stopped, once it said.
+    /// Why the model stopped, once the API said.
     pub stop: Option<StopReason>,
-    /// What it used, as the API says it.
+    /// Usage as the API reports it.
     pub usage: Usage,
     opaque: Vec<Value>,
     /// Whether there were more calls or items than are kept.
@@ -71,17 +69,17 @@ struct Closed {
 }
 
 impl ResponseBuilder {
-    /// Undoes in calls what the view of the tools changed.
+    /// Converts the arguments of calls back to the tools' own schemas.
     pub(crate) fn set_tools(&mut self, tools: Arc<Toolset>) {
         self.tools = Some(tools);
     }
 
-    /// The name of the tool that was shown as the API's tool search.
+    /// The name of the tool that was declared as the API's tool search.
     pub(crate) fn tool_search(&self) -> Option<&str> {
         Some(self.tools.as_ref()?.tool_search()?.name.as_str())
     }
 
-    /// Forgets everything that was received.
+    /// Drops everything that was received.
     pub(crate) fn reset(&mut self) {
         *self = Self { tools: self.tools.take(), ..Self::default() };
     }
@@ -102,19 +100,19 @@ impl ResponseBuilder {
         }
     }
 
-    /// A part of the reasoning begins that is a paragraph of its own.
+    /// Begins a new paragraph of the reasoning.
     pub(crate) fn reasoning_part(&mut self, sink: Sink<'_>) {
         if !self.reasoning.is_empty() {
             self.reasoning("\n\n", sink);
         }
     }
 
-    /// Data to echo at this place of the answer.
+    /// Data to send back at this place of the response.
     pub(crate) fn opaque(&mut self, item: Value) {
         self.opaque_with(item, 0);
     }
 
-    /// Data to echo at this place, which itself holds the next `own` bytes of the text.
+    /// Data to send back at this place, to which the next `own` bytes of the text belong.
     pub(crate) fn opaque_with(&mut self, item: Value, own: usize) {
         if self.has_room() {
             let calls = self.calls.len() + self.closed.len();
@@ -128,7 +126,7 @@ impl ResponseBuilder {
         !self.overfull
     }
 
-    /// Refuses an answer of which not everything could be kept.
+    /// Fails if there were more calls or items than are kept.
     pub(crate) fn all_kept(&self) -> Result<(), ModelError> {
         if !self.overfull {
             return Ok(());
@@ -142,20 +140,20 @@ impl ResponseBuilder {
         &self.reasoning
     }
 
-    /// Whether a piece other than reasoning has been given out.
+    /// Whether a piece other than reasoning was passed on.
     pub(crate) fn has_output(&self) -> bool {
         !self.text.is_empty() || !self.calls.is_empty() || !self.other_calls.is_empty()
     }
 
-    /// An item for the client that is no function call.
+    /// An item for the client that is not a function call.
     pub(crate) fn other_call(&mut self, call: OtherCall) {
         if self.has_room() {
             self.other_calls.push(call);
         }
     }
 
-    /// A call whose block has closed. It goes out at once when its arguments are JSON, and otherwise
-    /// waits for [`ResponseBuilder::release`]: they may have been cut by the token limit or a filter.
+    /// A call whose block has closed. It is passed on at once if its arguments are JSON, and otherwise waits for
+    /// [`ResponseBuilder::release`]: the token limit or a filter may have cut them.
     pub(crate) fn close_call(&mut self, call: WrittenCall, sink: Sink<'_>) {
         if !self.has_room() {
             return;
@@ -167,15 +165,14 @@ impl ResponseBuilder {
         }
     }
 
-    /// A call whose block has closed with no arguments at all. It may have none, or none yet.
+    /// A call whose block has closed without arguments. It may have none, or was cut before the first.
     pub(crate) fn close_bare_call(&mut self, call: WrittenCall) {
         if self.has_room() {
             self.closed.push_back(Closed { call, whole: false });
         }
     }
 
-    /// Gives out the calls that wait, once the reason to stop is known; a last one that the token limit
-    /// or a filter cut is half done and is dropped.
+    /// Passes on the calls that wait, once the stop reason is known. Drops a last one that the token limit or a filter cut.
     pub(crate) fn release(&mut self, sink: Sink<'_>) {
         let cut = matches!(self.stop, Some(StopReason::MaxTokens | StopReason::Refusal));
         if cut && self.closed.back().is_some_and(|closed| !closed.whole) {
@@ -191,7 +188,7 @@ impl ResponseBuilder {
         if let Some(restored) = self.tools.as_ref().and_then(|tools| tools.restore(&call.name, &call.arguments)) {
             call.arguments = restored;
         }
-        // Ids of others may look like ours: no number is tried twice.
+        // Other ids may look like generated ones: no number is tried twice.
         while call.id.is_empty() || !self.ids.insert(call.id.clone()) {
             self.free_id = self.free_id.max(self.calls.len());
             call.id = format!("call_{}", self.free_id);
@@ -201,7 +198,7 @@ impl ResponseBuilder {
         self.calls.push(call);
     }
 
-    /// Keeps, of an answer that broke off, the calls that lack nothing.
+    /// Keeps the complete calls of a response that broke off.
     pub(crate) fn salvage(&mut self, unclosed: Vec<WrittenCall>) {
         let waiting = std::mem::take(&mut self.closed).into_iter().map(|closed| closed.call);
         for call in waiting.chain(unclosed) {
@@ -212,12 +209,12 @@ impl ResponseBuilder {
         }
     }
 
-    /// What it used, as far as that is believed.
+    /// Usage within plausible bounds.
     pub(crate) fn used(&self) -> Usage {
         self.usage.bounded()
     }
 
-    /// What there is, in words; `None` when there is nothing.
+    /// What was received, in words; `None` if nothing.
     pub(crate) fn describe(&self) -> Option<String> {
         let mut kept = Vec::new();
         if !self.text.is_empty() {
@@ -234,7 +231,7 @@ impl ResponseBuilder {
         (!kept.is_empty()).then(|| kept.join(", "))
     }
 
-    /// The response. Whether calls are wanted is read off the calls: some servers say `stop` with calls.
+    /// The response. It stops for calls if it has calls: some servers say `stop` beside them.
     pub(crate) fn into_response(self, api: Api) -> ModelResponse {
         let usage = self.used();
         let calls = !self.calls.is_empty() || !self.other_calls.is_empty();
@@ -257,7 +254,7 @@ impl ResponseBuilder {
     }
 }
 
-/// Whether these are all of a call's arguments: a JSON object that has ended.
+/// Whether arguments are a complete JSON object.
 pub(crate) fn is_whole(arguments: &str) -> bool {
     arguments.trim_start().starts_with('{') && is_json(arguments)
 }
@@ -266,7 +263,7 @@ fn is_json(arguments: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(arguments).is_ok()
 }
 
-/// Refuses an answer that has `open` calls and items open and begins another.
+/// Fails if `open` calls and items are open and no other may begin.
 pub(crate) fn may_open(open: usize) -> Result<(), ModelError> {
     if open < MAX_OPEN {
         return Ok(());

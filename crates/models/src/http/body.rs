@@ -1,4 +1,4 @@
-//! Reads the body of an answer within bounds of time and size.
+//! Reads the body of a response within bounds of time and size.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::codec::framing::MAX_ANSWER;
 const MAX_MEDIA_TYPE: usize = 80;
 /// How long a stream may take to close once its answer is complete.
 const CLOSING: Duration = Duration::from_secs(1);
-/// How long the figures of what an answer used are waited for behind it, from servers that reckon them only then.
-const RECKONING: Duration = Duration::from_secs(10);
-/// Thirty years.
+/// How long to wait for usage figures after a complete response, from servers that send them last.
+const USAGE_WAIT: Duration = Duration::from_secs(10);
+/// Thirty years, in place of a wait that no clock can count.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// The answer, decoded as it comes, behind what was read of it.
+/// Reads and decodes a response, of which `first` was read already.
 pub(crate) async fn read(
     endpoint: &Endpoint,
     mut decoder: Decoder,
@@ -49,7 +49,7 @@ pub(crate) async fn read(
     decoder.finish()
 }
 
-/// How long an answer that has begun is waited for.
+/// How long to wait for a response that has begun.
 struct AnswerDeadline {
     idle: Duration,
     answer: Duration,
@@ -80,10 +80,10 @@ impl AnswerDeadline {
         }
     }
 
-    /// What follows an answer that is complete: usage may, and a stream read to its end leaves its connection to the
-    /// pool. One that breaks off here has said all.
+    /// Reads what follows a complete response: usage may, and a stream that was read to its end returns its connection to the
+    /// pool. An error here loses nothing.
     async fn read_rest(&self, decoder: &mut Decoder, response: &mut Response, sink: &mut impl FnMut(ModelEvent)) {
-        let reckoned = after(self.idle.min(RECKONING).max(CLOSING)).min(self.end);
+        let reckoned = after(self.idle.min(USAGE_WAIT).max(CLOSING)).min(self.end);
         let mut by = None;
         loop {
             if by.is_none() && !decoder.awaits_usage() {
@@ -105,20 +105,20 @@ impl AnswerDeadline {
     }
 }
 
-/// The end of a wait that begins now; a wait that no clock can count is one of [`FAR`].
+/// The end of a wait that begins now, at most [`FAR`] away.
 fn after(wait: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(wait).unwrap_or_else(|| now + FAR)
 }
 
-/// The media type of an answer, in lower case; empty where it says none.
+/// The media type of a response, in lower case; empty if it has none.
 pub(crate) fn media_type(response: &Response) -> String {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = value.split(';').next().unwrap_or_default().trim();
     media.chars().take(MAX_MEDIA_TYPE).collect::<String>().to_ascii_lowercase()
 }
 
-/// The rest of an answer behind what was read of it, at most [`MAX_ANSWER`] bytes together.
+/// Reads a whole response, of which `body` was read already, at most [`MAX_ANSWER`] bytes.
 pub(crate) async fn read_all(
     endpoint: &Endpoint,
     mut response: Response,

@@ -1,4 +1,4 @@
-//! Models without configuration: what the usual environment variables name, and an Ollama that runs here.
+//! Models without configuration: those that the usual environment variables name, and an Ollama on this machine.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -14,28 +14,27 @@ const OPENAI_URL: &str = "https://api.openai.com/v1";
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
 const OLLAMA_PORT: u16 = 11434;
-/// The models that are used when nothing says which (November 2026).
+/// The default models (November 2026).
 const OPENAI_MODEL: &str = "gpt-5.5";
 const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
 const GEMINI_MODEL: &str = "gemini-flash-latest";
 /// Address and default model of a public API.
 type Public = Option<(&'static str, &'static str)>;
-/// Providers in the order in which they are looked at: the variable that names a model, and the public API's address
-/// and model.
+/// Providers in order of preference: the variable that names a model, and the public API's address and default model.
 const DEFAULTS: [(&str, &str, Public); 4] = [
     ("openai", "OPENAI_MODEL", Some((OPENAI_URL, OPENAI_MODEL))),
     ("anthropic", "ANTHROPIC_MODEL", Some((ANTHROPIC_URL, ANTHROPIC_MODEL))),
     ("gemini", "GEMINI_MODEL", Some((GEMINI_URL, GEMINI_MODEL))),
     ("ollama", "OLLAMA_MODEL", None),
 ];
-/// Providers that want a key: their API, the variables that may hold it, the first that is set, the variable that names
-/// another address, and the public one.
+/// Providers that need a key: their API, the variables that may hold it (the first that is set counts), the variable that
+/// names another address, and the public address.
 const KEYED: [(&str, Api, &[&str], &str, &str); 3] = [
     ("openai", Api::OpenAiChat, &["OPENAI_API_KEY"], "OPENAI_BASE_URL", OPENAI_URL),
     ("anthropic", Api::Anthropic, &["ANTHROPIC_API_KEY"], "ANTHROPIC_BASE_URL", ANTHROPIC_URL),
     ("gemini", Api::Gemini, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "GOOGLE_GEMINI_BASE_URL", GEMINI_URL),
 ];
-/// How long a server may take to list its models: a local one answers at once or is not there.
+/// How long a server may take to list its models. A local one answers at once if it runs.
 const LOCAL_WAIT: Duration = Duration::from_millis(300);
 const REMOTE_WAIT: Duration = Duration::from_secs(3);
 /// Models of a list that are read.
@@ -45,7 +44,7 @@ const MAX_LISTED: usize = 1000;
 /// `OPENAI_BASE_URL` is set, `anthropic` when `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, `gemini` when
 /// `GOOGLE_API_KEY`, `GEMINI_API_KEY` or `GOOGLE_GEMINI_BASE_URL` is (names and order of Google's SDKs), and
 /// always `ollama`, at `OLLAMA_HOST` (`host`, `host:port` or a URL) or the default port here. Empty variables
-/// count as unset. Reads nothing else and asks nobody.
+/// count as unset. Reads nothing else and does no I/O.
 #[must_use]
 pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let mut endpoints = Endpoints::default();
@@ -73,11 +72,10 @@ pub(crate) fn host_variable(provider: &str) -> Option<&'static str> {
     KEYED.iter().find(|(name, ..)| *name == provider).map(|(_, _, _, url, _)| *url)
 }
 
-/// The `provider/model` to use when nobody names one: of the first provider that the environment
-/// configures, in the order OpenAI, Anthropic, Gemini, Ollama. The model is that of
-/// `OPENAI_MODEL`, `ANTHROPIC_MODEL`, `GEMINI_MODEL` or `OLLAMA_MODEL`; else a default for the public APIs; else the first that
-/// the server itself lists, which is also how an unconfigured Ollama on this machine is found (within
-/// 300 ms).
+/// The default `provider/model`: of the first provider that the environment configures, in the order OpenAI, Anthropic,
+/// Gemini, Ollama. The model is that of `OPENAI_MODEL`, `ANTHROPIC_MODEL`, `GEMINI_MODEL` or `OLLAMA_MODEL`; else the default
+/// of the public API; else the first that the server lists, which is also how an unconfigured Ollama on this machine is found
+/// (within 300 ms).
 ///
 /// # Errors
 /// `Unsupported` with the ways to set a model, when there is none.
@@ -107,7 +105,7 @@ pub async fn default_model(
     ))
 }
 
-/// As [`default_model`], as far as it can be told without asking anybody.
+/// As [`default_model`], as far as is known without I/O.
 #[must_use]
 pub fn named_model(get: &dyn Fn(&str) -> Option<String>, endpoints: &Endpoints) -> Option<String> {
     DEFAULTS.iter().find_map(|(provider, variable, public)| {
@@ -127,8 +125,8 @@ async fn first_model(client: &HttpModelClient, endpoint: &Endpoint) -> Option<St
     list_models(client, endpoint, wait).await.ok()?.into_iter().next()
 }
 
-/// The names of the models that a provider lists, at most [`MAX_LISTED`]: a request that costs nothing, and shows whether it
-/// is there and takes the key.
+/// The names of the models that a provider lists, at most 1000. The request costs nothing, and shows whether the provider can
+/// be reached and takes the key.
 ///
 /// # Errors
 /// That of the request, with its remedy.

@@ -47,7 +47,7 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// Between two pieces of the answer. What only keeps the connection alive counts as a piece.
     pub idle: Duration,
-    /// From the first byte of the answer to its end: what ends an answer that comes drop by drop for ever.
+    /// From the first byte of the answer to its end. It ends an answer that trickles in without end.
     pub answer: Duration,
 }
 
@@ -62,17 +62,16 @@ impl Default for Timeouts {
     }
 }
 
-/// Answers for every configured endpoint over one connection pool, which is built at the first request.
+/// Sends requests to the configured endpoints over one connection pool, which is built at the first request.
 ///
-/// Each request is sent once: who sends it again, and when, is above it, where the requests of all callers are
-/// known. It tells `events` of the first bytes of an answer and of the limits in its headers, and its errors say
-/// whether the request can be sent again.
+/// It sends each request once; the caller decides about retries. It reports the first byte of a response and the rate limits
+/// in its headers to `events`, and its errors say whether the request can be sent again.
 pub struct HttpModelClient {
     endpoints: Endpoints,
     timeouts: Timeouts,
     tools: EncodedToolsCache,
     refusals: Refusals,
-    /// Models whose server was told of as one that shortens conversations.
+    /// Models whose server was reported to shorten conversations.
     shortening: BoundedSet,
     proxied: OnceLock<Client>,
     direct: OnceLock<Client>,
@@ -108,7 +107,7 @@ impl HttpModelClient {
         }
     }
 
-    /// The endpoints it answers for.
+    /// The configured endpoints.
     #[must_use]
     pub fn endpoints(&self) -> &Endpoints {
         &self.endpoints
@@ -128,7 +127,7 @@ impl HttpModelClient {
         }
     }
 
-    /// Proxies of the environment are honoured, but never for the machine itself.
+    /// The HTTP client: it uses the proxies of the environment, but not for this machine.
     fn client(&self, endpoint: &Endpoint) -> Result<&Client, ModelError> {
         let (cell, local) = if is_loopback(&endpoint.base_url) { (&self.direct, true) } else { (&self.proxied, false) };
         if let Some(client) = cell.get() {
@@ -138,7 +137,7 @@ impl HttpModelClient {
         Ok(cell.get_or_init(|| client))
     }
 
-    /// The error, with what helps against it.
+    /// The error with its remedy.
     fn with_remedy(&self, model: &str, mut error: ModelError) -> ModelError {
         let resolved = self.endpoints.resolve(model).ok();
         if let Some(remedy) = resolved.and_then(|(endpoint, name)| remedy(endpoint, name, &error)) {
@@ -148,7 +147,7 @@ impl HttpModelClient {
         error
     }
 
-    /// Over the API's own calls, or over text where the model has none.
+    /// Sends the request with the API's own tool calls, or with calls as text for a model that has none.
     async fn answer_over(
         &self,
         model: &str,
@@ -176,8 +175,8 @@ impl HttpModelClient {
         let timeouts = overrides.timeouts.over(self.timeouts);
         let tools = self.tools.get(endpoint.api, &request.tools, overrides.strict_tools);
         let workarounds = self.refusals.workarounds(model, request);
-        let asked =
-            workarounds.around(endpoint.api, configured_request(request, endpoint, name, overrides, &workarounds));
+        let asked = workarounds
+            .without_refused_schema(endpoint.api, configured_request(request, endpoint, name, overrides, &workarounds));
         let mut encoded = encode_with(&asked, name, &tools);
         if endpoint.api == Api::Ollama {
             if let Some(window) = overrides.window {
@@ -221,11 +220,11 @@ impl HttpModelClient {
         })
     }
 
-    /// Tells of a server that has read far less than was sent, once a model. Ollama shortens a conversation that does
-    /// not fit and says nothing of it where it does not know that it should not.
+    /// Reports, once per model, a server that read far less than was sent. Versions of Ollama that do not know `truncate`
+    /// silently shorten a conversation that does not fit.
     fn tell_if_shortened(&self, model: &str, request: &ModelRequest, usage: Usage, events: &dyn ModelEvents) {
         let (sent, read) = (ollama::estimate(request), usage.input_tokens);
-        // Servers that have all of it cached may say nothing.
+        // Servers that have all of it cached may report nothing.
         if read > 0 && sent >= ollama::MIN_ESTIMATE && read.saturating_mul(2) < sent && self.shortening.note(model) {
             events.on_traffic(Traffic::Shortened { sent, read });
         }
@@ -291,7 +290,7 @@ impl ModelClient for HttpModelClient {
         let &ModelOverrides { window, max_output, .. } = self.endpoints.overrides(model);
         let usability = match self.endpoints.resolve(model) {
             Err(error) => Usability::Unknown(error.message),
-            // Who sends headers of his own may have a key among them.
+            // Configured headers may hold a key.
             Ok((at, _)) if at.key.is_some() || !at.headers.is_empty() => Usability::Usable,
             Ok((at, _)) if at.api == Api::Ollama || is_loopback(&at.base_url) => Usability::Usable,
             Ok(_) => Usability::NoKey,
@@ -406,7 +405,7 @@ pub(crate) fn describe(endpoint: &Endpoint) -> String {
     format!("provider `{}`{}", endpoint.provider, host.unwrap_or_default())
 }
 
-/// The error of a request without an answer. Only one that never left can be sent again without being billed twice.
+/// The error of a request without a response. Only one that was never sent can be sent again without being billed twice.
 fn unsent(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
     let unsent = error.is_connect();
@@ -439,7 +438,7 @@ fn root_cause(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// Providers quote the key they refuse.
+/// The error without the key: providers quote a key that they refuse.
 fn redacted(endpoint: &Endpoint, mut error: ModelError) -> ModelError {
     if let Some(key) = endpoint.key.as_ref().map(toolwright_core::Secret::expose).filter(|key| is_secret_key(key)) {
         error.message = error.message.replace(key, "***");
@@ -447,7 +446,7 @@ fn redacted(endpoint: &Endpoint, mut error: ModelError) -> ModelError {
     error
 }
 
-/// Entries that are kept; past that all are forgotten and found out again.
+/// Names in the set; past that number all are dropped.
 const MAX_KNOWN: usize = 256;
 
 /// A set of names.

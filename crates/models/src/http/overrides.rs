@@ -1,4 +1,4 @@
-//! What is configured or known of a model, in the requests to it.
+//! Applies what is configured or known of a model to the requests to it.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,9 @@ use crate::codec::anthropic::DEFAULT_MAX_TOKENS;
 use crate::codec::model_family::{ClaudeFamily, ModelFamily, ModelKind, takes_one_of_both};
 use crate::codec::reasoning::{self, MIN_BUDGET};
 
-/// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
-/// where the request says nothing, is told what its server takes, has room for what it is told to think, and is asked for no
-/// longer answer than it gives. `workarounds` is what its server has been found to refuse.
+/// The request with the configuration of `model` (the name without its provider) at `endpoint`: settings where the request has
+/// none, parameters as its server takes them, and a token limit that leaves an allowance for thinking and does not exceed
+/// what the model gives. `workarounds` are those for what its server refused before.
 pub(crate) fn configured_request<'r>(
     request: &'r ModelRequest,
     endpoint: &Endpoint,
@@ -25,8 +25,8 @@ pub(crate) fn configured_request<'r>(
     with_limit(request, endpoint.api, model, overrides, workarounds)
 }
 
-/// The limit that `configured` has of what is `asked`, where it holds room to think that the request could go without:
-/// that of a budget is told to the model too.
+/// The thinking allowance in the token limit of `configured` over that of `asked`, if the request could go without it. The
+/// allowance of a budget is not one: the model is sent the budget too.
 pub(crate) fn thinking_allowance(
     asked: &ModelRequest,
     configured: &ModelRequest,
@@ -44,8 +44,8 @@ pub(crate) fn thinking_allowance(
     (!has_budget).then(|| ThinkingAllowance { limit, whole: configured.tokens().saturating_add(limit as usize) })
 }
 
-/// The request, and where it does not say how the model is to answer, what is configured. Of a temperature and a `top_p` of
-/// which the model takes one, the request's own counts.
+/// The request, with configured settings where it has none. If the model takes only one of temperature and `top_p`, the
+/// request's own counts.
 fn with_settings<'r>(request: &'r ModelRequest, model: &str, overrides: &ModelOverrides) -> Cow<'r, ModelRequest> {
     if overrides.temperature.is_none() && overrides.settings.is_empty() {
         return Cow::Borrowed(request);
@@ -58,12 +58,12 @@ fn with_settings<'r>(request: &'r ModelRequest, model: &str, overrides: &ModelOv
     })
 }
 
-/// The request without what OpenAI's server takes and others refuse, or the other way round.
+/// The request without what OpenAI's server takes and others refuse, or the reverse.
 ///
-/// Over Chat Completions GPT since 5.4 takes tools only where it is told not to think ("Function tools with
-/// reasoning_effort are not supported …": openai/openai-openapi#541), 5.6 even where it is told nothing. Azure's Foundry has
-/// refused that word as well (agentgateway/agentgateway#2894), and proxies before OpenAI do as it does; what a server has
-/// refused counts before what is known of it. Others that speak the API may refuse a `prompt_cache_key`.
+/// Over Chat Completions, GPT since 5.4 takes tools only with the effort `none` ("Function tools with reasoning_effort are not
+/// supported …": openai/openai-openapi#541), and 5.6 requires it. Azure's Foundry has refused that effort too
+/// (agentgateway/agentgateway#2894), and proxies before OpenAI behave as it does; a refusal counts more than what is known.
+/// Other servers of the API may refuse a `prompt_cache_key`.
 fn for_server<'r>(
     request: Cow<'r, ModelRequest>,
     endpoint: &Endpoint,
@@ -99,10 +99,10 @@ fn for_server<'r>(
     Cow::Owned(request)
 }
 
-/// The request, with room beside its answer for what the model thinks ([`reasoning::thinking_allowance`]): the limits of all APIs
-/// are of both. It asks for no more than the model gives, and room is made as far as the window and the model's name
-/// allow; none where the server has refused a limit of that size. An API that demands a limit gets one. Where there is not enough for all, what was asked for the answer is
-/// kept for it, and at least a quarter; a budget has the rest, or the model is not told to think.
+/// The request with an allowance for thinking in its token limit ([`reasoning::thinking_allowance`]), since the limits of all
+/// APIs count both. The limit stays within what the model gives, its window and its name allow, and gets no allowance where
+/// the server refused a limit of that size. An API that requires a limit gets one. If there is not enough for both, the
+/// answer keeps what was asked for, and at least a quarter; a budget gets the rest, or no thinking is requested.
 fn with_limit<'r>(
     request: Cow<'r, ModelRequest>,
     api: Api,
@@ -143,8 +143,8 @@ fn with_limit<'r>(
     Cow::Owned(request)
 }
 
-/// Tokens that answer and thoughts may have together, by what is known of the model and what is left of its window,
-/// less a margin for what the question was estimated too low.
+/// Tokens that answer and thinking may have together, by the model's name and what is left of its window, less a margin for
+/// an estimate of the request that is too low.
 fn bound(request: &ModelRequest, model: &str, overrides: &ModelOverrides) -> u32 {
     let left = overrides.window.map(|window| usable_window(window).saturating_sub(request.tokens()));
     let left = left.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
@@ -159,8 +159,8 @@ pub(crate) fn has_deferred_tools(api: Api) -> bool {
     }
 }
 
-/// Whether `model`, the name without its provider, takes deferred tools at `endpoint`. Only the makers' own
-/// endpoints are known to: servers that speak the same API often ignore `defer_loading` and show every tool.
+/// Whether `model` (the name without its provider) takes deferred tools at `endpoint`. Only the makers' own endpoints do:
+/// other servers of the same API often ignore `defer_loading` and declare every tool.
 pub(crate) fn takes_deferred_tools(endpoint: &Endpoint, model: &str) -> bool {
     let Some(host) = url::Url::parse(&endpoint.base_url).ok().and_then(|url| url.host_str().map(str::to_owned)) else {
         return false;

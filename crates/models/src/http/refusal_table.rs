@@ -1,4 +1,4 @@
-//! The table of refusals: what a server says, and what is left out of later requests.
+//! The table of refusals: what a server says, and the workaround for it.
 
 use std::borrow::Cow;
 
@@ -15,25 +15,25 @@ pub(crate) struct Sent<'a> {
     pub api: Api,
     pub request: &'a ModelRequest,
     pub encoded: &'a EncodedRequest,
-    /// Its limit, where that has room to think.
+    /// Its token limit, if that has a thinking allowance.
     pub thinking_allowance: Option<ThinkingAllowance>,
 }
 
-/// A limit of an answer that has room to think, in tokens.
+/// A token limit that holds an allowance for thinking.
 #[derive(Clone, Copy)]
 pub(crate) struct ThinkingAllowance {
     pub limit: u32,
-    /// With the question, as it is estimated.
+    /// Limit and estimated request together.
     pub whole: usize,
 }
 
 /// One way to refuse a request.
 struct Row {
-    /// Of each list one wording is in what the server says, in lower case.
+    /// The server's message, in lower case, has one wording of each list.
     says: &'static [&'static [&'static str]],
-    /// None of these is.
+    /// It has none of these.
     but: &'static [&'static str],
-    /// The workaround that may help, if what was sent says what it leaves out.
+    /// The workaround that may help, if it changes what was sent.
     workaround: fn(&Sent<'_>) -> Option<Workaround>,
 }
 
@@ -190,18 +190,17 @@ pub(super) const PARAMETERS: &[&[&str]] = &[
     &["stream_options"],
 ];
 
-/// How a parameter was when it was refused.
+/// The state of a parameter when it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParameterState {
-    /// Its value, and whether the model was told to think, which some APIs take no other temperature beside than one.
+    /// Its value, and whether thinking was requested: some APIs then take no temperature but 1.
     value: ContentHash,
-    /// The others that its server named, a bit for the place of each: what stood beside it and was not named may go.
+    /// The other parameters that the server's message named and that were sent, a bit for the place of each.
     beside: u16,
 }
 
 impl ParameterState {
-    /// How the parameter at this place was in what was `sent` and is refused in these `words`, in lower case; `None` where
-    /// it was not.
+    /// The state of the parameter at this place that was `sent` and is refused in these `words`, in lower case.
     pub(super) fn refused(at: usize, words: &str, sent: &Sent<'_>) -> Option<Self> {
         let is_named = |(other, names): &(usize, &&[&str])| {
             *other != at && names.iter().any(|name| has_word(words, &name.to_lowercase()))
@@ -211,13 +210,13 @@ impl ParameterState {
         Some(Self { value, beside: named & standing(sent.encoded) })
     }
 
-    /// Whether the parameter at this place is like this.
+    /// Whether the parameter at this place is in this state.
     pub(super) fn holds(self, at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> bool {
         value(at, encoded, settings) == Some(self.value) && self.beside & !standing(encoded) == 0
     }
 }
 
-/// The parameters that a request has, a bit for the place of each.
+/// The parameters of a request, a bit for the place of each.
 fn standing(encoded: &EncodedRequest) -> u16 {
     let has = |(_, names): &(usize, &&[&str])| names.iter().any(|name| encoded.parameter(name).is_some());
     PARAMETERS.iter().enumerate().filter(has).map(|(at, _)| 1 << at).sum()
@@ -232,12 +231,12 @@ fn value(at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> Optio
     Some(ContentHash::of_value(&json!([own, thinks])))
 }
 
-/// What the parameter at this place is called first.
+/// The first name of the parameter at this place.
 pub(super) fn name(at: usize) -> &'static str {
     PARAMETERS.get(at).and_then(|names| names.first()).copied().unwrap_or_default()
 }
 
-/// The workaround that may help a request that was `sent` and of which its server says `words`, in lower case.
+/// The workaround that may help a request that was `sent` and refused in these `words`, in lower case.
 pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
     let said = |any: &[&str]| any.iter().any(|part| words.contains(part));
     let fits = |row: &&Row| row.says.iter().all(|any| said(any)) && !said(row.but);
@@ -255,8 +254,8 @@ pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
     })
 }
 
-/// The workaround that may help a request that was `sent` and of which its server says, in lower case, that it and its answer
-/// are too long together: one with no room to think beside the answer.
+/// The workaround that may help a request that was `sent` and refused because it and its token limit together exceed the
+/// context window: a limit without the thinking allowance.
 pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Workaround> {
     let thinking_allowance = sent.thinking_allowance.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
     Some(Workaround::WindowUnder(thinking_allowance.whole))
@@ -270,7 +269,7 @@ fn has_word(words: &str, word: &str) -> bool {
         .any(|(at, _)| !words[..at].ends_with(is_part) && !words[at + word.len()..].starts_with(is_part))
 }
 
-/// The shape of an answer that was demanded, and not asked for in words.
+/// The output format that was sent as a parameter.
 fn demanded<'a>(sent: &Sent<'a>) -> Option<&'a OutputFormat> {
     let config = |key: &str, name: &str| sent.encoded.value(key).is_some_and(|config| config.get(name).is_some());
     let is_demanded = match sent.api {
@@ -283,7 +282,7 @@ fn demanded<'a>(sent: &Sent<'a>) -> Option<&'a OutputFormat> {
     sent.request.output.as_ref().filter(|_| is_demanded)
 }
 
-/// Whether there is any in the schemas of OpenAI's APIs.
+/// Whether the schemas of a request to OpenAI's APIs have patterns.
 fn has_patterns(sent: &Sent<'_>) -> bool {
     let mut without = sent.encoded.clone();
     without.map_schemas(patterns_in_words);
@@ -308,7 +307,7 @@ fn other_effort(sent: &Sent<'_>) -> Option<Workaround> {
     })
 }
 
-/// That this shape is not taken, whatever may be of others.
+/// The workaround for this output format alone.
 pub(super) fn this_shape(output: &OutputFormat) -> Workaround {
     match &output.schema {
         Some(schema) => Workaround::Schema(hash(schema)),

@@ -1,12 +1,11 @@
-//! What a server refused, and the workaround in which later requests go to it.
+//! Learns from refused requests: what a server does not take is left out of later requests, or said another way.
 //!
-//! A name tells much of what a model takes, but neither what its server does nor what a new model does. Where a server
-//! answers 400 and says what it does not take, the error says that another workaround of the request may help; whoever asked
-//! asks once more, and this time the request goes out in that workaround. Only once a workaround was answered is it the model's for
-//! all its requests: what a server says may be about something else. Of several that were tried for one request that is
-//! the last alone, with those that brought it about: whether the others are needed shows when the next request is
-//! refused for the same, or is not. A workaround that is refused as well is forgotten. What is refused for its value is left
-//! out where it is the same again: that says nothing of other values, nor of the other workarounds that were tried.
+//! A model's name does not tell what its server accepts, nor what a new model does. Where a server answers 400 and says what
+//! it does not take, the error asks for another attempt, and that one is sent with a workaround. Once an attempt with a
+//! workaround succeeds, the model keeps the workaround for all its requests; before that, the server's message may be about
+//! something else. Of several workarounds that were tried for one request, the model keeps the last one, and those that led
+//! to it; the others are tried again if they are needed. A workaround that is refused too is dropped. A parameter that is
+//! refused for its value is left out only where it has the same value again.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,48 +21,48 @@ use crate::api::{Api, EncodedRequest};
 use crate::codec::anthropic;
 use crate::codec::request::with_instruction;
 
-/// Models of which something is kept; past that all are forgotten and found out again.
+/// Models with workarounds; past that number all are dropped and learned again.
 const MAX_KEPT: usize = 256;
-/// Workarounds that are kept of one model, and requests to it that are tried in another workaround at one time; past that likewise.
+/// Workarounds of one model, and requests to it that try one at the same time; past that number likewise.
 const MAX_WORKAROUNDS: usize = 64;
-/// Values among them: where they differ each time the oldest give way, and nothing else does.
+/// Refused values among them: past that number the oldest value is dropped.
 const MAX_VALUES: usize = 16;
 
-/// One thing that is left out of a request, or said another way.
+/// One thing that is left out of a request or said another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workaround {
-    /// This schema of an answer, by its hash, is said in words.
+    /// This response schema, by its hash, is described in the system prompt.
     Schema(ContentHash),
-    /// Every schema of an answer is said in words.
+    /// Every response schema is described in the system prompt.
     Schemas,
-    /// That the answer is JSON is said in words.
+    /// JSON output is asked for in the system prompt.
     Json,
-    /// The shape of an answer is said in words beside tools.
+    /// Beside tools, the response schema is described in the system prompt.
     NoShapeBesideTools,
-    /// Beside tools the model is told not to think.
+    /// Beside tools, the effort is `none`.
     NoEffort,
-    /// Beside tools the model is told nothing of thinking.
+    /// Beside tools, no effort is sent.
     SilentEffort,
-    /// The limit of an answer goes by the name that Chat Completions had for it before.
+    /// The token limit goes by its older name in Chat Completions.
     OlderLimit,
-    /// Patterns in the schemas of tools and of the answer are said in words.
+    /// Patterns in schemas are described in words.
     NoPatterns,
-    /// Thoughts are not asked for.
+    /// Encrypted reasoning is not requested.
     NoThoughtsBack,
-    /// Thoughts with something else before them are dropped.
+    /// Reasoning that belongs to another conversation is dropped.
     DropForeignThoughts,
-    /// A parameter is left out, the one at this place of the table.
+    /// The parameter at this place of the table is left out.
     Without(usize),
-    /// Likewise, where it is like this: what is refused is its value, or that it stands beside others.
+    /// Likewise, in this state: its value is refused, or that it stands beside others.
     WithoutAs(usize, ParameterState),
-    /// No room to think makes the limit of an answer this many tokens or more.
+    /// The token limit with a thinking allowance stays below this.
     LimitUnder(u32),
-    /// Nor the limit and the question together, as that is estimated.
+    /// The token limit and the estimated request together stay below this.
     WindowUnder(usize),
 }
 
 impl Workaround {
-    /// Whether this workaround can only have been asked for because the request went out in the one `before`.
+    /// Whether only a request with the workaround `before` can have led to this one.
     fn follows(self, before: Self) -> bool {
         matches!((before, self), (Self::Schema(_) | Self::Schemas, Self::Json) | (Self::NoEffort, Self::SilentEffort))
     }
@@ -78,11 +77,11 @@ impl Workaround {
     }
 }
 
-/// The workarounds that one request goes out in.
+/// The workarounds of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Workarounds {
     all: Vec<Workaround>,
-    /// What the request is known by, if some of these are tried for it.
+    /// The key of the request, if some of these are tried for it.
     trial: Option<u64>,
 }
 
@@ -92,20 +91,20 @@ impl Workarounds {
     }
 }
 
-/// What is known of all models, and what is being tried.
+/// The workarounds of all models, and those that are being tried.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<HashMap<String, ModelWorkarounds>>);
 
-/// What is kept of one model.
+/// The workarounds of one model.
 #[derive(Debug, Default)]
 struct ModelWorkarounds {
     taken: Vec<Workaround>,
-    /// By request, so that only a request that was refused says what its other workaround was good for.
+    /// By request: only the request that was refused tells whether its workaround helps.
     tried: HashMap<u64, Vec<Workaround>>,
 }
 
 impl ModelWorkarounds {
-    /// `workaround` is the model's from now on.
+    /// Keeps a workaround for all requests of the model.
     fn take(&mut self, model: &str, workaround: Workaround) {
         if self.taken.contains(&workaround) {
             return;
@@ -127,14 +126,14 @@ impl ModelWorkarounds {
         }
     }
 
-    /// Whether an operator is told of a new workaround: of the values of one parameter, once while any is known.
+    /// Whether to log a new workaround. Refused values of one parameter are logged once while any is known.
     fn is_news(&self, workaround: Workaround) -> bool {
         let Workaround::WithoutAs(at, _) = workaround else { return true };
         !self.taken.iter().any(|known| matches!(known, Workaround::WithoutAs(other, _) if *other == at))
     }
 }
 
-/// Tells what a model is not sent any more.
+/// Logs what is no longer sent to a model.
 fn log_workaround(model: &str, workaround: Workaround) {
     match workaround {
         Workaround::Without(at) => {
@@ -155,7 +154,7 @@ fn log_workaround(model: &str, workaround: Workaround) {
 }
 
 impl Refusals {
-    /// The workarounds in which `request` goes to `model`.
+    /// The workarounds of `request` to `model`.
     pub(crate) fn workarounds(&self, model: &str, request: &ModelRequest) -> Workarounds {
         let (mut all, is_trying) = match self.kept().get(model) {
             None => return Workarounds::default(),
@@ -171,7 +170,7 @@ impl Refusals {
         Workarounds { all, trial }
     }
 
-    /// A request was answered: of the workarounds that were tried for it, the one that brought the answer is its model's.
+    /// A request succeeded: its model keeps the workaround that brought the response, of those that were tried for it.
     pub(crate) fn answered(&self, model: &str, workarounds: &Workarounds) {
         let Some(key) = workarounds.trial else { return };
         let mut all = self.kept();
@@ -188,8 +187,8 @@ impl Refusals {
         }
     }
 
-    /// `request` to `model` has failed, having been `sent` in `workarounds`. If there is a workaround that it was not in and that
-    /// may be taken, the error says that another try may help; else what was tried for it is forgotten.
+    /// `request` to `model` has failed, having been `sent` with `workarounds`. If there is another one that may help, the
+    /// error asks for another attempt; else what was tried for the request is dropped.
     pub(crate) fn failed(
         &self,
         model: &str,
@@ -202,7 +201,7 @@ impl Refusals {
         let next = match error.kind {
             ModelErrorKind::Invalid => refusal_table::next(&words, sent),
             ModelErrorKind::ContextOverflow => refusal_table::next_of_overflow(&words, sent),
-            // What a busy server says is not about the workaround, and the request may be made again in this one.
+            // A busy server says nothing about the workaround, which stays for the next attempt.
             _ => return,
         };
         let Some(workaround) = next.filter(|workaround| !workarounds.has(*workaround)) else {
@@ -235,7 +234,7 @@ impl Refusals {
     }
 }
 
-/// What a request is known by for as long as it is tried.
+/// The key of a request while workarounds are tried for it.
 fn key(request: &ModelRequest) -> u64 {
     let mut hasher = DefaultHasher::new();
     // Writing to memory does not fail.
@@ -244,9 +243,9 @@ fn key(request: &ModelRequest) -> u64 {
 }
 
 impl Workarounds {
-    /// The request, its answer's shape in words where `api` or its model is known to refuse to hold it to that. An object is
-    /// asked for as JSON at least, where that is not refused too.
-    pub(crate) fn around<'a>(&self, api: Api, request: Cow<'a, ModelRequest>) -> Cow<'a, ModelRequest> {
+    /// The request, with the response schema in the system prompt if `api` or its model is known to refuse it. JSON output is
+    /// still demanded for an object, unless that is refused too.
+    pub(crate) fn without_refused_schema<'a>(&self, api: Api, request: Cow<'a, ModelRequest>) -> Cow<'a, ModelRequest> {
         let beside_tools = !request.tools.is_empty() && self.has(Workaround::NoShapeBesideTools);
         let Some(output) = request.output.as_ref().filter(|output| beside_tools || self.refuse(output)) else {
             return request;
@@ -266,8 +265,7 @@ impl Workarounds {
         }
     }
 
-    /// Whether a limit of an answer with room to think is one that was refused; `question` is what else takes of the
-    /// window.
+    /// Whether a token limit with a thinking allowance was refused; `question` gives the tokens of the request.
     pub(crate) fn refuse_limit(&self, limit: u32, question: impl Fn() -> usize) -> bool {
         self.all.iter().any(|workaround| match *workaround {
             Workaround::LimitUnder(most) => limit >= most,
@@ -276,10 +274,10 @@ impl Workarounds {
         })
     }
 
-    /// Changes what is sent of a request with these settings.
+    /// Applies the workarounds to an encoded request with these settings.
     pub(crate) fn apply(&self, settings: &ModelSettings, encoded: &mut EncodedRequest) {
         self.apply_always(encoded);
-        // What is left out changes what the others stand beside. Each round leaves one out of few.
+        // What is left out changes which parameters stand beside the others.
         let of_value = |encoded: &EncodedRequest| {
             self.all.iter().find_map(|workaround| match workaround {
                 Workaround::WithoutAs(at, how) if how.holds(*at, encoded, settings) => Some(*at),
@@ -313,7 +311,7 @@ impl Workarounds {
     }
 }
 
-/// Leaves the parameter at this place out, by all its names.
+/// Removes the parameter at this place of the table, by all its names.
 fn leave_out(at: usize, encoded: &mut EncodedRequest) {
     PARAMETERS.get(at).into_iter().copied().flatten().for_each(|name| encoded.leave_out(name));
 }
@@ -374,7 +372,7 @@ mod tests {
             let one = request(closed());
             for words in said {
                 let workarounds = refusals.workarounds("p/m", &one);
-                let asked = workarounds.around(Api::OpenAiChat, Cow::Borrowed(&one));
+                let asked = workarounds.without_refused_schema(Api::OpenAiChat, Cow::Borrowed(&one));
                 let mut encoded = encode(Api::OpenAiChat, &asked, "m");
                 workarounds.apply(&asked.settings, &mut encoded);
                 let sent = Sent {

@@ -1,39 +1,39 @@
-//! Matches a request with a recorded one, and says where two differ.
+//! Matches requests with recorded ones, and finds where two differ.
 
 use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::ModelRequest;
 use toolwright_core::redact::MARK;
 
-/// What stands in the place of a number that was secret.
+/// What replaces a number that was secret.
 const QUOTED_MARK: &str = "\"[secret]\"";
 /// Characters around a difference that are quoted.
 const QUOTED: usize = 60;
 
-/// Messages, names of the tools and form of the output of a request that is asked, not redacted.
+/// The key of a request before redaction: messages, names of the tools and output format.
 pub(super) fn key_of_request(request: &ModelRequest) -> Value {
     let names: Vec<_> = request.tools.iter().map(|tool| &tool.name).collect();
     json!({"messages": request.messages, "tools": names, "output": request.output})
 }
 
-/// The same of a request as it was recorded.
+/// The key of a recorded request.
 pub(super) fn key_of_recorded(request: &Value) -> Value {
     let names: Vec<_> = tools(request).map(|tool| tool["name"].clone()).collect();
     json!({"messages": request["messages"], "tools": names, "output": request["output"]})
 }
 
-/// The hash of a system prompt without secrets.
+/// The hash of a redacted system prompt.
 pub(super) fn system(prompt: &str) -> ContentHash {
     ContentHash::of_value(&Value::from(prompt))
 }
 
-/// That of a request as it was recorded.
+/// The hash of the system prompt of a recorded request.
 pub(super) fn system_of_recorded(request: &Value) -> ContentHash {
     system(request["system"].as_str().unwrap_or_default())
 }
 
-/// Whether a recorded value is what is asked, where each `[secret]` that was recorded stands for any text: what is
-/// secret at one time may not be known to be so at another.
+/// Whether a recorded value matches the one that is asked. Each recorded `[secret]` matches any text: what is secret at one
+/// time may not be known as such at another.
 pub(super) fn fits(recorded: &Value, asked: &Value) -> bool {
     match (recorded, asked) {
         (Value::String(recorded), Value::String(asked)) => text_fits(recorded, asked),
@@ -79,18 +79,18 @@ fn tools(request: &Value) -> impl Iterator<Item = &Value> {
     request["tools"].as_array().into_iter().flatten()
 }
 
-/// How near two requests are, the first that counts first.
+/// How similar two requests are, the most important criterion first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Similarity {
     /// Messages that they have in common from the beginning.
     messages: usize,
-    /// Of system prompt, form of the output and tools: how many are the same.
+    /// Of system prompt, output format and tools: how many are the same.
     same_settings: u8,
-    /// Characters that the texts of the next message begin with in both.
+    /// Common leading characters of the next message's texts.
     characters: usize,
 }
 
-/// How near a recorded request is to the one that is asked; `same_system`: their system prompts are the same.
+/// How similar a recorded request is to the one that is asked; `same_system`: their system prompts are the same.
 pub(super) fn similarity(recorded: &Value, asked: &Value, same_system: bool) -> Similarity {
     let both = || messages(recorded).iter().zip(messages(asked));
     let common = both().take_while(|(recorded, asked)| fits(recorded, asked)).count();
@@ -100,7 +100,7 @@ pub(super) fn similarity(recorded: &Value, asked: &Value, same_system: bool) -> 
     Similarity { messages: common, same_settings, characters }
 }
 
-/// Characters that the texts of two values begin with in both, in all.
+/// The common leading characters of the texts of two values, summed up.
 fn alike(recorded: &Value, asked: &Value) -> usize {
     match (recorded, asked) {
         (Value::String(recorded), Value::String(asked)) => {
@@ -117,7 +117,7 @@ fn alike(recorded: &Value, asked: &Value) -> usize {
     }
 }
 
-/// The messages of what a request is known by.
+/// The messages in the key of a request.
 pub(super) fn messages(key: &Value) -> &[Value] {
     key["messages"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
@@ -164,7 +164,7 @@ fn members(recorded: Option<&Value>, asked: Option<&Value>, place: &mut String) 
     }
 }
 
-/// What stands around the character number `at`.
+/// The text around the character number `at`.
 fn quoted(text: &str, at: usize) -> String {
     let start = at.saturating_sub(QUOTED / 3);
     let piece: String = text.chars().skip(start).take(QUOTED).collect();

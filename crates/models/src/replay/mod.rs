@@ -1,4 +1,4 @@
-//! Models that are recordings: `replay:FILE` answers what the model answered when FILE was written, and asks nobody.
+//! Recorded models: `replay:FILE` gives the responses that FILE recorded, without I/O to a server.
 
 mod matching;
 mod recording;
@@ -18,22 +18,22 @@ use recording::{Exchange, Recording};
 
 /// Recordings that are kept open.
 const MAX_RECORDINGS: usize = 16;
-/// Behind the file's name: requests that are not recorded get the recorded answers in their order.
+/// After the file's name: requests that are not recorded get the recorded responses in their order.
 const LOOSE: &str = "?loose";
-/// The shortest piece of text that is announce as one event, in bytes, and the most pieces of one text.
+/// The shortest piece of text that is one event, in bytes, and the most pieces of one text.
 const PIECE: usize = 24;
 const MAX_PIECES: usize = 400;
 
-/// A recording that gives its first answer.
+/// A recording, when it gives its first response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// Its file, as the model's id names it.
     pub file: String,
     /// How many requests it holds.
     pub requests: usize,
-    /// Whether its last line is not whole, and left out.
+    /// Whether its last line is not whole and was left out.
     pub is_torn: bool,
-    /// Lines that are too long to be read, and left out.
+    /// Lines that are too long and were left out.
     pub overlong: usize,
 }
 
@@ -51,12 +51,12 @@ struct Files {
 }
 
 impl Replays {
-    /// Requests are recorded as `redactor` leaves them, so they are looked for as it does.
+    /// Requests are recorded after `redactor`, and searched for after it.
     pub(crate) fn new(redactor: Arc<dyn Redactor>) -> Self {
         Self { redactor, files: Mutex::default() }
     }
 
-    /// The recorded answer to `request`. `announce` hears of a recording before its first answer.
+    /// The recorded response to `request`. Calls `announce` before the first response of a recording.
     ///
     /// # Errors
     /// `Unsupported` where there is no such recording, `BadResponse` where it has no answer to the request, and what
@@ -97,7 +97,7 @@ impl Replays {
         }
     }
 
-    /// The recording that an id names, which is read now unless it was before, off this thread.
+    /// The recording that an id names. Reads it on another thread unless it was read before.
     pub(crate) async fn ready(self: &Arc<Self>, model: &str) -> Result<Arc<Player>, ModelError> {
         let named = ReplayId::of(model)?;
         let open = self.files().open.get(named.file).cloned();
@@ -120,7 +120,7 @@ impl Replays {
             .is_ok_and(|named| self.files().open.get(named.file).is_some_and(|player| player.recording.has_deferred))
     }
 
-    /// What is known of a recording. Reads nothing: of one that nobody has made ready it says nothing.
+    /// What is known of a recording without reading it: nothing before [`Self::ready`].
     pub(crate) fn card(&self, model: &str) -> ModelCard {
         let unknown = |why| ModelCard { usability: Usability::Unknown(why), ..ModelCard::default() };
         let named = match ReplayId::of(model) {
@@ -192,15 +192,15 @@ fn described(error: &ModelError) -> String {
     }
 }
 
-/// What becomes of a request that is not recorded.
+/// What to do about a request that is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unrecorded {
     Fail,
     TakeNext,
 }
 
-/// What the id of a recording says: `replay:FILE`, with `?loose` behind it, and behind that `?model=` and the one model
-/// whose answers are wanted.
+/// The id of a recording: `replay:FILE`, then optionally `?loose`, then optionally `?model=` and the one model whose responses
+/// are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ReplayId<'a> {
     file: &'a str,
@@ -224,7 +224,7 @@ impl<'a> ReplayId<'a> {
     }
 }
 
-/// A recording at some place in it.
+/// A recording that is being played.
 pub(crate) struct Player {
     file: String,
     recording: Recording,
@@ -233,9 +233,9 @@ pub(crate) struct Player {
 
 #[derive(Default)]
 struct State {
-    /// Of each exchange, which of all answers it was when it was played last, from 1; 0 for one that was not.
+    /// For each exchange, the number of the response when it was played last, from 1; 0 if it was not.
     played: Vec<u64>,
-    /// Answers that were played.
+    /// Responses that were played.
     answers: u64,
 }
 
@@ -246,7 +246,7 @@ impl Player {
         state
     }
 
-    /// The place of the one model whose answers are wanted; `None` where it is all the same whose.
+    /// The place of the one model whose responses are wanted; `None` for any.
     fn of(&self, named: ReplayId<'_>) -> Result<Option<usize>, ModelError> {
         let Some(wanted) = named.model else { return Ok(None) };
         let models = &self.recording.models;
@@ -258,9 +258,9 @@ impl Player {
         })
     }
 
-    /// The number of the exchange that answers a request, and whether it is the first of all that is played. A request
-    /// that was recorded several times gets its answers in their order, those with its system prompt first, and then
-    /// the last of them again: one that failed with one model and was answered by the next fails first.
+    /// The number of the exchange for a request, and whether it is the first that is played. A request that was recorded
+    /// several times gets its responses in their order, those with its system prompt first, and then the last of them again:
+    /// one that failed with one model and succeeded with the next fails first.
     fn take(&self, asked: &Value, system: ContentHash, named: ReplayId<'_>) -> Result<(usize, bool), ModelError> {
         let exchanges = &self.recording.exchanges;
         let of = self.of(named)?;
@@ -298,8 +298,8 @@ impl Player {
         Ok((number, state.answers == 1))
     }
 
-    /// The exchanges whose request this is, in order. Where there is none, those that it may be: of what was taken out
-    /// of them nobody knows what it was.
+    /// The exchanges with this request, in order. If there is none, those that may have it: redacted text may have been
+    /// anything.
     fn fitting(&self, asked: &Value) -> Vec<usize> {
         let (hash, messages) = (ContentHash::of_value(asked), matching::messages(asked).len());
         let exchanges = || self.recording.exchanges.iter().enumerate();
@@ -327,13 +327,12 @@ impl Player {
         ))
     }
 
-    /// Why a request has no answer: in what it differs from the recorded one that begins as it does for longest; of those
-    /// that do for as long, from one that asks for the same in the same way and whose next message is most like its own.
+    /// Why a request has no response: how it differs from the most similar recorded one.
     fn unknown(&self, asked: &Value, system: ContentHash, played: &[bool]) -> ModelError {
         let exchanges = &self.recording.exchanges;
         let keys = exchanges.iter().map(|exchange| serde_json::from_str(&exchange.key).unwrap_or_default());
         let keys: Vec<Value> = keys.collect();
-        // Of those that are equally near the first that has not been played, which is the one that was to come.
+        // Of equally similar ones, the first that was not played: it was expected next.
         let near = (0..keys.len()).rev().max_by_key(|&number| {
             let similarity = matching::similarity(&keys[number], asked, exchanges[number].system == system);
             (similarity, !played[number])
@@ -360,7 +359,7 @@ fn missing(message: String) -> ModelError {
     }
 }
 
-/// Tells an answer piece by piece, as if it came.
+/// Passes on a response piece by piece, as if it were streamed.
 fn play(answer: &ModelResponse, events: &dyn ModelEvents) {
     events.on_traffic(Traffic::FirstByte);
     for piece in pieces(&answer.reasoning) {

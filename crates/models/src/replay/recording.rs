@@ -15,22 +15,22 @@ use toolwright_core::redact::MARK;
 
 use super::matching;
 
-/// One request with what became of it.
+/// One request with its response or error.
 #[derive(Debug)]
 pub(super) struct Exchange {
     /// The line of its request, from 1.
     pub(super) line: usize,
-    /// Of [`Recording::models`], the one that was asked.
+    /// The model, as an index into [`Recording::models`].
     pub(super) model: usize,
-    /// By what the request is known again.
+    /// The hash of the request's key.
     pub(super) hash: ContentHash,
-    /// What that is the hash of, as JSON text, which takes less than the value.
+    /// The key as JSON text, which takes less memory than the value.
     pub(super) key: Box<str>,
     /// Messages of the request.
     pub(super) messages: usize,
-    /// Whether a secret was taken out of the request.
+    /// Whether a secret was redacted in the request.
     pub(super) is_marked: bool,
-    /// Its system prompt, as a hash: no request is refused for it.
+    /// The hash of its system prompt, which is a preference only.
     pub(super) system: ContentHash,
     pub(super) answer: Result<ModelResponse, RecordedError>,
 }
@@ -39,11 +39,11 @@ pub(super) struct Exchange {
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     pub(super) exchanges: Vec<Exchange>,
-    /// The models that were asked, in the order in which each first was.
+    /// The models in the order of their first request.
     pub(super) models: Vec<Arc<str>>,
     /// Whether deferred tools were declared to its model.
     pub(super) has_deferred: bool,
-    /// Whether the last line is not whole: whoever wrote it was ended.
+    /// Whether the last line is not whole: its writer was stopped.
     pub(super) is_torn: bool,
     /// Lines that are too long, and left out.
     pub(super) overlong: usize,
@@ -64,7 +64,7 @@ impl Recording {
         if file.as_ref().ok().and_then(|file| file.metadata().ok()).is_some_and(|found| found.len() > MAX_RECORDING) {
             return Err(too_long());
         }
-        // It may grow while it is read.
+        // The file may grow meanwhile.
         file.and_then(|file| file.take(MAX_RECORDING + 1).read_to_end(&mut text))
             .map_err(|error| ModelError { source: Some(Box::new(error)), ..unusable("it cannot be read".into()) })?;
         if text.len() as u64 > MAX_RECORDING {
@@ -149,7 +149,7 @@ impl Recording {
     }
 }
 
-/// Why a line cannot be read. What a later version writes may look like nothing that is known.
+/// Why a line cannot be read: it may be of a later version.
 fn unreadable(number: usize, line: &[u8], error: &serde_json::Error) -> String {
     #[derive(serde::Deserialize)]
     struct Versioned {
@@ -168,7 +168,7 @@ fn later(number: usize, version: u32) -> String {
     )
 }
 
-/// Opens a file. What is none, like a pipe, could be waited for without end.
+/// Opens a regular file. Reading a pipe could block without end.
 fn open(path: &Path) -> io::Result<File> {
     let none = || io::Error::other("it is no regular file");
     if !std::fs::metadata(path)?.is_file() {

@@ -1,4 +1,4 @@
-//! Decodes answers of Anthropic Messages.
+//! Decodes responses of Anthropic Messages.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -85,7 +85,7 @@ enum Kind {
     Text,
     /// A call, with the input that its start had.
     Call(WrittenCall),
-    /// Thinking, and what the server itself ran: kept to be echoed.
+    /// Thinking, and calls that the server ran: sent back unchanged.
     Opaque {
         start: Map<String, Value>,
         thinking: String,
@@ -94,7 +94,7 @@ enum Kind {
     },
 }
 
-/// An answer under assembly.
+/// A response that is being decoded.
 #[derive(Default)]
 pub(crate) struct AnthropicDecoder {
     answer: ResponseBuilder,
@@ -163,8 +163,8 @@ impl ApiDecoder for AnthropicDecoder {
 }
 
 impl AnthropicDecoder {
-    /// A whole message. The server closes the input of a call that the limit cut, and nothing tells it from
-    /// one that is complete: a call at the very end of such a message is dropped.
+    /// A whole message. The server closes the input of a call that the token limit cut, so that it looks complete: a call at
+    /// the end of such a message is dropped.
     fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let message: Message<'_> = parse(API, data)?;
         let (Some(mut content), Some(reason)) = (message.content, message.stop_reason.filled()) else {
@@ -183,9 +183,8 @@ impl AnthropicDecoder {
         Ok(())
     }
 
-    /// Messages that follow one another, each to its end, are one answer. One that begins amid another
-    /// takes its place: some relays begin again when their upstream breaks. That is fine while nothing has
-    /// been given out; after that the pieces could not be taken back.
+    /// Consecutive complete messages are one response. One that begins inside another replaces it: some relays begin again
+    /// when their upstream breaks. That works only before any piece was passed on.
     fn start(&mut self, message: Option<&RawValue>, sink: Sink<'_>) -> Result<(), ModelError> {
         if std::mem::take(&mut self.complete) {
             self.started = false;
@@ -204,7 +203,7 @@ impl AnthropicDecoder {
         let Some(message) = message else { return Ok(()) };
         let message: Message<'_> = parse_part(API, message)?;
         self.usage(message.usage);
-        // A turn that goes on after a program of the server begins with what it had.
+        // A turn that continues after a program of the server begins with its earlier blocks.
         self.blocks(message.content.unwrap_or_default(), sink)
     }
 
@@ -256,14 +255,14 @@ impl AnthropicDecoder {
         }
     }
 
-    /// Text has gone out already; a call goes out now; anything else is kept to be echoed.
+    /// Text was passed on already; a call is passed on now; anything else is kept to be sent back.
     fn close(&mut self, block: Block, sink: Sink<'_>) {
         match block.kind {
             Kind::Text => {}
             Kind::Call(call) if !block.input.is_empty() => {
                 self.answer.close_call(WrittenCall { arguments: block.input, ..call }, sink);
             }
-            // A call without arguments looks like one that was cut before its first.
+            // A call without arguments looks like one that was cut before the first.
             Kind::Call(mut call) if matches!(call.arguments.as_str(), "" | "{}") => {
                 call.arguments = "{}".into();
                 self.answer.close_bare_call(call);
@@ -284,15 +283,15 @@ impl AnthropicDecoder {
         }
     }
 
-    /// What has not closed by now was never finished.
+    /// Drops blocks that have not closed.
     fn finish(&mut self, sink: Sink<'_>) {
         self.complete = true;
         self.open.clear();
         self.answer.release(sink);
     }
 
-    /// Later figures replace earlier ones, those of caches only where they are said again. The API counts cached tokens
-    /// apart; we count them in.
+    /// Later figures replace earlier ones; cache figures only if they are repeated. The API counts cached tokens apart; here
+    /// they are part of the input.
     fn usage(&mut self, usage: Option<&RawValue>) {
         let Some(usage) = usage.map(value) else { return };
         if usage.get("input_tokens").is_some_and(Value::is_u64) {

@@ -15,7 +15,7 @@ use crate::codec::reasoning::{self, Choice, refuses_forced_calls};
 use crate::codec::request::{output_schema, set, tools_place, with_instruction};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
-/// The API demands a limit.
+/// The API requires a limit.
 pub(crate) const DEFAULT_MAX_TOKENS: u32 = 8192;
 
 /// The API has no seed.
@@ -26,11 +26,11 @@ const NAMES: SamplingNames = SamplingNames {
     seed: None,
     stop: Some("stop_sequences"),
 };
-/// Those that it takes of a model that is told to think.
+/// Those that it takes where thinking is requested.
 const THINKING: SamplingNames =
     SamplingNames { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
 
-/// The limit of an answer whose request says none: what the model is told to think comes on top.
+/// The token limit of a request without one: the default, and an allowance for thinking.
 fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
     let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::thinking_allowance(API, model, settings));
     both.min(ModelFamily::of(model).max_output().unwrap_or(u32::MAX))
@@ -42,8 +42,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     let mut system = request.system.trim().to_owned();
     let mut output_config = Map::new();
     if let Some(output) = &request.output {
-        // The API refuses a schema that it cannot enforce, and has no word for JSON of any kind: then the model is
-        // asked in words.
+        // The API refuses a schema that it cannot enforce, and has no parameter for plain JSON: then the system prompt asks
+        // for it.
         let form = output.schema.as_ref().map(|schema| output_schema(Dialect::Anthropic, schema));
         match form.filter(|form| form.strict) {
             Some(form) => {
@@ -88,7 +88,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     }
     body.insert("messages".into(), Value::Array(messages));
     let thinks = thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled");
-    // A model that is told to think samples as it will.
+    // Where thinking is requested, the API takes no sampling parameters.
     write_sampling(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
     set(&mut body, "thinking", thinking.thinking);
     body.insert("stream".into(), json!(true));
@@ -98,8 +98,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     encoded
 }
 
-/// Whether calls are being answered in a turn that the model began without a thought. Such a turn cannot go on within a
-/// budget ("Expected `thinking` or `redacted_thinking`, but found `tool_use`"); the next one can.
+/// Whether the current turn began with a call and without thinking. Such a turn cannot continue with a thinking budget
+/// ("Expected `thinking` or `redacted_thinking`, but found `tool_use`"); the next one can.
 fn began_without_thoughts(messages: &[Value]) -> bool {
     let is_asked =
         |message: &&Value| message["role"] == "user" && !blocks_of(message).any(|block| block["type"] == "tool_result");
@@ -114,12 +114,12 @@ fn blocks_of(message: &Value) -> impl Iterator<Item = &Value> {
     message["content"].as_array().into_iter().flatten()
 }
 
-/// Whether a block is what the model has thought.
+/// Whether a block is thinking.
 pub(super) fn is_thought(block: &Value) -> bool {
     matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
 
-/// The choice, but for a forced call of a model that refuses any: it may choose.
+/// The choice; `auto` in place of a forced call for a model that refuses one.
 fn wanted_choice<'a>(choice: &'a ToolChoice, model: &str) -> &'a ToolChoice {
     match choice {
         ToolChoice::Required | ToolChoice::Tool(_) if refuses_forced_calls(model) => &ToolChoice::Auto,
@@ -127,7 +127,7 @@ fn wanted_choice<'a>(choice: &'a ToolChoice, model: &str) -> &'a ToolChoice {
     }
 }
 
-/// One call at a time is a property of the choice; no choice at all means `auto`.
+/// The limit to one call at a time is a property of the choice. No choice means `auto`.
 fn tool_choice(choice: &ToolChoice, parallel: Option<bool>) -> Option<Value> {
     let mut written = match choice {
         ToolChoice::Auto => json!({"type": "auto"}),
@@ -197,9 +197,9 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     out.messages
 }
 
-/// A result. The API takes nothing but text in one that failed: its images go after the results of the turn.
-/// One that loads tools holds references to them and nothing else («Tool definitions/code execution functions
-/// cannot be mixed with other content»); the API puts the definitions in their place.
+/// A result. The API takes only text in a failed one, so its images go after the results of the turn. One that loads tools
+/// holds references to them and nothing else («Tool definitions/code execution functions cannot be mixed with other
+/// content»), which the API replaces by the definitions.
 fn tool_result(result: &LegalResult<'_>, tools: &Toolset, images: &mut Vec<Value>) -> Value {
     let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
     let loaded = result.loads(tools);
@@ -226,7 +226,7 @@ fn tool_result(result: &LegalResult<'_>, tools: &Toolset, images: &mut Vec<Value
     block
 }
 
-/// An answer as it was given. Thinking at its end would be refused: it thinks about what is not there.
+/// A past response. The API refuses thinking at its end.
 fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Vec<Value> {
     let mut content: Vec<Value> = Vec::new();
     for piece in pieces(text, calls, opaque) {
@@ -243,7 +243,7 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Vec<Value> 
     content
 }
 
-/// Content blocks; blank text is left out, the API refuses it.
+/// Content blocks without blank text, which the API refuses.
 fn blocks(parts: Vec<Part<'_>>) -> Vec<Value> {
     let block = |part| match part {
         Part::Text(text) if text.trim().is_empty() => None,
@@ -255,18 +255,16 @@ fn blocks(parts: Vec<Part<'_>>) -> Vec<Value> {
     parts.into_iter().filter_map(block).collect()
 }
 
-// Which parts of a prompt the API is asked to keep (platform.claude.com/docs/en/build-with-claude/prompt-caching).
-//
-// A mark keeps everything up to it: tools, then the system prompt, then messages. The tools and the system prompt have
-// one each, since either may be the same where what follows is another. The last message of the user has one, which the
-// next request reads, and the one before it has one, which this request reads: the API looks only twenty blocks back
-// from a mark, and a turn may have more calls than that. Prompts that are too short for a model are not kept, and cost
-// nothing more.
+// Cache breakpoints (platform.claude.com/docs/en/build-with-claude/prompt-caching). A breakpoint caches everything up to it:
+// tools, then the system prompt, then messages. The tools and the system prompt have one each, since either may be the same
+// where what follows is not. The last two user messages have one each: the next request reads the cache of the last, and
+// this one that of the other. The API looks only twenty blocks back from a breakpoint, and a turn may have more calls than
+// that. Prompts that are too short for a model are not cached, at no cost.
 
-/// Messages that are marked; with the tools and the system prompt that makes four, which the API allows.
+/// Messages with a breakpoint; with the tools and the system prompt that makes four, which the API allows.
 const MESSAGES: usize = 2;
 
-/// What a request asks to keep.
+/// The cache breakpoints of a request.
 #[derive(Clone, Copy)]
 struct CacheBreakpoints {
     hour: bool,
@@ -274,7 +272,7 @@ struct CacheBreakpoints {
 }
 
 impl CacheBreakpoints {
-    /// Those of `request`, if it has any.
+    /// Those of `request`, if it is to be cached.
     fn of(request: &ModelRequest) -> Option<Self> {
         let messages = match request.reuse {
             Reuse::Once => return None,
@@ -292,7 +290,7 @@ impl CacheBreakpoints {
         if self.hour { json!({"type": "ephemeral", "ttl": "1h"}) } else { json!({"type": "ephemeral"}) }
     }
 
-    /// The mark of the last tool, as text, and where it goes.
+    /// The breakpoint of the last tool, as text, and where it goes.
     fn tools(self, encoded_tools: &EncodedTools) -> Option<(usize, &'static str)> {
         let mark = if self.hour {
             r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#
@@ -302,7 +300,7 @@ impl CacheBreakpoints {
         encoded_tools.end_of_cached.map(|at| (at, mark))
     }
 
-    /// The system prompt as a block with a mark.
+    /// The system prompt as a block with a breakpoint.
     fn system(self, text: &str) -> Value {
         json!([{"type": "text", "text": text, "cache_control": self.mark()}])
     }

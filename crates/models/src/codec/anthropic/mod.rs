@@ -1,8 +1,8 @@
 //! Anthropic Messages (docs.anthropic.com/en/api/messages, version 2023-06-01).
 //!
-//! Deferred tools are loaded by results of ours (platform.claude.com/docs/en/agents-and-tools/tool-use/
-//! tool-search-tool, "Custom tool search implementation"); that needs no beta header. Their definitions are not
-//! part of the prompt's prefix, so loading one leaves the cache as it is.
+//! Results of the client load deferred tools (platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool, "Custom
+//! tool search implementation"); that needs no beta header. Their definitions are not part of the prompt's prefix, so loading
+//! one keeps the cache.
 
 mod decode;
 mod encode;
@@ -18,18 +18,17 @@ pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool};
 const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 const API: Api = Api::Anthropic;
 
-/// Without it the API does not know the setting.
+/// The API requires this header for the setting.
 const BINDING_HEADER: (&str, &str) = ("anthropic-beta", "thinking-binding-controls-2026-08-01");
 
-/// Has the API leave out thinking that it would refuse
-/// (platform.claude.com/docs/en/build-with-claude/preserved-thinking): since Fable 5.1 a block of thinking that comes
-/// back is refused if the system prompt, the tools or a message before it is another than when it was thought. Requests of
-/// a run only grow, but room is made in them, tools join, and a run may be resumed with other tools. Such a refusal cannot
-/// be told beforehand; after one the API is asked to leave such blocks out.
+/// Has the API drop thinking that it would refuse (platform.claude.com/docs/en/build-with-claude/preserved-thinking): since
+/// Fable 5.1 it refuses a thinking block if the system prompt, the tools or a message before it have changed. That happens
+/// when a conversation is compacted, tools are added, or a run is resumed with other tools. It cannot be predicted, so this
+/// is applied after such a refusal.
 ///
-/// A model with such blocks thinks without being told to, so that it may be
-/// told to where it was not. One that is told not to think up front has no such setting: it keeps its word, and all
-/// thoughts are left out here. What only thoughts are in is never sent, so that no message is empty after it.
+/// A model with such blocks thinks by default, so that `adaptive` can be set where nothing was. Where thinking is set
+/// otherwise there is no such setting, and all thinking blocks are removed here. A message of thinking alone is never sent,
+/// so that none becomes empty.
 pub(crate) fn drop_foreign_thinking(encoded: &mut EncodedRequest) {
     encoded.headers = &[VERSION, BINDING_HEADER];
     let thinking = encoded.entry("thinking", json!({"type": "adaptive"}));

@@ -1,4 +1,4 @@
-//! Decodes answers of Gemini.
+//! Decodes responses of Gemini, with arguments that Vertex AI streams value by value.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -96,14 +96,14 @@ struct FunctionCall<'a> {
     will_continue: Option<bool>,
 }
 
-/// A call whose arguments are still coming.
+/// A call whose arguments are still arriving.
 struct Growing {
     id: String,
     name: String,
     arguments: Arguments,
 }
 
-/// An answer under assembly.
+/// A response that is being decoded.
 #[derive(Default)]
 pub(crate) struct GeminiDecoder {
     answer: ResponseBuilder,
@@ -163,13 +163,13 @@ impl ApiDecoder for GeminiDecoder {
     }
 
     fn unclosed(&mut self) -> Vec<WrittenCall> {
-        // Nothing tells whether a further argument was to come.
+        // Another argument may have been to come.
         Vec::new()
     }
 }
 
 impl GeminiDecoder {
-    /// Whether the part was understood; one that was not belongs to the server and is kept as it is.
+    /// Whether the part was understood. One that was not is kept unchanged.
     fn part(&mut self, part: Part<'_>, sink: Sink<'_>) -> bool {
         let signature = part.thought_signature.filled();
         if let Some(call) = part.function_call {
@@ -194,7 +194,7 @@ impl GeminiDecoder {
         true
     }
 
-    /// A call, or a piece of one: a name begins it, and one without `willContinue` ends it.
+    /// A call, or a piece of one: a name begins it, and a piece without `willContinue` ends it.
     fn call(&mut self, call: FunctionCall<'_>, signature: Option<&str>, sink: Sink<'_>) {
         if let Some(name) = call.name.filled() {
             self.close(sink);
@@ -273,7 +273,7 @@ fn stop_reason(reason: &str) -> StopReason {
 
 /// The deepest path that is followed.
 const MAX_DEPTH: usize = 64;
-/// Elements that may be left out of the lists of one call: those that hold nothing are not sent.
+/// List elements of one call that may be missing: the API does not send empty ones.
 const MAX_GAPS: usize = 64;
 
 /// One value, or a piece of a text.
@@ -292,23 +292,23 @@ struct PartialArg<'a> {
     will_continue: Option<bool>,
 }
 
-/// Arguments under assembly.
+/// Arguments that are being assembled.
 #[derive(Debug, Default)]
 struct Arguments {
     root: Map<String, Value>,
-    /// The path of a text that goes on.
+    /// The path of a text that continues.
     growing: Option<String>,
-    /// Elements that were left out.
+    /// Elements that were missing.
     gaps: usize,
 }
 
 impl Arguments {
-    /// Arguments that begin with what came whole.
+    /// Arguments that begin with those that came whole.
     fn new(root: Map<String, Value>) -> Self {
         Self { root, ..Self::default() }
     }
 
-    /// Adds a value, or continues the text that is growing. A path that makes no sense is left out.
+    /// Adds a value, or continues the growing text. Ignores an invalid path.
     fn add(&mut self, arg: &PartialArg<'_>) {
         let path = arg.json_path.as_str();
         let piece = arg.string_value.as_ref().map(Text::as_str);

@@ -16,10 +16,10 @@ use crate::codec::reasoning;
 use crate::codec::request::{output_schema, set, tools_place, with_instruction};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
-/// What a model's name may hold in a path as it is.
+/// Characters that are not escaped in a model's name in a path.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// Takes the place of the signature on the first call of a turn that has none: Gemini 3 would otherwise
-/// refuse it (ai.google.dev/gemini-api/docs/thought-signatures).
+/// The signature for the first call of a turn that has none: Gemini 3 would otherwise refuse it
+/// (ai.google.dev/gemini-api/docs/thought-signatures).
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
 const NAMES: SamplingNames = SamplingNames {
@@ -34,7 +34,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     let mut body = Map::new();
     let tools = encoded_tools.json.clone();
     let mut system = request.system.clone();
-    // Where the API refuses a demanded shape beside tools, the model is asked in words.
+    // Where the API refuses a response schema beside tools, the system prompt asks for it.
     let output = request.output.as_ref().filter(|output| {
         let refused = tools.is_some() && !takes_shape_with_tools(model);
         if refused {
@@ -85,7 +85,7 @@ fn is_old(model: &str) -> bool {
     matches!(ModelFamily::of(model), ModelFamily::Gemini(Some((..3, _)), _))
 }
 
-/// A bare name is one of `models/`; a tuned model comes with its own folder.
+/// A bare name is in `models/`; a tuned model's name has its own folder.
 fn path(model: &str) -> String {
     let folder = if model.contains('/') { "" } else { "models/" };
     format!("/v1beta/{folder}{}:streamGenerateContent?alt=sse", utf8_percent_encode(model, NAME))
@@ -97,7 +97,7 @@ pub(crate) struct Tool<'a> {
     function_declarations: Vec<Declaration<'a>>,
 }
 
-/// A function without parameters has none: the API refuses an object without properties.
+/// A function declaration. It has no parameters if there are none: the API refuses an object without properties.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Declaration<'a> {
@@ -153,7 +153,7 @@ fn contents(request: &ModelRequest, model: &str, tools: &Toolset) -> Vec<Value> 
     out.messages
 }
 
-/// An answer part by part. `ids` gets the ids that the API itself gave to the calls: it is shown no others.
+/// A past response part by part. `ids` gets the ids that the API itself gave to the calls; it is sent no others.
 fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<Option<String>>) -> Vec<Value> {
     *ids = vec![None; calls.len()];
     let mut out = Vec::new();
@@ -176,7 +176,7 @@ fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], ids: &mut Vec<
                 }
                 out.push(part);
             }
-            // What is known of the next call beside its name and arguments.
+            // Data of the next call beside its name and arguments.
             Piece::Item(item) if item.get("functionCall").is_some() => head = Some(item),
             // A step of an interaction is no part of a content.
             Piece::Item(item) if item.get("type").is_some() => {}
@@ -204,7 +204,7 @@ fn response(result: &LegalResult<'_>, id: Option<&str>, after: &mut Vec<Value>) 
     function_response(result, text, id)
 }
 
-/// The keys of a response are the documented ones for what a function gives and for why it failed.
+/// A function response, with the documented keys for output and error.
 fn function_response(result: &LegalResult<'_>, text: String, id: Option<&str>) -> Value {
     let key = if result.is_error() { "error" } else { "output" };
     let mut function = json!({"name": result.name, "response": {key: text}});

@@ -1,5 +1,5 @@
-//! The Interactions API (ai.google.dev/gemini-api/docs/interactions), which answers in steps: streamed as
-//! `step.*` events, `content.*` in its first version.
+//! Decodes the Interactions API (ai.google.dev/gemini-api/docs/interactions), whose responses are steps, streamed as `step.*`
+//! events, or `content.*` in its first version.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -62,14 +62,14 @@ struct Open {
     arguments: String,
 }
 
-/// An interaction under assembly.
+/// An interaction that is being decoded.
 #[derive(Default)]
 pub(super) struct Interaction {
     open: Vec<Open>,
 }
 
 impl Interaction {
-    /// Takes an event, or a whole interaction, and says whether the answer is over.
+    /// Takes an event, or a whole interaction. Returns whether the response is complete.
     pub(super) fn event(
         &mut self,
         data: &[u8],
@@ -154,7 +154,7 @@ impl Interaction {
                 match kind {
                     "arguments_delta" => open.arguments.push_str(&delta.arguments.map(arguments).unwrap_or_default()),
                     "function_call" => open.call = Some(delta.call()),
-                    // Whatever else grows belongs to the server.
+                    // Other steps are kept unchanged.
                     _ => {
                         if let (Some(step), Value::Object(delta)) = (open.step.as_object_mut(), value(raw)) {
                             step.extend(delta.into_iter().filter(|(key, _)| key != "type"));

@@ -1,5 +1,5 @@
 //! Gemini `generateContent` and `streamGenerateContent` (ai.google.dev/api/generate-content). The decoder
-//! also reads the Interactions API, which the same models answer through, and Vertex AI's streamed arguments.
+//! also reads the Interactions API of the same models, and Vertex AI's streamed arguments.
 
 mod decode;
 mod encode;

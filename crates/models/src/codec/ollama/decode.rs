@@ -1,4 +1,4 @@
-//! Decodes answers of Ollama.
+//! Decodes responses of Ollama.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -20,7 +20,7 @@ struct Line<'a> {
     done_reason: Text<'a>,
     #[serde(default, deserialize_with = "lenient")]
     prompt_eval_count: Option<u64>,
-    /// Those of them that were cached, where the server tells.
+    /// Those of them that were cached, if the server reports it.
     #[serde(default, deserialize_with = "lenient")]
     prompt_eval_cached_count: Option<u64>,
     #[serde(default, deserialize_with = "lenient")]
@@ -41,7 +41,7 @@ struct AnswerMessage<'a> {
 
 #[derive(Deserialize)]
 struct Call<'a> {
-    /// Newer servers give one.
+    /// Only newer servers send one.
     #[serde(borrow, default)]
     id: Text<'a>,
     #[serde(borrow)]
@@ -56,7 +56,7 @@ struct Function<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// An answer under assembly.
+/// A response that is being decoded.
 #[derive(Default)]
 pub(crate) struct OllamaDecoder {
     answer: ResponseBuilder,

@@ -27,10 +27,10 @@ const NAMES: SamplingNames = SamplingNames {
 pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &EncodedTools) -> EncodedRequest {
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    // The API has no tool choice: that none may be called is said by showing none. A call cannot be forced.
+    // The API has no tool choice. `none` is sent as a request without tools; a call cannot be forced.
     let tools = encoded_tools.json.clone().filter(|_| request.tool_choice != ToolChoice::None);
-    // A model that is held to a shape cannot write a call (github.com/ollama/ollama, issues 11185 and 13750): beside tools
-    // it is asked in words.
+    // A model with a response schema cannot write a call (github.com/ollama/ollama, issues 11185 and 13750): beside tools the
+    // system prompt asks for it.
     let system: Cow<'_, str> = match request.output.as_ref().filter(|_| tools.is_some()) {
         Some(output) => with_instruction(&request.system, output).into(),
         None => request.system.as_str().into(),
@@ -45,33 +45,33 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     write_sampling(&mut options, request, model, &NAMES);
     set(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
     set(&mut body, "think", reasoning::ollama(model, &request.settings));
-    // A conversation that does not fit is an error and not silently shortened.
+    // A conversation that does not fit is an error instead of being shortened silently.
     body.insert("truncate".into(), json!(false));
     body.insert("stream".into(), json!(true));
     EncodedRequest::new("/api/chat", body).with_tools(tools)
 }
 
-/// The shape of an answer. The server's grammars have few patterns, and any other fails the request (ollama/ollama#8325).
+/// The output format. The server's grammars take few patterns, and any other fails the request (ollama/ollama#8325).
 fn format(output: &OutputFormat) -> Value {
     output.schema.as_ref().map_or_else(|| json!("json"), |schema| output_schema(Dialect::Ollama, schema).schema)
 }
 
-/// Makes the server keep a context of so many tokens; its own default is far below what models take.
+/// Sets the context window in tokens. The server's default is far below what models take.
 pub(crate) fn keep_window(encoded: &mut EncodedRequest, tokens: usize) {
     if let Some(options) = encoded.entry("options", json!({})).as_object_mut() {
         options.insert("num_ctx".into(), json!(tokens));
     }
 }
 
-/// Makes the server keep the model in memory for this long after the answer.
+/// Sets how long the server keeps the model in memory after the response.
 pub(crate) fn keep_alive(encoded: &mut EncodedRequest, span: Duration) {
     *encoded.entry("keep_alive", json!(null)) = json!(span.as_secs());
 }
 
-/// The fewest tokens of which an estimate means anything.
+/// The fewest tokens for which the estimate is meaningful.
 pub(crate) const MIN_ESTIMATE: u64 = 1000;
 
-/// Tokens of a request's words, at four bytes each: without tools and images, so rather too few.
+/// Estimated tokens of a request's text, at four bytes each. Tools and images are not counted.
 pub(crate) fn estimate(request: &ModelRequest) -> u64 {
     let of = |message: &Message| match message {
         Message::User { content } => joined_text(content).len(),

@@ -1,4 +1,4 @@
-//! Decodes answers of Chat Completions.
+//! Decodes responses of Chat Completions.
 
 use std::fmt;
 
@@ -60,12 +60,12 @@ struct Delta<'a> {
     reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
-    /// The one call of servers that speak the API of 2023.
+    /// The one call of servers with the API of 2023.
     #[serde(borrow)]
     function_call: Option<FunctionDelta<'a>>,
 }
 
-/// Text, or a list of parts from servers that show reasoning among them.
+/// Text, or a list of parts from servers that send reasoning among them.
 #[derive(Default)]
 enum Content<'a> {
     #[default]
@@ -130,7 +130,7 @@ struct CallDelta<'a> {
     /// A call of a tool that takes free text.
     #[serde(borrow)]
     custom: Option<FunctionDelta<'a>>,
-    /// What the server wants back with the call.
+    /// Data that the server wants back with the call.
     #[serde(borrow)]
     extra_content: Option<&'a RawValue>,
 }
@@ -144,7 +144,7 @@ struct FunctionDelta<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// One call while it grows.
+/// A call that is being received.
 struct Slot {
     index: Option<u64>,
     custom: bool,
@@ -152,8 +152,8 @@ struct Slot {
     extra_content: Option<Value>,
 }
 
-/// An answer under assembly. Nothing in a stream says that one call is over: it is when another begins and
-/// its arguments are whole, else when the choice finishes.
+/// A response that is being decoded. The stream does not mark the end of a call: a call has ended when another begins and its
+/// arguments are complete, else when the choice finishes.
 #[derive(Default)]
 pub(crate) struct ChatDecoder {
     answer: ResponseBuilder,
@@ -257,8 +257,8 @@ impl ChatDecoder {
         }
     }
 
-    /// Adds to the call that a delta means. By the API it is the one of that index; but some servers
-    /// leave the index out, and some give every call of a turn index 0 and tell them apart by id.
+    /// Adds a delta to its call. The API identifies the call by index; some servers leave it out, and some send index 0 for
+    /// every call and different ids.
     fn call(&mut self, delta: CallDelta<'_>, sink: Sink<'_>) -> Result<(), ModelError> {
         let custom = delta.custom.is_some() || delta.kind.as_str() == "custom";
         let function = delta.custom.or(delta.function).unwrap_or_default();
@@ -299,14 +299,14 @@ impl ChatDecoder {
         Ok(())
     }
 
-    /// Closes the first calls whose arguments are whole, because another begins.
+    /// Closes the first calls with complete arguments, because another begins.
     fn close_whole(&mut self, sink: Sink<'_>) {
         let whole = self.slots.iter().take_while(|slot| !slot.custom && is_whole(&slot.call.arguments)).count();
         let whole: Vec<Slot> = self.slots.drain(..whole).collect();
         whole.into_iter().for_each(|slot| self.close_slot(slot, sink));
     }
 
-    /// Closes a call of a function, after what the server wants back with it.
+    /// Closes a function call, after the data that the server wants back with it.
     fn close_slot(&mut self, slot: Slot, sink: Sink<'_>) {
         if let Some(extra) = slot.extra_content {
             self.answer.opaque(of_call(extra));

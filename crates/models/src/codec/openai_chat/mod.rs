@@ -1,5 +1,4 @@
-//! OpenAI Chat Completions (platform.openai.com/docs/api-reference/chat), and the freedom that
-//! compatible servers take with it.
+//! OpenAI Chat Completions (platform.openai.com/docs/api-reference/chat), and compatible servers.
 
 mod decode;
 mod encode;
@@ -14,23 +13,23 @@ pub(crate) use encode::{encode, tool};
 
 const API: Api = Api::OpenAiChat;
 
-// What compatible servers want back, and OpenAI never sends: the reasoning of a message (DeepSeek's
-// `reasoning_content`, others' `reasoning`, OpenRouter's `reasoning_details`) and what a call carries beside
-// its function (the signature in the `extra_content` of Gemini's endpoint of this API).
+// Data that compatible servers want back, and OpenAI never sends: the reasoning of a message (DeepSeek's
+// `reasoning_content`, others' `reasoning`, OpenRouter's `reasoning_details`), and data of a call beside its function (the
+// signature in the `extra_content` of Gemini's endpoint of this API).
 
-/// Under which key the data of a message is kept.
+/// The key for the data of a message.
 const MESSAGE: &str = "message";
-/// Under which key the data of a call is kept, at the place before the call.
+/// The key for the data of a call, which is kept at the place before the call.
 const CALL: &str = "tool_call";
 
-/// The reasoning of a message, as it came.
+/// The reasoning of a message, as it was received.
 #[derive(Default)]
 struct Echo {
     kept: Map<String, Value>,
 }
 
 impl Echo {
-    /// A piece of a text. An empty one counts: servers that demand the key back demand it empty, too.
+    /// A piece of a text. An empty one counts: servers that require the key back require it empty too.
     fn text(&mut self, key: &'static str, piece: &str) {
         grow(&mut self.kept, key, piece);
     }
@@ -93,7 +92,7 @@ fn for_call(item: &Value) -> Option<&Map<String, Value>> {
     item.get(CALL)?.as_object()
 }
 
-/// Writes back what was kept. It never takes the place of what the conversation itself says.
+/// Adds the kept data to `out`. Existing keys stay.
 fn write(kept: &Map<String, Value>, out: &mut Value) {
     let Some(out) = out.as_object_mut() else { return };
     for (key, value) in kept {

@@ -1,4 +1,4 @@
-//! Decodes answers of OpenAI Responses.
+//! Decodes responses of OpenAI Responses.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,7 +24,7 @@ const FIGURES: UsagePointers = UsagePointers {
 struct Event<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Text<'a>,
-    /// Which item an event is about. Its id would say so too, but some relays give it anew in each event.
+    /// The item that an event is about. Its id is not reliable: some relays generate a new one for each event.
     #[serde(default, deserialize_with = "lenient")]
     output_index: Option<u64>,
     #[serde(borrow, default)]
@@ -65,16 +65,16 @@ struct Open {
     /// The call that it is, if it is one.
     call: Option<WrittenCall>,
     arguments: String,
-    /// Whether its words have gone out in pieces.
-    spoke: bool,
+    /// Whether its text was streamed.
+    is_streamed: bool,
 }
 
-/// An answer under assembly.
+/// A response that is being decoded.
 #[derive(Default)]
 pub(crate) struct ResponsesDecoder {
     answer: ResponseBuilder,
     open: Vec<Open>,
-    /// Whether items have come one by one; then the response at the end only repeats them.
+    /// Whether items were streamed; then the response at the end repeats them.
     itemised: bool,
     complete: bool,
 }
@@ -85,22 +85,22 @@ impl ApiDecoder for ResponsesDecoder {
         let (index, delta) = (event.output_index.unwrap_or_default(), event.delta.as_str());
         match event.kind.as_str() {
             "response.output_text.delta" => {
-                self.open(index)?.spoke = true;
+                self.open(index)?.is_streamed = true;
                 self.answer.text(delta, sink);
             }
             "response.refusal.delta" => {
-                self.open(index)?.spoke = true;
+                self.open(index)?.is_streamed = true;
                 self.refusal(delta, sink);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let open = self.open(index)?;
-                if !std::mem::replace(&mut open.spoke, true) {
+                if !std::mem::replace(&mut open.is_streamed, true) {
                     self.answer.reasoning_part(sink);
                 }
                 self.answer.reasoning(delta, sink);
             }
             // The parts of a summary are paragraphs.
-            "response.reasoning_summary_part.added" => self.open(index)?.spoke = false,
+            "response.reasoning_summary_part.added" => self.open(index)?.is_streamed = false,
             "response.function_call_arguments.delta" => self.open(index)?.arguments.push_str(delta),
             "response.output_item.added" => {
                 if let Some(item) = event.item {
@@ -116,7 +116,7 @@ impl ApiDecoder for ResponsesDecoder {
                 let response = event.response.ok_or_else(unfinished)?;
                 self.over(parse_part(API, response)?, sink)?;
             }
-            // Responses that follow one another, each to its end, are one answer.
+            // Consecutive complete responses are one response.
             "response.created" => (self.itemised, self.complete) = (false, false),
             "error" => return Err(error(data, event.error)),
             kind if kind.starts_with("response.") => {}
@@ -146,7 +146,7 @@ impl ResponsesDecoder {
             Some(at) => at,
             None => {
                 may_open(self.open.len())?;
-                self.open.push(Open { index, call: None, arguments: String::new(), spoke: false });
+                self.open.push(Open { index, call: None, arguments: String::new(), is_streamed: false });
                 self.open.len() - 1
             }
         };
@@ -159,11 +159,11 @@ impl ResponsesDecoder {
         self.head(&item);
         let call = (item.kind.as_str() == "function_call").then(|| item.call());
         let open = self.open(index)?;
-        *open = Open { index, call, arguments: String::new(), spoke: false };
+        *open = Open { index, call, arguments: String::new(), is_streamed: false };
         Ok(())
     }
 
-    /// What is to be known of a message beside its text, at the place where the text begins.
+    /// Data of a message beside its text, at the place where the text begins.
     fn head(&mut self, item: &Item<'_>) {
         if item.kind.as_str() == "message"
             && let Some(phase) = item.phase.filled()
@@ -177,11 +177,11 @@ impl ResponsesDecoder {
         let item = Item::read(raw)?;
         let open = self.open.iter().rposition(|open| open.index == index).map(|at| self.open.remove(at));
         let known = open.is_some();
-        let (arguments, spoke) = open.map(|open| (open.arguments, open.spoke)).unwrap_or_default();
+        let (arguments, is_streamed) = open.map(|open| (open.arguments, open.is_streamed)).unwrap_or_default();
         if !known {
             self.head(&item);
         }
-        if !spoke {
+        if !is_streamed {
             self.words(&item, sink);
         }
         match item.meaning(raw, arguments, self.answer.tool_search()) {
@@ -193,7 +193,7 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    /// The words of an item that came without pieces.
+    /// The text of an item that was not streamed.
     fn words(&mut self, item: &Item<'_>, sink: Sink<'_>) {
         let filled = |parts: &Option<Vec<ContentPart<'_>>>| parts.as_ref().is_some_and(|parts| !parts.is_empty());
         match item.kind.as_str() {
@@ -268,8 +268,8 @@ fn unfinished() -> ModelError {
     ModelError::new(ModelErrorKind::BadResponse, "the answer holds no finished response")
 }
 
-/// Items that the client is to run beside function calls, with the key of what they ask for. An item of
-/// any other type was run by the server, or is no call.
+/// Items that the client is to run beside function calls, with the key of their input. An item of any other type was run by
+/// the server, or is not a call.
 const FOR_THE_CLIENT: [(&str, &str); 8] = [
     ("custom_tool_call", "input"),
     ("shell_call", "action"),
@@ -281,7 +281,7 @@ const FOR_THE_CLIENT: [(&str, &str); 8] = [
     ("mcp_approval_request", "arguments"),
 ];
 
-/// What is read of an item.
+/// The members of an item that are read.
 #[derive(Deserialize)]
 struct Item<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -329,9 +329,9 @@ enum Meaning {
     Call(WrittenCall),
     /// Another item for the client.
     Other(OtherCall),
-    /// Something of the server's that goes back as it came.
+    /// Data of the server that is sent back unchanged.
     Opaque(Value),
-    /// Nothing that is kept: a message, or an item that was cut.
+    /// Not kept: a message, or an item that was cut.
     Nothing,
 }
 
@@ -340,8 +340,8 @@ impl<'a> Item<'a> {
         parse_part(API, item)
     }
 
-    /// What `item`, which `self` was read from, means. `streamed` are the arguments that came in pieces; `search`
-    /// is the tool that was shown as the tool search.
+    /// The meaning of `item`, from which `self` was read. `streamed` are its streamed arguments; `search` is the tool that was
+    /// declared as the tool search.
     fn meaning(&self, item: &RawValue, streamed: String, search: Option<&str>) -> Meaning {
         let kind = self.kind.as_str();
         if kind == "message" {
@@ -384,14 +384,14 @@ impl<'a> Item<'a> {
         WrittenCall { id: self.id(), name: self.name.as_str().to_owned(), arguments: String::new() }
     }
 
-    /// The id that a result names.
+    /// The id for the result.
     fn id(&self) -> String {
         self.call_id.filled().unwrap_or(self.id.as_str()).to_owned()
     }
 
     fn is_for_the_client(&self) -> bool {
         match self.kind.as_str() {
-            // The same search runs on either side, the item says where.
+            // The search runs on either side; the item says where.
             "tool_search_call" => self.execution.as_str() == "client",
             // A shell in a container of the server's names that container.
             "shell_call" => {

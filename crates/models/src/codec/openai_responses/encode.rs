@@ -59,13 +59,12 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     EncodedRequest::new("/responses", body).with_tools(tools)
 }
 
-/// Whether `model` may reason. The API refuses to be asked for the reasoning of one that does not.
+/// Whether `model` may reason. The API refuses `include` of reasoning for one that does not.
 fn reasons(model: &str) -> bool {
     !matches!(ModelFamily::of(model), ModelFamily::Gpt((..5, _), _) | ModelFamily::Gpt((5, 0), ModelKind::Chat))
 }
 
-/// Whether the input has the word without which the API refuses `json_object`. It does not look for it in the
-/// instructions.
+/// Whether the input contains the word without which the API refuses `json_object`. It ignores the instructions.
 fn input_speaks_of_json(request: &ModelRequest) -> bool {
     request.messages.iter().any(|message| match message {
         Message::User { content } => speaks_of_json(&joined_text(content)),
@@ -79,7 +78,7 @@ fn format(output: &OutputFormat) -> Value {
     json!({"type": "json_schema", "name": legal_name(&output.name), "schema": form.schema, "strict": form.strict})
 }
 
-/// Absent means strict to this API, so the word is always said.
+/// A function. This API takes an absent `strict` for true, so it is always sent.
 #[derive(Serialize)]
 pub(crate) struct Tool<'a> {
     r#type: &'static str,
@@ -91,7 +90,7 @@ pub(crate) struct Tool<'a> {
     defer_loading: Option<bool>,
 }
 
-/// The tool that finds others.
+/// The search tool.
 #[derive(Serialize)]
 pub(crate) struct ToolSearch<'a> {
     r#type: &'static str,
@@ -108,7 +107,7 @@ pub(crate) enum Entry<'a> {
     Search(ToolSearch<'a>),
 }
 
-/// What a request declares: all but the deferred tools.
+/// The declared tools: all but the deferred ones.
 pub(crate) fn tools(set: &Toolset) -> impl Iterator<Item = Entry<'_>> {
     let search = set.tool_search().map(|search| search.name.as_str());
     set.tools.iter().filter(|view| view.exposed != Exposed::Deferred).map(move |view| {
@@ -147,7 +146,7 @@ fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     out
 }
 
-/// An answer, item by item. Reasoning at its end would be refused: what it led to is not there.
+/// A past response, item by item. The API refuses reasoning at its end.
 fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], search: &Search<'_>) {
     let before = out.len();
     let mut phase = None;
@@ -171,9 +170,9 @@ fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&
                 }
                 out.push(item);
             }
-            // The head of a message: its text is the conversation's.
+            // Data of a message beside its text.
             Piece::Item(item) if item["type"] == "message" => phase = item["phase"].as_str(),
-            // Without its content, reasoning is a reference to what the server did not keep.
+            // Reasoning without content refers to data that the server did not store.
             Piece::Item(item) if is_reasoning(item) && !item["encrypted_content"].is_string() => {}
             Piece::Item(item) => out.push(item.clone()),
         }
@@ -218,26 +217,26 @@ fn listed(parts: Vec<Part<'_>>) -> Value {
     parts.into_iter().map(part).collect()
 }
 
-/// The namespace of loaded tools that have none of their own. The API gives each of those one that nobody
-/// declared and demands it back with past calls, so all get one that is declared.
+/// The namespace of loaded tools without their own. The API assigns an undeclared one to each of those and requires it back with
+/// past calls, so all get a declared one.
 const NO_NAMESPACE: &str = "toolbox";
 
-/// The tool search of a request, and what it has loaded so far.
+/// The tool search of a request, and the tools that it has loaded so far.
 struct Search<'a> {
     set: &'a Toolset,
     tool: Option<&'a str>,
-    /// Namespaces by the names of the tools that were loaded into them.
+    /// Namespaces of the loaded tools, by name.
     loaded: HashMap<&'a str, Cow<'a, str>>,
 }
 
 impl<'a> Search<'a> {
-    /// The search among `set`, which has loaded nothing.
+    /// The search among `set`, with nothing loaded.
     fn new(set: &'a Toolset) -> Self {
         let tool = set.tool_search().map(|search| search.name.as_str());
         Self { set, tool, loaded: HashMap::new() }
     }
 
-    /// Whether calls to `name` are searches.
+    /// Whether `name` is the search tool.
     fn is(&self, name: &str) -> bool {
         self.tool == Some(name)
     }
@@ -256,8 +255,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// The result of a search: the definitions of what it loads, by namespace. The item has no place for words:
-    /// those of a search that failed or found nothing go to `notes`, for a message after the results.
+    /// The result of a search: the definitions of the loaded tools, by namespace. The item has no text: that of a search that
+    /// failed or found nothing goes to `notes`, for a message after the results.
     fn output(&mut self, result: &LegalResult<'_>, notes: &mut Vec<Value>) -> Value {
         let mut spaces: Vec<(Cow<'a, str>, Vec<Value>)> = Vec::new();
         for view in result.loads(self.set) {
@@ -288,7 +287,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The namespace into which a tool is loaded. One of the tool's own name would be that of a tool without any.
+/// The namespace into which a tool is loaded. A namespace with the tool's own name would mean a tool without one.
 fn namespace(view: &TranslatedTool) -> Cow<'_, str> {
     let legal = legal_name(&view.namespace);
     match view.namespace.as_str() {

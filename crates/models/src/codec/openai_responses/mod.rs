@@ -1,9 +1,9 @@
-//! OpenAI Responses (platform.openai.com/docs/api-reference/responses), used without state on the server:
-//! every request carries the whole conversation, reasoning comes encrypted and goes back as it came.
+//! OpenAI Responses (platform.openai.com/docs/api-reference/responses), used without state on the server: every request
+//! carries the whole conversation, and encrypted reasoning is sent back unchanged.
 //!
-//! Deferred tools are found by a search that the client executes (developers.openai.com/api/docs/guides/
-//! tools-tool-search). They are not declared beforehand: declared, each would stand before the model with its
-//! name and description. A search's output brings the definitions.
+//! The client executes the search for deferred tools (developers.openai.com/api/docs/guides/tools-tool-search). They are not
+//! declared beforehand, which would put their names and descriptions into the prompt. The output of a search holds the
+//! definitions.
 
 mod decode;
 mod encode;
