@@ -48,29 +48,29 @@ pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'s
 /// it is sent, or, without either, of its default effort. 0 if thinking is off, and for models that are not known to think.
 pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings) -> u32 {
     let of_word = |word: &str| word.to_ascii_lowercase().parse().map_or(0, Effort::tokens);
-    let untold = || by_itself(api, model).tokens();
+    let by_default = || default_effort(api, model).tokens();
     match api {
-        Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).map_or_else(untold, of_word),
+        Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).map_or_else(by_default, of_word),
         Api::Anthropic => {
-            let told = anthropic(model, settings, None, Choice::Free);
-            match told.thinking.as_ref().and_then(|thinking| thinking["type"].as_str()) {
+            let sent = anthropic(model, settings, None, Choice::Free);
+            match sent.thinking.as_ref().and_then(|thinking| thinking["type"].as_str()) {
                 // Between calls it thinks briefly.
                 Some("between_tools") => Effort::Low.tokens(),
                 Some("disabled") => 0,
-                _ => told.budget().or(told.effort.map(of_word)).unwrap_or_else(untold),
+                _ => sent.budget().or(sent.effort.map(of_word)).unwrap_or_else(by_default),
             }
         }
         Api::Gemini => match gemini(model, settings) {
-            Some(told) => {
-                told["thinkingLevel"].as_str().map_or_else(|| tokens(&told["thinkingBudget"]).unwrap_or(0), of_word)
+            Some(sent) => {
+                sent["thinkingLevel"].as_str().map_or_else(|| tokens(&sent["thinkingBudget"]).unwrap_or(0), of_word)
             }
-            None => untold(),
+            None => by_default(),
         },
         Api::Ollama => match ollama(model, settings) {
             Some(Value::String(word)) => of_word(&word),
             Some(Value::Bool(true)) => settings.thinking_room(),
             Some(_) => 0,
-            None => untold(),
+            None => by_default(),
         },
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn thinking_allowance(api: Api, model: &str, settings: &ModelSettings
 /// The effort of `model` by default (the sources of [`openai_effort`], [`anthropic`], [`gemini`] and [`ollama`]): `medium` for
 /// GPT, except 5.1 to 5.4, which do not think by default, and `high` for those of Anthropic's that think by default and for
 /// Gemini 3. For the small ones of Gemini 3, sources say `minimal` and `high`.
-fn by_itself(api: Api, model: &str) -> Effort {
+fn default_effort(api: Api, model: &str) -> Effort {
     use Effort::{High, Medium, None as No};
     match ModelFamily::of(model) {
         ModelFamily::Gpt((..5, _), _) | ModelFamily::Gpt((5, 0), ModelKind::Chat) => No,
@@ -86,15 +86,15 @@ fn by_itself(api: Api, model: &str) -> Effort {
         ModelFamily::Gpt((5, 1..=4), ModelKind::Plain) => No,
         ModelFamily::Gpt(..) | ModelFamily::O(..) | ModelFamily::GptOss => Medium,
         ModelFamily::Claude(..) => match claude(model) {
-            Claude::Never | Claude::Budget | Claude::Either | Claude::Adaptive => No,
-            Claude::Default | Claude::BetweenTools | Claude::Always => High,
+            ClaudeThinking::Never | ClaudeThinking::Budget | ClaudeThinking::Either | ClaudeThinking::Adaptive => No,
+            ClaudeThinking::Default | ClaudeThinking::BetweenTools | ClaudeThinking::Always => High,
         },
         ModelFamily::Gemini(Some((..2, _) | (2, ..5)), _) | ModelFamily::Gemini(Some((2, _)), ModelKind::FlashLite) => {
             No
         }
         ModelFamily::Gemini(Some((2, _)), _) | ModelFamily::Gemini(_, ModelKind::FlashLite) => Medium,
         ModelFamily::Gemini(..) => High,
-        ModelFamily::Other if is_a_thinker(api, model) => Medium,
+        ModelFamily::Other if thinks_by_default(api, model) => Medium,
         ModelFamily::Other => No,
     }
 }
@@ -108,7 +108,7 @@ const DO_NOT_THINK: [&str; 6] = ["non-", "instruct", "coder", "embed", "rerank",
 
 /// Whether a model of another maker thinks by default. Over other APIs than Ollama's the allowance could exceed what a server
 /// takes, so only names that say so count there.
-fn is_a_thinker(api: Api, model: &str) -> bool {
+fn thinks_by_default(api: Api, model: &str) -> bool {
     let name = model.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
     (has(&THINKERS) || api == Api::Ollama && has(&THINK_AT_OLLAMA)) && !has(&DO_NOT_THINK)
@@ -145,7 +145,7 @@ pub(crate) const MIN_BUDGET: u32 = 1024;
 /// How a Claude's thinking is controlled (platform.claude.com/docs/en/build-with-claude/thinking and …/effort, and the notes on
 /// what is new in each model).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Claude {
+enum ClaudeThinking {
     /// Does not think.
     Never,
     /// Thinks within a budget, if one is set.
@@ -162,20 +162,20 @@ enum Claude {
     Always,
 }
 
-fn claude(model: &str) -> Claude {
+fn claude(model: &str) -> ClaudeThinking {
     let ModelFamily::Claude(family, version) = ModelFamily::of(model) else {
         // Servers that speak the API for other models know its first form.
-        return Claude::Budget;
+        return ClaudeThinking::Budget;
     };
-    let Some(version) = version.filter(|_| family != ClaudeFamily::Fable) else { return Claude::Always };
+    let Some(version) = version.filter(|_| family != ClaudeFamily::Fable) else { return ClaudeThinking::Always };
     match (version.0, version.1, family) {
-        (..3, _, _) | (3, ..7, _) => Claude::Never,
-        (3, _, _) | (4, ..6, _) => Claude::Budget,
-        (4, 6, _) => Claude::Either,
-        (4, _, _) => Claude::Adaptive,
-        (5, 5, ClaudeFamily::Sonnet) => Claude::BetweenTools,
-        (5, ..5, _) | (5, 5, ClaudeFamily::Haiku) => Claude::Default,
-        _ => Claude::Always,
+        (..3, _, _) | (3, ..7, _) => ClaudeThinking::Never,
+        (3, _, _) | (4, ..6, _) => ClaudeThinking::Budget,
+        (4, 6, _) => ClaudeThinking::Either,
+        (4, _, _) => ClaudeThinking::Adaptive,
+        (5, 5, ClaudeFamily::Sonnet) => ClaudeThinking::BetweenTools,
+        (5, ..5, _) | (5, 5, ClaudeFamily::Haiku) => ClaudeThinking::Default,
+        _ => ClaudeThinking::Always,
     }
 }
 
@@ -203,13 +203,13 @@ pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Optio
     let takes_both = matches!(ModelFamily::of(model), ModelFamily::Claude(_, Some((4, 8))));
     let may_think = choice == Choice::Free || takes_both;
     match kind {
-        Claude::Never => Thinking::default(),
-        Claude::Budget | Claude::Either
-            if kind == Claude::Budget || settings.thinking_tokens.is_some_and(|tokens| tokens > 0) =>
+        ClaudeThinking::Never => Thinking::default(),
+        ClaudeThinking::Budget | ClaudeThinking::Either
+            if kind == ClaudeThinking::Budget || settings.thinking_tokens.is_some_and(|tokens| tokens > 0) =>
         {
             let wanted = settings.thinking_room();
             if wanted == 0 {
-                // A Claude does not think unless it is told to; of others that is not known.
+                // A Claude does not think by default; others may.
                 let is_said = says_none && !matches!(ModelFamily::of(model), ModelFamily::Claude(..));
                 return Thinking { thinking: is_said.then(|| json!({"type": "disabled"})), ..Thinking::default() };
             }
@@ -224,17 +224,19 @@ pub(crate) fn anthropic(model: &str, settings: &ModelSettings, max_tokens: Optio
             let thinking = json!({"type": "enabled", "budget_tokens": budget});
             Thinking { thinking: Some(thinking), effort: None }
         }
-        Claude::Budget | Claude::Either | Claude::Adaptive => {
-            let effort = word(if kind == Claude::Adaptive { newer } else { older });
+        ClaudeThinking::Budget | ClaudeThinking::Either | ClaudeThinking::Adaptive => {
+            let effort = word(if kind == ClaudeThinking::Adaptive { newer } else { older });
             let thinking = effort.filter(|_| may_think).map(|_| json!({"type": "adaptive"}));
             Thinking { thinking, effort }
         }
-        Claude::Default if says_none => Thinking { thinking: Some(json!({"type": "disabled"})), ..Thinking::default() },
-        Claude::BetweenTools if says_none => {
+        ClaudeThinking::Default if says_none => {
+            Thinking { thinking: Some(json!({"type": "disabled"})), ..Thinking::default() }
+        }
+        ClaudeThinking::BetweenTools if says_none => {
             Thinking { thinking: Some(json!({"type": "between_tools"})), ..Thinking::default() }
         }
-        Claude::Always if says_none => Thinking { effort: Some("low"), ..Thinking::default() },
-        Claude::Default | Claude::BetweenTools | Claude::Always => {
+        ClaudeThinking::Always if says_none => Thinking { effort: Some("low"), ..Thinking::default() },
+        ClaudeThinking::Default | ClaudeThinking::BetweenTools | ClaudeThinking::Always => {
             Thinking { effort: word(newer), ..Thinking::default() }
         }
     }
@@ -478,7 +480,7 @@ mod tests {
             for &api in apis {
                 assert_eq!(thinking_allowance(api, model, &ModelSettings::default()), expect, "{api} {model}");
                 let silent = if expect == 0 { 0 } else { thinking_allowance(api, model, &at(Effort::None)) };
-                assert!(silent <= 1024, "{api} {model}: {silent} where it is told not to");
+                assert!(silent <= 1024, "{api} {model}: {silent} where thinking is off");
             }
         };
         for model in ["gpt-4.1", "gpt-5-chat-latest", "gpt-5.1", "gpt-5.2-2025-12-11", "gpt-5.4-mini", "some-model"] {

@@ -19,7 +19,7 @@ pub(crate) struct OutputSchema {
 /// on the response. Else the schema itself without the patterns that the API refuses, or for Gemini, which refuses unknown
 /// keywords, its translation.
 pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
-    if let Some(schema) = dialect::answer(dialect, schema) {
+    if let Some(schema) = dialect::response_schema(dialect, schema) {
         return OutputSchema { schema, strict: true };
     }
     let view = || {

@@ -1,4 +1,5 @@
-//! Schemas combined into one: two that a value must both satisfy, and a root that combines several, as one object. What told its alternatives apart stands in its description.
+//! Merges schemas: two that a value must both satisfy, and a root that combines several into one object, whose description
+//! says how the alternatives differ.
 
 use serde_json::{Map, Value, json};
 
@@ -11,14 +12,14 @@ use super::write::Writer;
 /// Schemas inside one another that are merged, and all that are.
 const MAX_DEPTH: usize = 8;
 const MAX_SCHEMAS: usize = 200;
-/// The longest sentence that tells alternatives apart, in bytes.
+/// The longest sentence about alternatives, in bytes.
 const MAX_SENTENCE: usize = 800;
 
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 const COMBINING: [&str; 6] = ["allOf", "anyOf", "oneOf", "not", "enum", "const"];
 
-/// `root` without what combines schemas. Every object that fits `root` fits it, as long as it has none of an alternative's
-/// properties in the place of another's.
+/// `root` without combining keywords. Every object that fits `root` fits it, unless alternatives declare a property in
+/// different ways.
 pub(super) fn root(writer: &mut Writer<'_, '_>, root: &Map<String, Value>) -> Map<String, Value> {
     let mut flattening = Flattening { writer, schemas: 0, sentences: Vec::new() };
     let mut flat = flattening.object(root, 0);
@@ -57,7 +58,7 @@ impl Flattening<'_, '_, '_> {
             if all.is_empty() {
                 continue;
             }
-            // Arguments are an object, so what is for other values never holds; and what holds for any leaves all open.
+            // Arguments are an object, so alternatives for other types never match; `true` matches any object.
             let open = Map::new();
             let alternatives = all.iter().filter_map(|one| match one {
                 Value::Bool(true) => Some(&open),
@@ -98,7 +99,7 @@ fn properties(map: &Map<String, Value>) -> Option<&Map<String, Value>> {
     map.get("properties")?.as_object()
 }
 
-/// What all of `alternatives` allow beside `base`, and what each of them needs.
+/// The union of `alternatives` beside `base`: properties of any of them, required names of all.
 fn united(base: &Map<String, Value>, alternatives: &[Map<String, Value>]) -> Map<String, Value> {
     let mut shown: Map<String, Value> = Map::new();
     for name in alternatives.iter().filter_map(properties).flat_map(Map::keys) {
@@ -114,7 +115,7 @@ fn united(base: &Map<String, Value>, alternatives: &[Map<String, Value>]) -> Map
                 None => everywhere = false,
             }
         }
-        // An alternative that does not speak of it takes it as the rest of the schema does.
+        // An alternative that does not declare it leaves it to the rest of the schema.
         if everywhere || !properties(base).is_some_and(|all| all.contains_key(name)) {
             shown.insert(name.clone(), one_of(&forms));
         }
@@ -145,7 +146,7 @@ fn common(alternatives: &[Map<String, Value>]) -> Vec<&str> {
     common
 }
 
-/// One schema for a property that has several. Values that are listed stand in one list.
+/// One schema for a property with several. Enumerations are joined.
 fn one_of(forms: &[&Value]) -> Value {
     if let [only] = forms {
         return (*only).clone();
@@ -169,7 +170,7 @@ fn one_of(forms: &[&Value]) -> Value {
     Value::Object(one)
 }
 
-/// What each alternative needs beyond what all do: its constants, and the names that it requires.
+/// A sentence about what each alternative requires beyond the others: constants and names.
 fn describe_alternatives(keyword: &str, alternatives: &[Map<String, Value>]) -> Option<String> {
     let common = common(alternatives);
     let needs = |one: &Map<String, Value>| {

@@ -1,4 +1,4 @@
-//! Gemini's `Schema`: types in capitals, `nullable` for null, unions alone, enumerations of strings.
+//! Gemini's `Schema`: types in capitals, `nullable` for null, unions without other keywords, enumerations of strings.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::pointer::push;
@@ -8,8 +8,8 @@ use super::keywords::append_description;
 use super::types::Types;
 use super::words;
 
-/// Makes a view of plain JSON Schema, in which nothing is referred to, into one of `Schema`. Null for a tool
-/// without parameters: an object without properties is refused.
+/// Turns a translation in plain JSON Schema without references into a `Schema`. Null for a tool without parameters: the API
+/// refuses an object without properties.
 pub(super) fn declare(tool: &str, parameters: Value, losses: &mut Vec<Loss>) -> Value {
     let Value::Object(mut map) = parameters else { return Value::Null };
     if map.get("properties").and_then(Value::as_object).is_none_or(Map::is_empty) {
@@ -70,7 +70,7 @@ impl Declarer<'_, '_> {
             Some(own) => *own = name,
             None => drop(map.shift_insert(0, "type".to_owned(), name)),
         }
-        // Most schemas are a type and a description, and are looked through once.
+        // Most schemas are a type and a description.
         let rest = |key: &String| matches!(key.as_str(), "enum" | "format" | "properties" | "required" | "items");
         if shown != Types::ARRAY && !map.keys().any(rest) {
             return;
@@ -212,12 +212,12 @@ impl Declarer<'_, '_> {
     }
 }
 
-/// Whether nothing but null was offered.
+/// Whether only null is allowed.
 fn branches_are_null(types: Types, nullable: bool) -> bool {
     types == Types::NONE && nullable
 }
 
-/// A value of any kind, but for arrays, whose items would have to be said.
+/// A value of any type except an array, whose items would be required.
 fn anything() -> Value {
     json!({"anyOf": [{"type": "STRING"}, {"type": "NUMBER"}, {"type": "BOOLEAN"}, {"type": "OBJECT"}]})
 }

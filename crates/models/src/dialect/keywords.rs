@@ -1,4 +1,4 @@
-//! The keywords of one schema, those that depend on each other: types, arrays, unions.
+//! The keywords of one schema that depend on each other: types, arrays, unions.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use super::words;
 use super::write::{Inexact, Node, WriteResult, Writer, brief, listed};
 
 impl Writer<'_, '_> {
-    /// Writes `map`, whose `$ref` is shown as `reference`.
+    /// Writes `map`, whose `$ref` becomes `reference`.
     pub(super) fn keywords(
         &mut self,
         map: &Map<String, Value>,
@@ -83,7 +83,7 @@ impl Writer<'_, '_> {
 
     fn items(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         match value {
-            // The items behind those that have a place, which are shown together.
+            // The items after those by position, which are written together.
             _ if self.rules.for_clients && is_list(map.get("prefixItems")) => Ok(()),
             Value::Array(list) if self.rules.for_clients && !list.is_empty() => {
                 self.tuple("items", list, map.get("additionalItems"), map, node)
@@ -112,7 +112,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Items that each have a place, as a list of any of them: which of them stands where is said in the description.
+    /// Items by position, as a list of any of them. The description says the order.
     fn tuple(
         &mut self,
         keyword: &str,
@@ -314,7 +314,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What a schema must say beside what its author wrote.
+    /// Adds what the API requires of a schema.
     fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), Inexact> {
         let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
         if self.rules.strict.is_none() {
@@ -382,7 +382,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Whether no value matches two of `branches`, as far as types and constant properties tell.
+    /// Whether no value matches two of `branches`, by their types and constant properties.
     fn are_disjoint(&mut self, branches: &[Value]) -> bool {
         const MAX_BRANCHES: usize = 32;
         if branches.len() > MAX_BRANCHES {

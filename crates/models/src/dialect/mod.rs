@@ -1,6 +1,6 @@
-//! The view of tools that an API takes, and what the view loses.
+//! Translates the schemas of tools into the dialect of an API, and lists what the translation loses.
 //!
-//! A definition's own schema is never touched: what a model answers is checked against that.
+//! A definition's own schema is never changed: calls are checked against it.
 
 mod flatten;
 mod gemini;
@@ -28,7 +28,7 @@ use rules::Budget;
 pub(crate) use words::{in_words, is_regular};
 use write::Inexact;
 
-/// Rules about tool schemas that one or more APIs share.
+/// The schema dialect of one or more APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// OpenAI, Chat Completions and Responses alike.
@@ -41,35 +41,35 @@ pub enum Dialect {
     GeminiDeclaration,
     /// Ollama.
     Ollama,
-    /// None in particular: what every client of MCP in use can hand on to its model's API.
+    /// Schemas that every MCP client in use can pass on to its model's API.
     Portable,
 }
 
 impl Dialect {
-    /// Every one.
+    /// Every dialect.
     pub const ALL: [Self; 6] =
         [Self::OpenAi, Self::Anthropic, Self::GeminiJsonSchema, Self::GeminiDeclaration, Self::Ollama, Self::Portable];
 }
 
-/// Something that a schema says and its view does not.
+/// Something that a schema says and its translation does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// Wire name of the tool.
     pub tool: String,
-    /// JSON Pointer into the tool's own schema; into the merged root, where parts of it stood in `anyOf` and the like.
+    /// JSON Pointer into the tool's own schema, or into the merged root if parts of the root were in `anyOf` and the like.
     pub path: String,
     /// The keyword that is lost, moved or changed.
     pub keyword: String,
-    /// What became of it, and why.
+    /// What happened to it, and why.
     pub note: String,
 }
 
-/// A tool that cannot be shown to this API, and so is left out of the request.
+/// A tool that the API cannot take, and so is left out of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
     /// Wire name of the tool.
     pub tool: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -80,50 +80,50 @@ pub struct TranslatedTool {
     pub name: String,
     /// Description.
     pub description: String,
-    /// The API's view of the schema; null where the API wants none, which is said of tools without
-    /// parameters under [`Dialect::GeminiDeclaration`].
+    /// The translated schema; null where the API takes none, as for tools without parameters under
+    /// [`Dialect::GeminiDeclaration`].
     pub parameters: Value,
-    /// Whether the API is to hold the model to the schema while it writes.
+    /// Whether the API is to enforce the schema while the model writes (strict decoding).
     pub strict: bool,
-    /// The one property that holds the arguments, where the schema's root had to be wrapped in an object.
+    /// The one property that holds the arguments, if the schema's root had to be wrapped in an object.
     pub wrapped: Option<&'static str>,
-    /// How it is put before the model.
+    /// Whether it is declared, deferred, or the search tool.
     pub exposed: Exposed,
     /// The namespace it belongs to; empty for none.
     pub namespace: String,
-    /// How calls are changed back, where the view changed anything.
+    /// How arguments are converted back, if the translation changed anything.
     plan: Option<Box<restore::Plan>>,
 }
 
-/// The tools of a request as an API takes them, in the order they were given, deferred ones last.
+/// The translated tools of a request, in their order, deferred ones last.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Toolset {
-    /// Whose rules were applied.
+    /// The dialect.
     pub dialect: Dialect,
-    /// The tools that can be shown.
+    /// The tools that the API takes.
     pub tools: Vec<TranslatedTool>,
-    /// What their views lose.
+    /// What their translations lose.
     pub losses: Vec<Loss>,
-    /// The tools that cannot be shown.
+    /// The tools that the API cannot take.
     pub quarantined: Vec<Quarantined>,
 }
 
 impl Toolset {
-    /// The view of one tool, by wire name.
+    /// One tool, by wire name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&TranslatedTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
-    /// The tool that finds deferred ones, where there are any to find.
+    /// The search tool, if there are deferred tools.
     pub(crate) fn tool_search(&self) -> Option<&TranslatedTool> {
         let deferred = self.tools.iter().rev().any(|tool| tool.exposed == Exposed::Deferred);
         self.tools.iter().find(|tool| deferred && tool.exposed == Exposed::Search)
     }
 
-    /// The arguments of a call to `name` as the tool takes them, for what the model wrote by its view:
-    /// unwrapped, properties by their own names, what is null for being left out left out. None if there is
-    /// nothing to undo; so it is for text that is no JSON, and for tools that were not shown.
+    /// Converts the arguments that a model wrote in a call to `name` back to the tool's own schema: unwrapped, properties by
+    /// their own names, without the nulls that stand for absent properties. None if there is nothing to convert, as for text
+    /// that is not JSON and for unknown tools.
     #[must_use]
     pub fn restore(&self, name: &str, arguments: &str) -> Option<String> {
         let tool = self.get(name).filter(|tool| tool.wrapped.is_some() || tool.plan.is_some())?;
@@ -132,8 +132,8 @@ impl Toolset {
         Some(restored.to_string())
     }
 
-    /// The inverse of [`Toolset::restore`], for past calls: `arguments` as the model would have written them
-    /// by the view of `name`. None if they are that already.
+    /// The inverse of [`Toolset::restore`], for past calls: `arguments` by the translated schema of `name`. None if there is
+    /// nothing to convert.
     #[must_use]
     pub fn replay(&self, name: &str, arguments: &Value) -> Option<Value> {
         let tool = self.get(name)?;
@@ -141,14 +141,13 @@ impl Toolset {
     }
 }
 
-/// The view of `tools` under the rules of `dialect`. `strict` asks for strict decoding of the tools whose
-/// author left it open; it is sent where the API has it, the strict form of the schema says the same as the
-/// schema, and the API's limits allow it; else a loss of the keyword `strict` says why not. Deferred tools
-/// come last, also in what a request has room for: Anthropic builds one grammar from all strict tools, deferred
-/// or not.
+/// Translates `tools` into `dialect`. `strict` requests strict decoding of the tools whose author left it open. A tool gets it
+/// if the API has it, the strict schema is equivalent, and the API's limits allow it; else a loss of the keyword `strict`
+/// gives the reason. Deferred tools come last, also for those limits: Anthropic builds one grammar from all strict tools,
+/// deferred or not.
 ///
-/// The result is legal whatever the schemas are. What an author wrote for JSON Schema is read as what was
-/// meant, where that can be told, and recorded; a tool that cannot be called by any arguments is left out.
+/// The result is legal whatever the schemas are. Malformed keywords are read as what their author meant, where that is
+/// clear, and listed as losses; a tool that no arguments can call is left out.
 #[must_use]
 pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset {
     let mut set =
@@ -172,19 +171,19 @@ pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset
     set
 }
 
-/// The schema of an answer as an API can hold a model to it while it writes: the same shapes, without the bounds of
-/// values that the API has no keyword for, which stand in the descriptions. None where there is no such view.
+/// The translation of a response schema that the API can enforce: the same shapes, without the bounds of values that the API
+/// has no keyword for, which go into the descriptions. None if there is none.
 #[must_use]
-pub(crate) fn answer(dialect: Dialect, schema: &Value) -> Option<Value> {
+pub(crate) fn response_schema(dialect: Dialect, schema: &Value) -> Option<Value> {
     let rules = rules::rules_of_answers(dialect)?;
     let tool = ShownTool { name: "answer".into(), parameters: schema.clone(), ..ShownTool::default() };
     let view = root::write(rules, &tool, &mut Vec::new()).ok()?;
     admit(dialect, &view.parameters, &mut Budget::ANTHROPIC.clone()).ok()?;
-    // What would have to be changed back has another shape.
+    // A response is not converted back.
     (view.wrapped.is_none() && view.plan.is_none()).then_some(view.parameters)
 }
 
-/// The view of one tool, or why it has none.
+/// The translation of one tool, or why there is none.
 fn view(
     dialect: Dialect,
     tool: &ShownTool,
@@ -231,7 +230,7 @@ fn view(
         Dialect::GeminiDeclaration => {
             view.parameters = gemini::declare(&tool.name, std::mem::take(&mut view.parameters), losses);
         }
-        // It has no field for the description of the arguments as a whole.
+        // The API has no field for the description of all arguments.
         Dialect::Ollama => {
             if let Some(Value::String(text)) =
                 view.parameters.as_object_mut().and_then(|map| map.shift_remove("description"))
@@ -248,14 +247,13 @@ fn view(
     Ok(view)
 }
 
-/// A description for a tool without one, where the API wants one: what its schema says of itself, else the
-/// name.
+/// A description for a tool without one, where the API requires one: that of its schema, else its name.
 fn placeholder_description(parameters: &Value, name: &str) -> String {
     let texts = ["description", "title"].into_iter().filter_map(|key| parameters.get(key)?.as_str());
     texts.map(str::trim).find(|text| !text.is_empty()).unwrap_or(name).to_owned()
 }
 
-/// Whether a strict view could be within the limits of the request, as far as that can be told without it.
+/// Whether a strict translation could be within the limits of the request, as far as is known without making it.
 fn budgeted(dialect: Dialect, parameters: &Value, budget: &Budget) -> Result<(), String> {
     let length = |key: &str| {
         parameters.get(key).and_then(|part| part.as_object().map(Map::len).or(part.as_array().map(Vec::len)))
@@ -272,7 +270,7 @@ fn budgeted(dialect: Dialect, parameters: &Value, budget: &Budget) -> Result<(),
     }
 }
 
-/// Whether a strict view is within the API's limits.
+/// Whether a strict translation is within the API's limits.
 fn admit(dialect: Dialect, parameters: &Value, budget: &mut Budget) -> Result<(), String> {
     let size = rules::size(parameters);
     match dialect {
@@ -298,8 +296,7 @@ fn describe(most: usize, view: &mut TranslatedTool, losses: &mut Vec<Loss>) {
     });
 }
 
-/// Whether every API takes a tool of this name: Gemini wants a letter or `_` in front, the others what the
-/// rest says.
+/// Whether every API takes this name of a tool. Gemini requires a letter or `_` in front, the others the rest.
 fn is_legal_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -37,20 +37,20 @@ impl Writer<'_, '_> {
                 if !self.accepts_null(schema, 0) {
                     nullable(&mut written);
                 } else if schema.get("default") != Some(&Value::Null) {
-                    // To be null and to be left out are two things here, and only one can be shown.
+                    // Null and absent differ here, and the translation has only one of them.
                     let why = "an optional property that may also be null: strict tools cannot leave it out";
                     return Err(self.at(&["properties", name], |writer| writer.inexact(why)));
                 }
                 optional = true;
             }
-            let shown = self.shown_name(name, value, is_root);
+            let alias = self.alias(name, value, is_root);
             if needed || all_required {
-                required.push(Value::from(shown.as_deref().unwrap_or(name)));
+                required.push(Value::from(alias.as_deref().unwrap_or(name)));
             }
-            self.undoes |= filled || shown.is_some();
-            properties.insert(shown.clone().unwrap_or_else(|| (*name).to_owned()), Value::Object(written.view));
-            if filled || shown.is_some() || !written.undo.is_empty() {
-                node.undo.members.push(Member { name: (*name).to_owned(), shown, filled, undo: written.undo });
+            self.undoes |= filled || alias.is_some();
+            properties.insert(alias.clone().unwrap_or_else(|| (*name).to_owned()), Value::Object(written.view));
+            if filled || alias.is_some() || !written.undo.is_empty() {
+                node.undo.members.push(Member { name: (*name).to_owned(), alias, filled, undo: written.undo });
             }
         }
         let undeclared = listed.iter().filter(|name| !is_declared(value, name));
@@ -97,8 +97,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// The name by which a property is shown, where it may not be shown by its own.
-    fn shown_name(&mut self, name: &str, properties: &Value, is_root: bool) -> Option<String> {
+    /// The name of a property in the translation, if its own is not allowed.
+    fn alias(&mut self, name: &str, properties: &Value, is_root: bool) -> Option<String> {
         if self.blind || self.rules.takes_name(name, is_root) {
             return None;
         }
@@ -113,7 +113,7 @@ impl Writer<'_, '_> {
         Some(alias)
     }
 
-    /// Whether null is valid, as far as it can be told at a glance.
+    /// Whether null is valid, as far as the schema shows without a compile.
     fn accepts_null(&mut self, schema: &Value, hops: usize) -> bool {
         let Some(map) = schema.as_object().filter(|_| hops < 16) else { return schema == &Value::Bool(true) };
         let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
@@ -133,20 +133,20 @@ impl Writer<'_, '_> {
                 .is_none_or(|list| list.iter().all(|branch| self.accepts_null(branch, hops + 1)))
     }
 
-    /// The name by which a property is required where it is not declared.
+    /// The name in the translation of a required property that is not declared.
     fn required_name(&mut self, name: &str, node: &mut Node) -> Value {
         if self.blind || self.rules.takes_name(name, false) {
             return Value::from(name);
         }
         let alias = legal_name(name);
-        let member = Member { name: name.to_owned(), shown: Some(alias.clone()), filled: false, undo: Undo::default() };
+        let member = Member { name: name.to_owned(), alias: Some(alias.clone()), filled: false, undo: Undo::default() };
         node.undo.members.push(member);
         self.undoes = true;
         Value::from(alias)
     }
 
-    /// Whether an object may be closed, as strict tools want it. Silence is read as closed where properties
-    /// are declared: that is what authors of tools mean by it; everything else is taken at its word.
+    /// Whether an object may be closed, as strict tools require. An object that declares properties and does not mention others
+    /// counts as closed: authors of tools mean that.
     pub(super) fn close(&mut self, map: &Map<String, Value>, is_bare: bool) -> Result<(), Inexact> {
         match map.get("additionalProperties") {
             Some(Value::Bool(false)) => Ok(()),
@@ -162,7 +162,7 @@ impl Writer<'_, '_> {
 
     /// `required` of a schema that declares no properties.
     pub(super) fn required(&mut self, map: &Map<String, Value>, value: &Value, node: &mut Node) -> Result<(), Inexact> {
-        // At a property, a boolean is the business of the object around it.
+        // A boolean at a property is for the object around it.
         if value.is_boolean() {
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// Lets a written schema be null too.
+/// Makes a written schema nullable.
 pub(super) fn nullable(node: &mut Node) {
     let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
     let plain =
@@ -241,8 +241,7 @@ fn is_declared(properties: &Value, name: &str) -> bool {
     }
 }
 
-/// A name for a property that every API takes, the same for the same name, its end telling apart what looks
-/// alike.
+/// A name for a property that every API takes. It depends on the name alone; a hash at its end keeps similar names apart.
 fn legal_name(name: &str) -> String {
     const OFFSET: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;

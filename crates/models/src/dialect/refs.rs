@@ -1,5 +1,5 @@
-//! What a `$ref` means. Nothing is ever fetched: a reference is found in its own document or not at all.
-//! References that lead back to themselves are found and cut.
+//! Resolves `$ref` inside its own document; nothing is fetched. Finds and cuts references that lead back to themselves for the
+//! same value.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,9 +22,9 @@ pub(super) struct Refs<'a> {
     root: &'a Value,
     /// By `$id`, `id`, `$anchor` and `$dynamicAnchor`; made when a plain pointer does not do.
     named: Option<HashMap<&'a str, &'a Value>>,
-    /// Where the root itself is found in the view, if it is.
+    /// Where the root is in the translation, if it is there.
     pub(super) root_at: Option<&'static str>,
-    /// Schemas that the view keeps under `$defs`, with their names there and their own places.
+    /// Schemas under `$defs` of the translation, with their names there and their own places.
     shared: Vec<(&'a Value, String, String)>,
     taken: HashSet<String>,
     at: HashMap<*const Value, usize>,
@@ -83,7 +83,7 @@ impl<'a> Refs<'a> {
         pointer(inner, fragment).or_else(|| named.get(fragment).copied())
     }
 
-    /// The reference by which the view names `target`.
+    /// The reference to `target` in the translation.
     pub(super) fn share(&mut self, target: &'a Value, reference: &str) -> String {
         if let (true, Some(at)) = (self.is_root(target), self.root_at) {
             return at.to_owned();
@@ -117,8 +117,7 @@ impl<'a> Refs<'a> {
         self.shared.get(at).cloned()
     }
 
-    /// Whether `target` holds a reference that leads back to it. So it is said of one that takes too long
-    /// to find out about.
+    /// Whether `target` holds a reference that leads back to it, or takes too long to tell.
     pub(super) fn is_recursive(&mut self, target: &'a Value) -> bool {
         let key = std::ptr::from_ref(target);
         if let Some(known) = self.recursive.get(&key) {
@@ -230,12 +229,12 @@ fn contains(outer: &Value, inner: &Value, depth: usize, steps: &mut usize) -> bo
     }
 }
 
-/// Circles of one schema that are taken out.
+/// Cycles of one schema that are cut.
 const MAX_CYCLES: usize = 32;
-/// Schemas of one tool that are looked at for each of them.
+/// Schemas of one tool that are visited to find one.
 const MAX_CYCLE_NODES: usize = 50_000;
-/// Ways through a schema for one value, and the schemas that one way passes: half of what the check of calls
-/// bears, as a view may add to them.
+/// Ways through a schema for one value, and the schemas on one way: half of what the check of calls allows, as a translation
+/// may add some.
 const MAX_WAYS: u64 = 50_000;
 const MAX_CYCLE_STEPS: usize = 500;
 
@@ -262,10 +261,10 @@ const INSIDE_BY_NAME: [&str; 2] = ["properties", "patternProperties"];
 /// What to take out of a schema, by address.
 pub(super) type Cuts = HashSet<*const Value>;
 
-/// What has to be taken out of `root` so that it goes in no circle.
+/// What to cut from `root` so that it has no cycle.
 ///
 /// # Errors
-/// Why there can be no view of it, where there is too much of it to tell or its references multiply.
+/// The reason why it cannot be translated, if it is too large to search or its references multiply.
 pub(super) fn cycles(root: &Value) -> Result<Cuts, String> {
     let mut refs = Refs::new(root);
     let mut cuts = Cuts::new();
@@ -346,8 +345,7 @@ impl<'a, 's> Search<'a, 's> {
                     Some(State::Done { ways, steps }) => {
                         (visit.ways, visit.steps) = (visit.ways.saturating_add(*ways), visit.steps.max(steps + 1));
                     }
-                    // Only a reference leads to where one has been. An alternative is cut, which loses nothing,
-                    // else the latest.
+                    // Only a reference leads back. Cutting an alternative loses nothing; else the latest is cut.
                     Some(State::Open) => {
                         let way = open.iter().rev().map(|visit| visit.by);
                         let way = way.take_while(|by| !std::ptr::eq(by.to, step.to));
@@ -361,7 +359,7 @@ impl<'a, 's> Search<'a, 's> {
         Ok(None)
     }
 
-    /// Opens a schema: what judges the same value is gone into, the rest is left for later.
+    /// Visits a schema: keywords for the same value now, the rest later.
     fn visit(&mut self, by: Step<'a>) -> Result<Visit<'a>, String> {
         if self.states.len() >= MAX_CYCLE_NODES {
             return Err("its references lead to too many schemas".to_owned());
@@ -374,7 +372,7 @@ impl<'a, 's> Search<'a, 's> {
             let alternative = matches!(keyword, "anyOf" | "oneOf");
             let step = |to| Step { to, alternative, reference: None };
             if HERE.contains(&keyword) {
-                // One that is cut is dropped as a whole but where it must hold beside others.
+                // A cut one is dropped as a whole unless it must hold beside others.
                 let stays = |inner: &&Value| matches!(keyword, "allOf" | "then" | "else") || !self.is_cut(inner);
                 visit.here.extend(each(value, false).filter(stays).map(step));
             } else if HERE_BY_NAME.contains(&keyword) {
@@ -413,8 +411,8 @@ fn reference_of(map: &Map<String, Value>) -> Option<(&'static str, &str)> {
     REFERENCES.into_iter().find_map(|keyword| Some((keyword, map.get(keyword)?.as_str()?)))
 }
 
-/// `schema` without its circles: an alternative that leads back adds none, so it is dropped; elsewhere the
-/// reference is.
+/// `schema` without its cycles: an alternative that leads back allows nothing more, so it is dropped; elsewhere the reference
+/// is dropped.
 pub(super) fn cut_cycles(schema: &Value, cuts: &Cuts, tool: &str, losses: &mut Vec<Loss>) -> Value {
     Cutter { cuts, tool, losses }.value(schema, "")
 }
@@ -450,7 +448,7 @@ impl Cutter<'_, '_> {
         }
     }
 
-    /// None for a keyword that says nothing without the circle.
+    /// None for a keyword that means nothing without the cycle.
     fn keyword(&mut self, keyword: &str, value: &Value, path: &str) -> Option<Value> {
         match (keyword, value) {
             ("anyOf" | "oneOf", Value::Array(list)) => {
@@ -461,7 +459,7 @@ impl Cutter<'_, '_> {
                 }
                 (!kept.is_empty() || list.is_empty()).then(|| Value::Array(kept))
             }
-            // What is not to hold, or is asked about, would be the opposite without a part of it.
+            // Cutting a part of it would change its meaning to the opposite.
             ("not" | "if", _) if self.has_cut(value) => None,
             _ => Some(self.value(value, path)),
         }

@@ -1,5 +1,5 @@
-//! What a view changed about the arguments, changed back in what the model wrote, and made again in what
-//! it is shown of past calls. [`Portable`] is the view that MCP clients are listed.
+//! Converts the arguments that a model wrote by a translated schema back to the tool's own schema, and those of past calls the
+//! other way. [`Portable`] is the translation for MCP clients.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,29 @@ use super::types::Types;
 use super::write::Inexact;
 use super::{Dialect, Loss, TranslatedTool, rules};
 
-/// The property that holds the arguments where a schema's root is wrapped.
+/// The property that holds the arguments if a schema's root is wrapped.
 pub(super) const WRAPPER: &str = "input";
-/// Nested values that are changed back.
+/// Nested values that are converted.
 const MAX_DEPTH: usize = 160;
-/// Steps that are taken for one call: alternatives inside alternatives multiply. What is left then stays as it
-/// is, and is judged as such.
+/// Steps for one call: nested alternatives multiply. Past that number the rest stays as it is, and is checked as such.
 const MAX_STEPS: usize = 500_000;
 
-/// How calls of one tool are changed back.
+/// How the arguments of one tool are converted back.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) root: Undo,
-    /// By the `$ref` that the view has for it.
+    /// By the `$ref` in the translation.
     pub(super) shared: BTreeMap<String, Undo>,
 }
 
-/// What the view of one schema changed.
+/// What the translation of one schema changed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Undo {
     pub(super) members: Vec<Member>,
     pub(super) items: Option<Box<Undo>>,
-    /// One for each part of the view's `anyOf` or `oneOf`; empty where none changed anything.
+    /// One for each branch of the translated `anyOf` or `oneOf`; empty if none changed anything.
     pub(super) union: Vec<Undo>,
-    /// The `$ref` of the view.
+    /// The `$ref` in the translation.
     pub(super) shared: Option<String>,
 }
 
@@ -42,9 +41,9 @@ pub(super) struct Undo {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Member {
     pub(super) name: String,
-    /// What it is called in the view, where that is something else.
-    pub(super) shown: Option<String>,
-    /// Whether it is null in the view where it is left out of the call.
+    /// Its name in the translation, if that is another.
+    pub(super) alias: Option<String>,
+    /// Whether null in the translation means that it is absent.
     pub(super) filled: bool,
     pub(super) undo: Undo,
 }
@@ -55,7 +54,7 @@ impl Undo {
     }
 }
 
-/// The arguments of a call as the tool takes them, None if they are that already.
+/// The arguments by the tool's own schema, None if there is nothing to convert.
 pub(super) fn restore(plan: Option<&Plan>, wrapped: bool, parameters: &Value, arguments: Value) -> Option<Value> {
     let mut arguments = arguments;
     let mut changed = false;
@@ -114,7 +113,7 @@ impl<'v> Walk<'v> {
         }
         if !undo.union.is_empty() {
             let fitting = branches(view).position(|branch| self.fits(branch, value, 0));
-            // A model that kept to none may still have meant the one that changed something.
+            // If none fits, the model may have meant one that changed something.
             let at = fitting.or_else(|| undo.union.iter().position(|undo| !undo.is_empty()));
             if let Some((undo, branch)) = at.and_then(|at| Some((undo.union.get(at)?, branches(view).nth(at)?))) {
                 self.restore(undo, branch, value, depth + 1);
@@ -128,7 +127,7 @@ impl<'v> Walk<'v> {
             }
             Value::Object(map) if !undo.members.is_empty() => {
                 for (shown, mut inner) in std::mem::take(map) {
-                    let Some(member) = undo.members.iter().find(|m| m.shown.as_ref().unwrap_or(&m.name) == &shown)
+                    let Some(member) = undo.members.iter().find(|m| m.alias.as_ref().unwrap_or(&m.name) == &shown)
                     else {
                         map.insert(shown, inner);
                         continue;
@@ -140,7 +139,7 @@ impl<'v> Walk<'v> {
                     if let Some(view) = view.get("properties").and_then(|all| all.get(&shown)) {
                         self.restore(&member.undo, view, &mut inner, depth + 1);
                     }
-                    self.changed |= member.shown.is_some();
+                    self.changed |= member.alias.is_some();
                     map.insert(member.name.clone(), inner);
                 }
             }
@@ -165,15 +164,15 @@ impl<'v> Walk<'v> {
                         map.insert(name, inner);
                         continue;
                     };
-                    let shown = member.shown.as_ref().unwrap_or(&name);
+                    let shown = member.alias.as_ref().unwrap_or(&name);
                     if let Some(view) = view.get("properties").and_then(|all| all.get(shown)) {
                         self.replay(&member.undo, view, &mut inner, depth + 1);
                     }
-                    self.changed |= member.shown.is_some();
+                    self.changed |= member.alias.is_some();
                     map.insert(shown.clone(), inner);
                 }
                 for member in undo.members.iter().filter(|member| member.filled) {
-                    let shown = member.shown.as_ref().unwrap_or(&member.name);
+                    let shown = member.alias.as_ref().unwrap_or(&member.name);
                     if !map.contains_key(shown) {
                         map.insert(shown.clone(), Value::Null);
                         self.changed = true;
@@ -204,7 +203,7 @@ impl<'v> Walk<'v> {
         Some((undo, view))
     }
 
-    /// Whether `value` is of the shape of `view`: enough to tell the parts of a union from each other.
+    /// Whether `value` has the shape of `view`, which is enough to choose a branch of a union.
     fn fits(&mut self, view: &Value, value: &Value, depth: usize) -> bool {
         self.steps += 1;
         if depth > MAX_DEPTH || self.steps > MAX_STEPS {
@@ -242,7 +241,7 @@ fn branches(view: &Value) -> impl Iterator<Item = &Value> {
     view.get("anyOf").or_else(|| view.get("oneOf")).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A tool's schema in the form that every client of MCP in use takes. The tool's own schema still judges calls.
+/// A tool's schema in the form that every MCP client in use takes. Calls are still checked against the tool's own schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Portable {
     view: Option<TranslatedTool>,
@@ -251,8 +250,8 @@ pub struct Portable {
 }
 
 impl Portable {
-    /// The portable form of a schema; `name` is the tool's, for [`Portable::losses`]. There always is one: a schema that no
-    /// arguments fit, or that cannot be followed, becomes an open object.
+    /// The portable form of a schema; `name` is the tool's, for [`Portable::losses`]. There always is one: a schema that allows
+    /// no arguments, or that cannot be followed, becomes an open object.
     #[must_use]
     pub fn new(name: &str, parameters: &Value) -> Self {
         let tool = ShownTool { name: name.to_owned(), parameters: parameters.clone(), ..ShownTool::default() };
@@ -267,29 +266,29 @@ impl Portable {
         }
     }
 
-    /// What is listed: of an object, with `properties`, and nothing at the root that combines schemas.
+    /// The schema to list: an object with `properties`, without combining keywords at the root.
     #[must_use]
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// What the tool's own schema says and this form does not, or says otherwise.
+    /// What the tool's own schema says and this form does not, or differently.
     #[must_use]
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Whether calls have to be changed back, see [`Portable::restore`].
+    /// Whether the arguments of calls have to be converted back, see [`Portable::restore`].
     #[must_use]
     pub fn renames(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.plan.is_some())
     }
 
-    /// The arguments of a call as the tool takes them: properties by their own names.
+    /// The arguments of a call by the tool's own schema: properties by their own names.
     #[must_use]
     pub fn restore(&self, arguments: Value) -> Value {
         let Some(plan) = self.view.as_ref().and_then(|view| view.plan.as_deref()) else { return arguments };
-        // Nothing is wrapped: a root that may not stand as it is is merged.
+        // The portable form is never wrapped: its root is merged.
         restore(Some(plan), false, &self.schema, arguments.clone()).unwrap_or(arguments)
     }
 }

@@ -1,4 +1,4 @@
-//! The root of a tool's schema, which every API wants to be an object. Most schemas are sent as they stand.
+//! The root of a tool's schema, which every API requires to be an object. Most schemas are sent unchanged.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
@@ -15,10 +15,10 @@ use super::{Loss, TranslatedTool, flatten};
 /// References that are followed at the root.
 const MAX_HOPS: usize = 8;
 
-/// Why there is no view.
+/// Why there is no translation.
 #[derive(Debug)]
 pub(super) enum ViewError {
-    /// Not a strict one.
+    /// No strict one.
     Inexact(Inexact),
     /// None at all.
     Impossible(String),
@@ -30,7 +30,7 @@ impl From<Inexact> for ViewError {
     }
 }
 
-/// Whether a tool has no schema to speak of, and so is an open object.
+/// Whether a tool has no schema, which means an open object.
 pub(super) fn is_open(parameters: &Value) -> bool {
     match parameters {
         Value::Null | Value::Bool(true) => true,
@@ -41,7 +41,7 @@ pub(super) fn is_open(parameters: &Value) -> bool {
     }
 }
 
-/// The view of `tool` under `rules`.
+/// Translates `tool` by `rules`.
 pub(super) fn write(
     rules: &'static Rules,
     tool: &ShownTool,
@@ -80,7 +80,7 @@ pub(super) fn write(
     Ok(attempt(rules, tool, &schema, is_bare, losses)?.0)
 }
 
-/// The view as it is written, and whether the schema has references.
+/// The translation, and whether the schema has references.
 pub(super) fn attempt(
     rules: &'static Rules,
     tool: &ShownTool,
@@ -135,7 +135,7 @@ pub(super) fn attempt(
     finish(writer, tool, view, undo, None)
 }
 
-/// Shows the whole schema as the one property of an object.
+/// Translates the schema as the one property of an object.
 fn wrap(
     mut writer: Writer<'_, '_>,
     tool: &ShownTool,
@@ -186,14 +186,14 @@ fn object() -> Value {
     json!({"type": "object", "properties": {}})
 }
 
-/// Whether properties stand where the schema should: nothing in `map` is a keyword, each is a schema.
+/// Whether the properties stand at the root in place of a schema: nothing in `map` is a keyword, and each is a schema.
 fn are_properties(map: &Map<String, Value>) -> bool {
     map.iter().all(|(key, value)| value.is_object() && !is_structural(key, value))
 }
 
-/// What keeps `map` from standing at the root. A reference to a plain object is written out in its place.
+/// The keyword that keeps `map` from being the root. A reference to a plain object is written out instead.
 fn refused(writer: &mut Writer<'_, '_>, map: &Map<String, Value>) -> Option<&'static str> {
-    // What its parts combine would stand at the root once they are merged.
+    // The parts are merged, which puts their combining keywords at the root.
     let merges = !writer.rules.keeps("allOf") && !writer.rules.for_clients;
     let mut map = map;
     for _ in 0..MAX_HOPS {
@@ -220,7 +220,7 @@ fn refused(writer: &mut Writer<'_, '_>, map: &Map<String, Value>) -> Option<&'st
 /// Names in a `required` that are compared with each other.
 const MAX_REQUIRED: usize = 64;
 
-/// The view of `root` by `rules`, which are not strict, if that is `root` as it stands. None says nothing.
+/// `root` unchanged, if `rules`, which are not strict, allow it as it is. None does not mean that they do not.
 pub(super) fn unchanged(rules: &Rules, root: &Map<String, Value>) -> Option<Value> {
     let is_object = root.get("type").is_some_and(|types| types == "object");
     let sound = is_object && root.contains_key("properties") && UnchangedCheck { rules, nodes: 0 }.schema(root, 0);

@@ -1,16 +1,16 @@
-//! What each API takes, as tables, and the sizes that strict tools may have. The pages are named where they are not the API's own reference.
+//! What each API takes, as tables, and the limits of strict tools. Sources other than the API's reference are named.
 
 use serde_json::{Map, Value};
 
 use super::Dialect;
 use super::words::is_regular;
 
-/// How a view says what a `$ref` says.
+/// How a translation writes a `$ref`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum References {
-    /// By `$ref` into `$defs`, whatever stands beside it.
+    /// As a `$ref` into `$defs`, with any keywords beside it.
     Shared,
-    /// By `$ref` into `$defs`, and nothing beside it.
+    /// As a `$ref` into `$defs`, with nothing beside it.
     Alone,
     /// Likewise, but a recursive one is written out a few times.
     AloneUnrolled,
@@ -28,20 +28,20 @@ pub(super) enum Names {
     Parameters,
 }
 
-/// What a strict view holds a model to.
+/// What a strict translation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// The arguments of a call, which are changed back to what the tool takes.
+    /// The arguments of a call, which are converted back.
     Call,
-    /// An answer, which nobody changes back, and which is checked against its own schema once it is there. So the view
-    /// may leave out bounds of values, and may neither ask for another shape nor admit less than the schema.
+    /// A response, which is not converted back and is checked against its own schema. The translation may leave out bounds of
+    /// values, but may neither require another shape nor allow less than the schema.
     Answer,
 }
 
-/// What a strict view may say, where it differs from one API to the other.
+/// The rules for strict translations that differ between APIs.
 #[derive(Debug)]
 pub(super) struct Strict {
-    pub(super) of: Purpose,
+    pub(super) purpose: Purpose,
     /// Whether every property has to be required.
     pub(super) all_required: bool,
     /// Whether a schema may refer back to itself.
@@ -61,9 +61,9 @@ pub(super) struct Rules {
     /// Whether a pattern is taken where the API takes patterns.
     pub(super) takes_pattern: fn(&str) -> bool,
     pub(super) strict: Option<&'static Strict>,
-    /// Whether the view is for clients of MCP, which hand it on to an API that is not known here: what combines whole
-    /// schemas at the root is merged into one object, lists of items by position become unions, and keywords that JSON
-    /// Schema does not have stay, since clients read some of them (`x-mcp-header`).
+    /// Whether the translation is for MCP clients, which pass it on to an unknown API: combining keywords at the root are merged
+    /// into one object, lists of items by position become unions, and unknown keywords stay, since clients read some of them
+    /// (`x-mcp-header`).
     pub(super) for_clients: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Rules {
 /// limit since, compatible servers have not.
 const OPENAI_DESCRIPTION: usize = 1024;
 
-/// The rules for the shape of an answer; None where no such is held strictly.
+/// The strict rules for a response schema, if the API has any.
 pub(super) fn rules_of_answers(dialect: Dialect) -> Option<&'static Rules> {
     match dialect {
         Dialect::OpenAi => Some(&OPENAI_ANSWER),
@@ -132,13 +132,14 @@ const OPENAI_STRICT: Rules = Rules {
 };
 
 const OPENAI_HELD: Strict = Strict {
-    of: Purpose::Call,
+    purpose: Purpose::Call,
     all_required: true,
     recursion: true,
     formats: &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"],
 };
 
-static OPENAI_ANSWER: Rules = Rules { strict: Some(&Strict { of: Purpose::Answer, ..OPENAI_HELD }), ..OPENAI_STRICT };
+static OPENAI_ANSWER: Rules =
+    Rules { strict: Some(&Strict { purpose: Purpose::Answer, ..OPENAI_HELD }), ..OPENAI_STRICT };
 
 /// Tools take JSON Schema 2020-12; properties match `^[a-zA-Z0-9_.-]{1,64}$`.
 static ANTHROPIC: Rules = Rules {
@@ -165,14 +166,14 @@ const ANTHROPIC_STRICT: Rules = Rules {
 };
 
 const ANTHROPIC_HELD: Strict = Strict {
-    of: Purpose::Call,
+    purpose: Purpose::Call,
     all_required: false,
     recursion: false,
     formats: &["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"],
 };
 
 static ANTHROPIC_ANSWER: Rules =
-    Rules { strict: Some(&Strict { of: Purpose::Answer, ..ANTHROPIC_HELD }), ..ANTHROPIC_STRICT };
+    Rules { strict: Some(&Strict { purpose: Purpose::Answer, ..ANTHROPIC_HELD }), ..ANTHROPIC_STRICT };
 
 /// The keywords that the reference of `GenerationConfig.responseJsonSchema` names.
 static GEMINI_JSON_SCHEMA: Rules = Rules {
@@ -229,8 +230,8 @@ static GEMINI_DECLARATION: Rules = Rules {
     for_clients: false,
 };
 
-/// `ToolFunctionParameters` and `ToolProperty` in Ollama's `api/types.go`: further keywords are thrown away
-/// unread, so that the model would never see them.
+/// `ToolFunctionParameters` and `ToolProperty` in Ollama's `api/types.go`: other keywords are dropped, and the model would
+/// not see them.
 static OLLAMA: Rules = Rules {
     api: "Ollama",
     keeps: |_| false,
@@ -242,8 +243,8 @@ static OLLAMA: Rules = Rules {
     for_clients: false,
 };
 
-/// What every client of MCP in use can put before its model. A schema that one of them refuses takes all tools away, as the
-/// API refuses the whole request:
+/// What every MCP client in use can pass on to its model. If an API refuses one schema, it refuses the whole request with all
+/// tools:
 ///
 /// - no `oneOf`, `anyOf`, `allOf`, `enum` or `not` at the root: Anthropic behind Claude Code (anthropics/claude-code#4886,
 ///   #5973) and opencode (anomalyco/opencode#35516), OpenAI behind codex ("schema must have type 'object' and not have
@@ -268,7 +269,7 @@ static PORTABLE: Rules = Rules {
     for_clients: true,
 };
 
-/// Keywords about a schema document, which a view is not.
+/// Keywords about a schema document, which a translation is not.
 fn is_metadata(keyword: &str) -> bool {
     matches!(keyword, "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor" | "$vocabulary" | "$recursiveAnchor")
 }
@@ -278,9 +279,9 @@ impl Rules {
         (self.keeps)(keyword)
     }
 
-    /// Whether the view is of an answer.
+    /// Whether these are the rules for a response schema.
     pub(super) fn are_of_answers(&self) -> bool {
-        self.strict.is_some_and(|strict| strict.of == Purpose::Answer)
+        self.strict.is_some_and(|strict| strict.purpose == Purpose::Answer)
     }
 
     /// Whether an `enum` may have these values. Gemini: "for strings and numbers".
@@ -298,7 +299,7 @@ impl Rules {
         }
     }
 
-    /// Whether a view may hold a keyword that the API takes, with this value.
+    /// Whether the API takes this value of a keyword that it takes.
     pub(super) fn keeps_value(&self, keyword: &str, value: &Value) -> bool {
         match (keyword, self.strict) {
             ("pattern", _) => value.as_str().is_some_and(self.takes_pattern),
@@ -352,7 +353,7 @@ fn is_plain_pattern(pattern: &str) -> bool {
     true
 }
 
-/// What is counted in a view.
+/// The size of a translation.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Size {
     properties: usize,
@@ -418,8 +419,8 @@ fn length(value: &Value) -> usize {
     value.as_str().map_or(0, |text| text.chars().count())
 }
 
-/// What is too large for OpenAI ("Structured model outputs", sections on limits of nesting, string size
-/// and enumerations). Every schema inside another counts as a level, which is more than OpenAI says.
+/// The limit of OpenAI that a size exceeds ("Structured model outputs", sections on limits of nesting, string size and
+/// enumerations). Every nested schema counts as a level, which is stricter than OpenAI.
 pub(super) fn over_openai(size: &Size) -> Option<String> {
     let limits = [
         (size.properties, 5_000, "properties"),
@@ -432,7 +433,7 @@ pub(super) fn over_openai(size: &Size) -> Option<String> {
     Some(format!("{} {}, of which a strict tool may have {}", over.0, over.2, over.1))
 }
 
-/// What strict tools of a request to Anthropic have left ("Structured outputs", section "Schema complexity
+/// What the limits of a request to Anthropic leave for strict tools ("Structured outputs", section "Schema complexity
 /// limits").
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
@@ -444,13 +445,12 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) const ANTHROPIC: Self = Self { tools: 20, optional: 24, unions: 16 };
 
-    /// Whether a tool that has so many optional parameters, or more, can still be taken: what is known
-    /// before its view is made.
+    /// Whether a tool with at least so many optional parameters fits, which is known before it is translated.
     pub(super) fn admits(&self, optional: usize) -> Result<(), String> {
         self.clone().take(&Size { optional, ..Size::default() })
     }
 
-    /// Takes one tool out of the budget, or says what it lacks.
+    /// Takes one tool out of the budget, or returns which limit it exceeds.
     pub(super) fn take(&mut self, size: &Size) -> Result<(), String> {
         let wants = [
             (1, self.tools, "strict tools", 20),

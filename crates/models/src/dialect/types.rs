@@ -1,4 +1,4 @@
-//! The types that a schema allows, as a set.
+//! The set of JSON types that a schema allows.
 
 use serde_json::{Map, Value};
 
@@ -29,8 +29,8 @@ impl Types {
     pub(super) const OBJECT: Self = Self(32);
     pub(super) const NULL: Self = Self(64);
 
-    /// The value of a `type`, and whether it is legal as it stands. An empty set is no restriction: what
-    /// cannot be read as a type says nothing.
+    /// The value of a `type`, and whether it is legal as written. An empty set is no restriction: a value that cannot be read
+    /// as a type counts as absent.
     pub(super) fn read(value: &Value) -> (Self, bool) {
         match value {
             Value::String(name) => Self::named(name),
@@ -100,7 +100,7 @@ impl Types {
         self.0.count_ones()
     }
 
-    /// Whether a value of one of these types can be told from every value of `other` by its type.
+    /// Whether no value has one of these types and one of `other`.
     pub(super) fn disjoint(self, other: Self) -> bool {
         self != Self::NONE && other != Self::NONE && self.and(other) == Self::NONE
     }
@@ -128,7 +128,7 @@ impl Types {
         NAMES.iter().enumerate().filter(move |(at, _)| self.0 & (1 << at) != 0).map(|(_, name)| *name)
     }
 
-    /// What a schema without `type` speaks of, as far as its other keywords tell.
+    /// The types of a schema without `type`, by its other keywords.
     pub(super) fn implied(schema: &Map<String, Value>) -> Self {
         let has = |key: &str| schema.contains_key(key);
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {

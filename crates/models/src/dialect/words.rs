@@ -1,4 +1,4 @@
-//! What a keyword's value must be, patterns included, and the keyword in words, for the APIs that do not take it.
+//! Keywords: what their values must be, patterns included, and sentences for those that an API does not take.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use super::write::MAX_DEPTH;
 /// The longest value that is quoted in a description, in bytes of JSON.
 const MAX_QUOTED: usize = 240;
 
-/// What a keyword's value is by the specification.
+/// The kind of a keyword's value in the specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A keyword that the writer treats by itself.
+    /// A keyword that the writer handles separately.
     Special,
     /// A number.
     Number,
@@ -95,8 +95,8 @@ pub(super) fn form(keyword: &str) -> Form {
     }
 }
 
-/// Whether a keyword only describes: without it the same values are valid. `format` is one where it is
-/// none of the specification's own.
+/// Whether a keyword is an annotation: without it the same values are valid. `format` is one if it is not one of the
+/// specification's.
 pub(super) fn is_annotation(keyword: &str, value: &Value) -> bool {
     match keyword {
         "title" | "description" | "default" | "example" | "examples" | "$comment" | "deprecated" | "readOnly"
@@ -106,7 +106,7 @@ pub(super) fn is_annotation(keyword: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether a keyword bounds a value without a say in its shape, so that a view without it only admits more.
+/// Whether a keyword bounds a value without changing its shape, so that a schema without it allows more.
 pub(super) fn is_bound(keyword: &str) -> bool {
     matches!(
         keyword,
@@ -166,8 +166,7 @@ pub(super) fn is_legal(keyword: &str, form: Form, value: &Value) -> bool {
     }
 }
 
-/// The value of a scalar keyword as the specification wants it, None if it is not that and cannot be
-/// read as that.
+/// The value of a scalar keyword as the specification requires, None if it cannot be read as that.
 pub(super) fn legal(keyword: &str, form: Form, value: &Value) -> Option<Value> {
     match (form, value) {
         _ if is_legal(keyword, form, value) => Some(value.clone()),
@@ -185,8 +184,8 @@ fn is_pattern(value: &Value) -> bool {
         || value.is_string() && CompiledSchema::compile(&serde_json::json!({"pattern": value})).is_ok()
 }
 
-/// Whether a glance tells that a pattern is sound: characters, plain classes of them, and repetitions, without
-/// groups. Compiling one takes longer than a whole schema.
+/// Whether a pattern is valid, without compiling it, which takes longer than a whole schema: characters, plain classes of
+/// them, and repetitions, without groups.
 pub(super) fn is_simple_pattern(pattern: &str) -> bool {
     const MAX_LENGTH: usize = 200;
     let mut rest = pattern.as_bytes();
@@ -242,8 +241,8 @@ fn after_count(bytes: &[u8]) -> Option<&[u8]> {
     (least <= most && most <= MAX_REPEATS).then(|| &bytes[end + 1..])
 }
 
-/// What comes after a class, whose `[` was read. A hyphen stands for itself at its ends, and else for a range
-/// of letters or digits.
+/// What comes after a class, whose `[` was read. A hyphen is literal at its ends, and else means a range of letters or
+/// digits.
 fn after_class(bytes: &[u8]) -> Option<&[u8]> {
     let mut rest = bytes.strip_prefix(b"^").unwrap_or(bytes);
     if rest.first() == Some(&b']') {
@@ -270,7 +269,7 @@ fn after_class(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The JSON text of `value` if it is no longer than `most` bytes, else its beginning: no more is written.
+/// The JSON text of `value` if it has at most `most` bytes, else its beginning as an error.
 pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
     struct Limited(Vec<u8>, usize);
     impl std::io::Write for Limited {
@@ -289,7 +288,7 @@ pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
     if whole { Ok(text) } else { Err(text) }
 }
 
-/// Which item stands where, as a sentence; None where it would be too long.
+/// The order of items as a sentence; None if it would be too long.
 pub(super) fn in_order(items: &[Value]) -> Option<String> {
     let name = |item: &Value| {
         let (types, _) = Types::read(item.get("type")?);
@@ -309,7 +308,7 @@ pub(super) fn in_order(items: &[Value]) -> Option<String> {
     (text.len() <= 4 * MAX_QUOTED).then(|| format!("Items in this order: {text}."))
 }
 
-/// `keyword: value` as a sentence for a description, None where it would not help.
+/// `keyword: value` as a sentence for a description, None if it would not help.
 pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     let json = |value: &Value| quoted(value, MAX_QUOTED).ok();
     let phrase = |lead: &str| json(value).map(|text| format!("{lead} {text}."));
@@ -417,7 +416,7 @@ fn is_other(keyword: &str, value: &Value, takes: fn(&str) -> bool) -> bool {
     }
 }
 
-/// What is deeper than any schema that is shown counts as one that has: it is written without.
+/// Whether a schema has refused patterns. One that is too deep to be translated counts as one.
 fn has_other(schema: &Value, takes: fn(&str) -> bool, depth: usize) -> bool {
     let Some(map) = schema.as_object() else { return false };
     let below = |inner: &Value| has_other(inner, takes, depth + 1);

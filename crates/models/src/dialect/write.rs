@@ -1,4 +1,4 @@
-//! One pass over a schema, which makes its view by an API's rules and mends what is malformed on the way.
+//! Translates a schema by the rules of an API in one pass, and repairs malformed keywords.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use super::rules::{References, Rules};
 use super::types::Types;
 use super::words::{self, Form};
 
-/// Nested schemas that are shown; what is deeper is shown as anything.
+/// Nested schemas that are translated; deeper ones become an empty schema.
 pub(super) const MAX_DEPTH: usize = 40;
-/// Schemas of one tool that are shown; what comes after is shown as anything.
+/// Schemas of one tool that are translated; further ones become an empty schema.
 pub(super) const MAX_NODES: usize = 10_000;
-/// Likewise where references are written out, which can multiply.
+/// Likewise inside references that are written out, which can multiply.
 const MAX_NODES_INLINED: usize = 2_000;
 /// Schemas of one tool that are merged, which copies them.
 const MAX_MERGED: usize = 200;
@@ -29,19 +29,19 @@ const MAX_UNROLLED: usize = 2;
 /// References that are written out inside one another.
 const MAX_INLINED: usize = 24;
 
-/// Where the strict form of a schema would not say what the schema says.
+/// Where the strict form of a schema would differ from the schema.
 #[derive(Debug)]
 pub(super) struct Inexact {
     pub(super) path: String,
     pub(super) why: String,
 }
 
-/// The view of one schema.
+/// One translated schema.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) view: Map<String, Value>,
     pub(super) undo: Undo,
-    /// What the description says beside its author's words.
+    /// Sentences to add to the description.
     pub(super) sentences: Vec<String>,
 }
 
@@ -67,11 +67,11 @@ pub(super) struct Writer<'a, 'l> {
     merged: usize,
     /// The references that are being written out.
     inlined: Vec<*const Value>,
-    /// Whether what is written is out of reach of [`Undo`], and so may rename nothing.
+    /// Whether [`Undo`] cannot reach what is written, so that nothing may be renamed.
     pub(super) blind: bool,
-    /// Whether the schema has references that lead somewhere.
+    /// Whether the schema has references that resolve.
     pub(super) refers: bool,
-    /// Whether a call has to be changed back.
+    /// Whether arguments have to be converted back.
     pub(super) undoes: bool,
 }
 
@@ -99,7 +99,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         self.losses.push(Loss { tool, path, keyword: keyword.to_owned(), note: note.into() });
     }
 
-    /// In a strict view the end, otherwise a loss.
+    /// An error in a strict translation, otherwise a loss.
     pub(super) fn differ(&mut self, keyword: &str, why: &str) -> Result<(), Inexact> {
         if self.rules.strict.is_some() {
             return Err(self.inexact(format!("`{keyword}`: {why}")));
@@ -123,7 +123,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         written
     }
 
-    /// Writes a schema out of reach of [`Undo`].
+    /// Writes a schema that [`Undo`] cannot reach.
     fn blindly(&mut self, segment: &[&str], schema: &Value) -> Result<Value, Inexact> {
         let was = std::mem::replace(&mut self.blind, true);
         let written = self.at(segment, |writer| writer.schema(schema));
@@ -193,7 +193,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         }
         match all_of {
             Some(_) if self.rules.keeps("allOf") => self.keywords(map, is_root, None),
-            // The way to put a description beside a reference where a draft ignores what stands there.
+            // How older drafts put a description beside a reference.
             Some([Value::Object(only)]) if only.len() == 1 && only.get("$ref").is_some_and(Value::is_string) => {
                 let text = only.get("$ref").and_then(Value::as_str).unwrap_or_default();
                 self.reference(map, "allOf", text, is_root)
@@ -284,7 +284,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         Ok(node)
     }
 
-    /// Writes `allOf` as the one schema that its parts come to.
+    /// Writes `allOf` as one merged schema.
     fn all_of(&mut self, map: &Map<String, Value>, list: &[Value], is_root: bool) -> WriteResult {
         let mut merged = without(map, &["allOf"]);
         let before = self.inlined.len();
@@ -328,7 +328,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         }
     }
 
-    /// What an API does not take: into words, or away.
+    /// Leaves out a keyword that the API does not take, and says it in the description if that helps.
     pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let may_go = words::is_annotation(keyword, value) || self.rules.are_of_answers() && words::is_bound(keyword);
         if self.rules.strict.is_some() && !may_go {
@@ -348,7 +348,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         if self.rules.keeps(keyword) { format!(" of {}", brief(value)) } else { String::new() }
     }
 
-    /// A keyword that needs no knowledge of the others.
+    /// A keyword that does not depend on others.
     pub(super) fn plain(&mut self, keyword: &str, value: &Value, node: &mut Node) -> Result<(), Inexact> {
         let form = words::form(keyword);
         if form == Form::Unknown {
@@ -391,8 +391,8 @@ impl<'a, 'l> Writer<'a, 'l> {
         self.leave_out(keyword, &shown, node)
     }
 
-    /// Adds to the view of the root what its `$ref`s point at. How calls are changed back, and whether there
-    /// were references.
+    /// Adds the targets of `$ref`s to the translated root. Returns how arguments are converted back, and whether there were
+    /// references.
     pub(super) fn finish(
         mut self,
         view: &mut Map<String, Value>,

@@ -74,10 +74,10 @@ fn for_server<'r>(
         return request;
     }
     let (maker, is_of_openai) = (ModelFamily::of(model), endpoint.is_of_openai());
-    let is_of_tools = endpoint.api == Api::OpenAiChat && !request.tools.is_empty();
-    let is_told_not_to = workarounds.has(Workaround::NoEffort)
+    let is_chat_with_tools = endpoint.api == Api::OpenAiChat && !request.tools.is_empty();
+    let needs_no_effort = workarounds.has(Workaround::NoEffort)
         || is_of_openai && matches!(maker, ModelFamily::Gpt((5, 4..) | (6.., _), _));
-    let settings = if is_of_tools && (is_told_not_to || workarounds.has(Workaround::SilentEffort)) {
+    let settings = if is_chat_with_tools && (needs_no_effort || workarounds.has(Workaround::SilentEffort)) {
         let silent = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
         // Some kinds of it do not know the word.
         let says_none =
