@@ -6,7 +6,7 @@ use quote::format_ident;
 use syn::{Error, Expr, Ident, LitStr, Path, Result, parse_quote};
 
 use crate::kind::Kind;
-use crate::syntax::{Json, Setting, Value, Written, duplicates, take, unknown};
+use crate::syntax::{Json, Setting, Value, Written, camel_case, duplicates, take, unknown};
 
 /// The fields of a definition, what they take, and how that is written.
 pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
@@ -271,15 +271,4 @@ pub(crate) fn id(text: &str) -> std::result::Result<(), String> {
     id_part("namespace", namespace)?;
     id_part("name", name)?;
     version(numbers)
-}
-
-/// `read_file` → `ReadFile`.
-pub(crate) fn camel_case(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for word in name.split('_') {
-        let mut letters = word.chars();
-        out.extend(letters.next().into_iter().flat_map(char::to_uppercase));
-        out.push_str(letters.as_str());
-    }
-    out
 }

@@ -6,8 +6,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Error, Expr, Path, Result};
 
-use crate::attribute::camel_case;
-use crate::syntax::{Json, Setting, Value, Written, duplicates, unknown};
+use crate::syntax::{Json, Setting, Value, Written, camel_case, duplicates, unknown};
 
 /// What a field of `ToolDefinition` takes.
 pub(crate) enum Kind {

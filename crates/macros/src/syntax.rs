@@ -94,6 +94,17 @@ pub(crate) fn duplicates(settings: &[Setting]) -> impl Iterator<Item = Error> {
     })
 }
 
+/// `read_file` → `ReadFile`.
+pub(crate) fn camel_case(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for word in name.split('_') {
+        let mut letters = word.chars();
+        out.extend(letters.next().into_iter().flat_map(char::to_uppercase));
+        out.push_str(letters.as_str());
+    }
+    out
+}
+
 /// The known word that `word` was probably meant to be.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let best =

@@ -1,5 +1,5 @@
-//! Tools for models without an API for them: tools, calls and results are written as text in a [`Format`], and calls are
-//! read from the text of the answer. Pure but for the lock of a listener.
+//! Tool use for models without an API for it: tools, calls and results are written as text in a [`Format`], and calls are read
+//! from the text of the response. Pure except for the lock of a listener.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,12 +14,12 @@ use crate::format::Form;
 use crate::syntax::{PastCall, json, markup, named, python, tagged};
 use crate::{Choice, Decoded, Format, Options, TextDecoder, default_format};
 
-/// How one model's tools go as text.
+/// The text format of one model's tools.
 #[derive(Debug, Clone, Copy)]
 pub struct TextTools {
-    /// What is written.
+    /// The format to write.
     format: &'static Format,
-    /// What is read.
+    /// The format to read.
     choice: Choice,
 }
 
@@ -30,8 +30,8 @@ impl TextTools {
         Self { format, choice: Choice::Format(format) }
     }
 
-    /// In the format of the family of `model`. Where it is not known, tools are shown in a common format
-    /// and calls are taken in any.
+    /// In the format of the family of `model`. For an unknown family, tools are written in the default format and calls are read
+    /// in any.
     #[must_use]
     pub fn for_model(model: &str) -> Self {
         match crate::for_model(model) {
@@ -40,8 +40,7 @@ impl TextTools {
         }
     }
 
-    /// The request with its tools, past calls and results as text. It carries no tools of the API's own,
-    /// so that every API takes it.
+    /// The request with its tools, past calls and results as text. It has no API tools, so that every API takes it.
     #[must_use]
     pub fn request(&self, request: &ModelRequest) -> ModelRequest {
         let messages = request.messages.iter().map(|message| self.message(message, request)).collect();
@@ -56,7 +55,7 @@ impl TextTools {
     }
 
     fn system(&self, request: &ModelRequest) -> String {
-        if shown_at_once(&request.tools).next().is_none() || request.tool_choice == ToolChoice::None {
+        if not_deferred(&request.tools).next().is_none() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
         }
         let mut parts = vec![request.system.clone(), self.format.prompt(&request.tools)];
@@ -91,7 +90,7 @@ impl TextTools {
         std::iter::once(ContentBlock::text(self.format.write_results(results))).chain(images).collect()
     }
 
-    /// Listens to the answer of [`TextTools::request`] and passes on what it means to `events`.
+    /// A listener to the response to [`TextTools::request`] that passes what it reads to `events`.
     pub fn listen<'a>(&self, request: &ModelRequest, events: &'a dyn ModelEvents) -> TextListener<'a> {
         let past = request.messages.iter().map(|message| match message {
             Message::Assistant { calls, .. } => calls.len(),
@@ -103,7 +102,7 @@ impl TextTools {
     }
 }
 
-/// Reads calls out of the text of an answer as it comes.
+/// Reads calls from the text of a response while it is streamed.
 pub struct TextListener<'a> {
     state: Mutex<(TextDecoder, Reading)>,
     events: &'a dyn ModelEvents,
@@ -115,7 +114,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes a piece that was read, and passes it on. Calls get ids that no earlier call has.
+    /// Keeps a decoded piece and passes it on. Calls get ids that no earlier call has.
     fn take(&mut self, event: ModelEvent, events: &dyn ModelEvents) {
         let event = match event {
             ModelEvent::Call(call) => {
@@ -150,25 +149,25 @@ impl ModelEvents for TextListener<'_> {
 }
 
 impl TextListener<'_> {
-    /// The answer as it was meant. Of one that broke off, calls that had closed are complete.
+    /// The response with the calls in its text. One that broke off keeps the calls that had closed.
     ///
     /// # Errors
-    /// The error of the answer, its partial answer read likewise.
+    /// The error of the response, with its partial response decoded likewise.
     pub fn finish(self, answer: Result<ModelResponse, ModelError>) -> Result<ModelResponse, ModelError> {
         let (decoder, mut reading) = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         decoder.finish(&mut |event| reading.take(event, self.events));
         let read = reading.decoded;
         match answer {
-            Ok(response) => Ok(meant(response, read)),
+            Ok(response) => Ok(with_decoded(response, read)),
             Err(mut error) => {
-                error.partial = error.partial.map(|partial| Box::new(meant(*partial, read)));
+                error.partial = error.partial.map(|partial| Box::new(with_decoded(*partial, read)));
                 Err(error)
             }
         }
     }
 }
 
-fn meant(response: ModelResponse, read: Decoded) -> ModelResponse {
+fn with_decoded(response: ModelResponse, read: Decoded) -> ModelResponse {
     let stop = match response.stop {
         StopReason::End | StopReason::StopSequence if !read.calls.is_empty() => StopReason::ToolCalls,
         stop => stop,
@@ -179,18 +178,18 @@ fn meant(response: ModelResponse, read: Decoded) -> ModelResponse {
 }
 
 impl Format {
-    /// The part of the system prompt that lists `tools` and shows how they are called, in the form that
-    /// models of this family were trained on. Empty without tools; deferred ones are not shown.
+    /// The part of the system prompt that lists `tools` and shows how to call them, in the form that models of this family were
+    /// trained on. Empty without tools; deferred ones are left out.
     #[must_use]
     pub fn prompt(&self, tools: &[ShownTool]) -> String {
-        if shown_at_once(tools).next().is_none() {
+        if not_deferred(tools).next().is_none() {
             return String::new();
         }
         let mut prompt = String::from(
             "# Tools\n\nYou have the tools that are listed here, one a line, as JSON: the name, what the tool does, \
              and the JSON Schema of its arguments.\n\n",
         );
-        for tool in shown_at_once(tools) {
+        for tool in not_deferred(tools) {
             let mut shown = json!({
                 "name": tool.name, "description": tool.description, "parameters": tool.parameters,
             });
@@ -225,14 +224,14 @@ impl Format {
         self.calls.first().is_some_and(|call| matches!(call.form, Form::Markup(_)))
     }
 
-    /// How a past call reads in the assistant's turn. `tools` say which argument is a call's body, in
-    /// formats that have one. Arguments that are no JSON object are replayed as none.
+    /// A past call in the assistant's turn. `tools` say which argument is the body, in formats that have one. Arguments that are
+    /// not a JSON object become an empty one.
     #[must_use]
     pub fn write_call(&self, call: &WrittenCall, tools: &[ShownTool]) -> String {
         self.write_calls(std::slice::from_ref(call), tools)
     }
 
-    /// How the calls of one turn read.
+    /// The past calls of one turn.
     #[must_use]
     pub fn write_calls(&self, calls: &[WrittenCall], tools: &[ShownTool]) -> String {
         let past: Vec<PastCall<'_>> = calls.iter().enumerate().map(PastCall::of).collect();
@@ -264,8 +263,7 @@ impl Format {
         })
     }
 
-    /// How results read in the message after the calls. A failure says that it is one; what is no text
-    /// is named.
+    /// The results in the message after the calls. A failed one says so; content that is not text is named.
     #[must_use]
     pub fn write_results(&self, results: &[CallResult]) -> String {
         let written = results.iter().map(|result| {
@@ -281,7 +279,7 @@ impl Format {
     }
 }
 
-/// `template` with what its braces name, in one pass.
+/// Fills in the names in braces in `template`, in one pass.
 fn fill(template: &str, name: &str, id: &str, content: &str) -> String {
     let mut out = String::new();
     let mut rest = template;
@@ -303,7 +301,7 @@ fn fill(template: &str, name: &str, id: &str, content: &str) -> String {
     out + rest
 }
 
-/// The tools that the model sees from the beginning: text has no means to load deferred ones later.
-fn shown_at_once(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
+/// The tools that are not deferred: text has no means to load the others.
+fn not_deferred(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
     tools.iter().filter(|tool| tool.exposed != Exposed::Deferred)
 }

@@ -1,56 +1,56 @@
 //! The fields of a format: a row of the table.
 
-/// One text format: how a family of models writes reasoning and tool calls into its text, and how these
-/// are shown to it. Rows live in `table/` and nowhere else.
+/// One text format: how a model family writes reasoning and tool calls into its text, and how tools, calls and results are
+/// written for it. The rows are in `table/`.
 #[derive(Debug)]
 pub struct Format {
     /// Its name on the command line.
     pub(super) name: &'static str,
     /// Patterns of model names, see [`crate::for_model`].
     pub(super) models: &'static [&'static str],
-    /// How it thinks.
+    /// How it marks reasoning.
     pub(super) reasoning: Option<&'static Reasoning>,
-    /// Messages with headers, for models whose answer is made of several.
+    /// Messages with headers, for models whose response consists of several.
     pub(super) channels: Option<&'static Channels>,
     /// The forms of a call; the first one is written, all are read.
     pub(super) calls: &'static [Call],
-    /// Words that an answer may begin with and that say nothing.
+    /// Words at the beginning of a response that mean nothing.
     pub(super) preface: &'static [&'static str],
-    /// What its prompt templates end with: the header of the assistant's turn.
+    /// The end of its prompt templates: the header of the assistant's turn.
     pub(super) turn: &'static [&'static str],
-    /// Control tokens around text. They say nothing and are dropped.
+    /// Control tokens around text, which are dropped.
     pub(super) noise: &'static [&'static str],
-    /// Tokens that end the answer, dropped there; anywhere else they are text.
+    /// Tokens that end the response, dropped there; elsewhere they are text.
     pub(super) stops: &'static [&'static str],
     /// White space between text and a call.
     pub(super) spacing: Spacing,
-    /// How it answers when it is asked for JSON.
+    /// How it writes a response of JSON.
     pub(super) answers: Answers,
-    /// How a result reads: `{name}`, `{id}` and `{content}` are filled in.
+    /// How a result is written: `{name}`, `{id}` and `{content}` are filled in.
     pub(super) result: &'static str,
-    /// What stands around all results of a turn.
+    /// The text around all results of a turn.
     pub(super) results: (&'static str, &'static str),
-    /// What the prompt says beyond the form of a call.
+    /// A hint in the prompt beside the form of a call.
     pub(super) hint: &'static str,
-    /// Whether a text value survives whatever it holds.
+    /// Whether every text value can be written.
     pub(super) values: Values,
 }
 
 /// Whether arguments may hold the format's own markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Any value is written so that it is read back.
+    /// Any value is read back as it was.
     Any,
     /// The format has no escape: a text that holds the tags that end a value is cut there.
     NoMarkers,
 }
 
-/// How an answer of JSON is written.
+/// How a response of JSON is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answers {
     /// As it is.
     Bare,
-    /// In a block of code, which is taken off an answer that is nothing else.
+    /// In a code block, which is removed if the response is nothing else.
     FencedJson,
 }
 
@@ -70,13 +70,13 @@ pub(super) struct Reasoning {
     pub open: &'static [&'static str],
     /// What closes it.
     pub close: &'static [&'static str],
-    /// Markers of what follows, which close it too and keep their own meaning.
+    /// Markers of what follows; they close it and keep their own meaning.
     pub before: &'static [&'static str],
     /// Whether the prompt has opened it.
     pub prompted: Prompted,
     /// Where it may open.
     pub place: Place,
-    /// Whether a call at its end closes it: some models forget to.
+    /// Whether a call at its end closes it: some models forget the closing marker.
     pub yields: Yields,
     /// White space at its ends.
     pub spacing: Spacing,
@@ -87,9 +87,9 @@ pub(super) struct Reasoning {
 pub(super) enum Prompted {
     /// No: only what the model opens is reasoning.
     Never,
-    /// In some modes: text before a lone closing marker was reasoning.
+    /// In some modes: text before a lone closing marker is reasoning.
     Perhaps,
-    /// Yes, unless thinking is off: text before a call was reasoning too, and an opening marker is text.
+    /// Yes, unless thinking is off: text before a call is reasoning too, and an opening marker is text.
     Always,
 }
 
@@ -102,27 +102,27 @@ pub(super) enum Place {
     Anywhere,
 }
 
-/// Whether reasoning ends with a call that ends the answer.
+/// Whether a call ends reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Yields {
-    /// No: a call in reasoning is only a thought.
+    /// No: a call in reasoning is part of it.
     Never,
     /// Yes.
     ToCalls,
 }
 
-/// An answer made of messages: a header, a body, an end.
+/// Messages of a response: a header, a body, an end.
 #[derive(Debug)]
 pub(super) struct Channels {
     /// Tokens that begin a header.
     pub opens: &'static [&'static str],
-    /// What an answer may begin with where the prompt has begun the header.
+    /// The beginnings of a response whose header the prompt has begun.
     pub starts: &'static [&'static str],
     /// Ends the header.
     pub message: &'static str,
     /// End a body.
     pub ends: &'static [&'static str],
-    /// The part of the header that is not shown when reasoning is kept in the text.
+    /// The part of the header that is left out when reasoning is kept in the text.
     pub silent: &'static str,
     /// Messages that are calls, where their headers say so.
     pub recipient: Option<Recipient>,
@@ -132,14 +132,14 @@ pub(super) struct Channels {
     pub call: &'static str,
 }
 
-/// Who a message is for.
+/// The recipient in a header.
 #[derive(Debug)]
 pub(super) struct Recipient {
     /// What stands before the name.
     pub open: &'static str,
-    /// What stands before the names of tools that were shown, and is no part of them.
+    /// A prefix of tool names that is not part of them.
     pub namespace: &'static str,
-    /// Names that are no tool's.
+    /// Recipients that are not tools.
     pub others: &'static [&'static str],
     /// Ends a message that is a call.
     pub end: &'static str,
@@ -191,7 +191,7 @@ pub(super) struct Json {
     pub open: &'static [&'static str],
     /// Marker after it; none where the JSON itself is the end.
     pub close: Option<&'static str>,
-    /// The keys as they are written. Reading knows the usual ones of all families.
+    /// The keys to write. Reading accepts the usual ones of all families.
     pub keys: Keys,
     /// Whether several calls share an array.
     pub shape: Shape,
@@ -244,7 +244,7 @@ pub(super) struct Named {
 pub(super) enum Id {
     /// Nowhere.
     None,
-    /// The name is a part of it, between this and a number: `functions.name:0`.
+    /// The id holds the name, between this and a number: `functions.name:0`.
     AroundName(&'static str),
     /// After this marker, before the end of the name.
     After(&'static str),
@@ -253,13 +253,13 @@ pub(super) enum Id {
 /// A tag with a tag for each argument.
 #[derive(Debug)]
 pub(super) struct Tagged {
-    /// Tags around one call that close with it, which a model may forget to open.
+    /// Tags around one call; a model may forget the opening one.
     pub outer: Option<(&'static str, &'static str)>,
     /// Begins the call, up to its name.
     pub open: &'static str,
     /// Ends the name; empty where white space or the next tag does.
     pub name_end: &'static str,
-    /// Ends the tag, after attributes that say nothing; empty where the name's end does.
+    /// Ends the tag, after attributes that are ignored; empty where the name's end does.
     pub head_end: &'static str,
     /// Ends the call.
     pub close: &'static str,
@@ -271,9 +271,9 @@ pub(super) struct Tagged {
     pub value_open: &'static str,
     /// Ends the value.
     pub value_close: &'static str,
-    /// What the tag says of the value's type.
+    /// How the tag gives the value's type.
     pub typed: Typed,
-    /// What is written around a value and taken off it.
+    /// The padding around a value.
     pub padding: Padding,
     /// How names in quotes are written.
     pub quoting: Quoting,
@@ -286,7 +286,7 @@ pub(super) struct Tagged {
 /// The type of a value, by its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Typed {
-    /// Nothing is said: the tool's schema decides.
+    /// Not at all: the tool's schema decides.
     BySchema,
     /// `string="true"` or `string="false"`, and then it is JSON.
     StringFlag,
@@ -338,7 +338,7 @@ pub(super) struct Pythonic {
     pub close: Option<&'static str>,
     /// Whether brackets stand around the calls.
     pub list: bool,
-    /// What follows the name of a tool and says nothing.
+    /// A suffix of the name of a tool that is not part of it.
     pub suffix: &'static str,
 }
 
@@ -369,11 +369,11 @@ pub(super) struct Raw {
     pub open: &'static str,
     /// The tools that take it, the first known one of them. Without a known one, it is the first.
     pub tools: &'static [&'static str],
-    /// What the argument is called where the tool does not say.
+    /// The argument's name if the tool's schema does not give it.
     pub argument: &'static str,
     /// What ends the tool's name, where it is written.
     pub name_end: Option<&'static str>,
-    /// Where the next piece begins; none where the text is the rest of the answer.
+    /// The beginning of the next piece; none if the text is the rest of the response.
     pub until: Option<&'static str>,
 }
 
@@ -411,7 +411,7 @@ impl Call {
         if self.opens().is_empty() { At::Start } else { At::Marker }
     }
 
-    /// What may follow its end and closes nothing that is open.
+    /// Closing markers that may follow its end.
     pub(super) fn trailers(&self) -> Vec<&'static str> {
         let outer = match &self.form {
             Form::Tagged(tagged) => tagged.outer.map(|outer| outer.1),

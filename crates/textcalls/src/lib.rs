@@ -1,13 +1,12 @@
-//! Tool calls in plain text, for models that are spoken to without an API for tools.
+//! Tool calls in plain text, for models without an API for tools.
 //!
-//! Every family of models has its own format, which is a row of a table: how reasoning is set apart, how a call
-//! begins and ends, how a result reads. The rows are data; eight syntaxes of calls read and write them all.
-//! [`TextTools`] carries a whole conversation over one format. [`TextDecoder`] takes text as it comes, cut anywhere,
-//! and gives out text, reasoning and calls; the other direction are [`Format::prompt`],
-//! [`Format::write_calls`] and [`Format::write_results`].
+//! Every model family has its own format, which is a row of a table: how reasoning is marked, how a call begins and ends, how
+//! a result is written. The rows are data; eight syntaxes read and write the calls of all of them. [`TextTools`] carries a
+//! whole conversation in one format. [`TextDecoder`] takes text, cut anywhere, and returns text, reasoning and calls.
+//! [`Format::prompt`], [`Format::write_calls`] and [`Format::write_results`] write.
 //!
-//! What is no whole call stays text: a marker that no call follows, one in a block of code or in
-//! reasoning, a call that the answer does not close.
+//! What is not a whole call stays text: a marker without a call, a marker in a code block or in reasoning, a call that the
+//! response does not close.
 
 pub mod composed;
 mod conversation;
@@ -31,7 +30,7 @@ pub fn formats() -> &'static [Format] {
     &table::FORMATS
 }
 
-/// The format that models of no known family are shown.
+/// The format for models of unknown families.
 #[must_use]
 pub fn default_format() -> &'static Format {
     &table::FORMATS[0]
@@ -43,13 +42,13 @@ pub fn by_name(name: &str) -> Option<&'static Format> {
     formats().iter().find(|format| format.name == name)
 }
 
-/// Which format an answer is in.
+/// The format of a response.
 #[derive(Clone, Copy)]
 pub enum Choice {
     /// This one.
     Format(&'static Format),
-    /// Whichever the text shows: the markers of all formats count. A form without markers counts only
-    /// where the whole text is a call of a tool that was shown.
+    /// Detected from the text: the markers of all formats count. A form without markers counts only if the whole text is a call
+    /// of a tool in [`Options::tools`].
     Auto,
 }
 
@@ -65,36 +64,35 @@ impl std::fmt::Debug for Choice {
 /// What to do with reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reasoning {
-    /// It goes out apart from the text.
+    /// It is returned apart from the text.
     #[default]
     Split,
     /// It stays in the text, with its markers.
     Keep,
 }
 
-/// How to read an answer.
+/// How to read a response.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// What the prompt has already put into the assistant's turn (`<think>`, say); it is read as if the
-    /// model had written it. Empty when it is known that nothing was. None when it is not known: then
-    /// text is held back until it is clear whether it was reasoning, in formats whose prompt may have
-    /// opened it.
+    /// What the prompt has already put into the assistant's turn, like `<think>`; it is read as if the model had written it.
+    /// Empty if it put nothing there. None if that is unknown: then text is held back until it is clear whether it was
+    /// reasoning, in formats whose prompt may open it.
     pub prefix: Option<String>,
     /// What to do with reasoning.
     pub reasoning: Reasoning,
-    /// The tools that were shown. They type values that a format writes as plain text; calls of other
-    /// tools are given out as they were written.
+    /// The tools of the request. They give types to values that a format writes as plain text; calls of other tools are returned
+    /// as they were written.
     pub tools: Arc<[ShownTool]>,
 }
 
-/// A whole answer, read.
+/// A decoded response.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decoded {
     /// Text.
     pub text: String,
     /// Reasoning.
     pub reasoning: String,
-    /// Calls. Their ids are empty where the format has none.
+    /// Calls. Their ids are empty if the format has none.
     pub calls: Vec<WrittenCall>,
 }
 
@@ -109,7 +107,7 @@ impl Decoded {
     }
 }
 
-/// Reads a whole answer. The same as feeding it to a [`TextDecoder`] in pieces.
+/// Reads a whole response, as a [`TextDecoder`] would in pieces.
 #[must_use]
 pub fn decode(text: &str, choice: Choice, options: Options) -> Decoded {
     let mut decoded = Decoded::default();
@@ -120,7 +118,7 @@ pub fn decode(text: &str, choice: Choice, options: Options) -> Decoded {
 }
 
 impl Format {
-    /// Its name, as the command line and the configuration write it.
+    /// Its name on the command line and in the configuration.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name

@@ -12,11 +12,10 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelSettings, OutputFormat};
 
 use super::refusal_table::{self, PARAMETERS, patterns_in_words, this_shape};
-pub(crate) use super::refusal_table::{ParameterState, Sent, ThinkingAllowance};
+pub(crate) use super::refusal_table::{ParameterState, Sent, ThinkingAllowance, Workaround};
 use crate::api::{Api, EncodedRequest};
 use crate::codec::anthropic;
 use crate::codec::request::with_instruction;
@@ -27,55 +26,6 @@ const MAX_KEPT: usize = 256;
 const MAX_WORKAROUNDS: usize = 64;
 /// Refused values among them: past that number the oldest value is dropped.
 const MAX_VALUES: usize = 16;
-
-/// One thing that is left out of a request or said another way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Workaround {
-    /// This response schema, by its hash, is described in the system prompt.
-    Schema(ContentHash),
-    /// Every response schema is described in the system prompt.
-    Schemas,
-    /// JSON output is asked for in the system prompt.
-    Json,
-    /// Beside tools, the response schema is described in the system prompt.
-    NoShapeBesideTools,
-    /// Beside tools, the effort is `none`.
-    NoEffort,
-    /// Beside tools, no effort is sent.
-    SilentEffort,
-    /// The token limit goes by its older name in Chat Completions.
-    OlderLimit,
-    /// Patterns in schemas are described in words.
-    NoPatterns,
-    /// Encrypted reasoning is not requested.
-    NoThoughtsBack,
-    /// Reasoning that belongs to another conversation is dropped.
-    DropForeignThoughts,
-    /// The parameter at this place of the table is left out.
-    Without(usize),
-    /// Likewise, in this state: its value is refused, or that it stands beside others.
-    WithoutAs(usize, ParameterState),
-    /// The token limit with a thinking allowance stays below this.
-    LimitUnder(u32),
-    /// The token limit and the estimated request together stay below this.
-    WindowUnder(usize),
-}
-
-impl Workaround {
-    /// Whether only a request with the workaround `before` can have led to this one.
-    fn follows(self, before: Self) -> bool {
-        matches!((before, self), (Self::Schema(_) | Self::Schemas, Self::Json) | (Self::NoEffort, Self::SilentEffort))
-    }
-
-    /// Whether this workaround does what `other` does, and more.
-    fn replaces(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::LimitUnder(this), Self::LimitUnder(other)) => this <= other,
-            (Self::WindowUnder(this), Self::WindowUnder(other)) => this <= other,
-            _ => self == other,
-        }
-    }
-}
 
 /// The workarounds of one request.
 #[derive(Debug, Default)]

@@ -5,11 +5,11 @@
 //! `{"_tool": name, "_reasoningForCall": why, …parameters, "_output"?: result}`. Three rules keep every tool
 //! expressible:
 //!
-//! - A tool whose root schema is more than a list of properties has its arguments under `_arguments`, whole.
-//! - A parameter that is itself called `_tool`, `_reasoningForCall`, `_arguments` or `_output`, with any number
-//!   of underscores in front, is written with one underscore more.
-//! - `_output` is there for latent tools alone, whose result the model writes itself; on any other it is
-//!   dropped, so that no result can be invented.
+//! - A tool whose root schema is more than a list of properties has all its arguments under `_arguments`.
+//! - A parameter that is called `_tool`, `_reasoningForCall`, `_arguments` or `_output`, with any number of underscores in
+//!   front, is written with one more underscore.
+//! - `_output` is only for latent tools, whose result the model writes itself; on any other tool it is dropped, so that no
+//!   result can be invented.
 
 mod answer;
 mod schema;
@@ -50,24 +50,24 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// The transport for `tools` and the `output` that is asked for, text where no schema says otherwise.
-    /// Deferred tools are left out: nothing could load them.
+    /// The transport for `tools` and the schema of the `output`, which is text without one. Deferred tools are left out: nothing
+    /// could load them.
     ///
-    /// The order of the tools is kept, and equal input gives equal bytes. References inside the given schemas
-    /// are led to copies under `$defs`; those to other documents stay as they are.
+    /// The order of the tools is kept, and equal input gives equal bytes. References inside the given schemas point to copies
+    /// under `$defs`; those to other documents stay as they are.
     #[must_use]
     pub fn new(output: Option<&Value>, tools: &[ComposedTool<'_>]) -> Self {
         let (schema, forms) = schema::compose(output, tools);
         Self { schema, forms }
     }
 
-    /// The JSON Schema that the answer has to fit.
+    /// The JSON Schema of the answer.
     #[must_use]
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// A decoder for one answer, as it comes.
+    /// A decoder for one streamed answer.
     #[must_use]
     pub fn decoder(&self) -> Decoder<'_> {
         Decoder::new(self)
@@ -83,8 +83,8 @@ impl Transport {
         decoder.finish()
     }
 
-    /// An answer as text, for a conversation that is sent again. Arguments that are no JSON object, which
-    /// no answer in this form can have, become `{}`.
+    /// An answer as text, for a conversation that is sent again. Arguments that are not a JSON object, which no answer in this
+    /// form has, become `{}`.
     #[must_use]
     pub fn encode(&self, answer: &Composed) -> String {
         answer::encode(self, answer).to_string()
@@ -104,18 +104,18 @@ const ARGUMENTS_KEY: &str = "_arguments";
 /// The result that the model writes itself.
 const OUTPUT_KEY: &str = "_output";
 
-/// A parameter's name as a member: one that could be taken for ours has one underscore more.
+/// A parameter's name as a member, with one more underscore if it could be a reserved one.
 fn key_of_parameter(name: &str) -> Cow<'_, str> {
-    if is_like_ours(name) { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name) }
+    if is_like_reserved(name) { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name) }
 }
 
-/// The parameter's name that stands behind a member which is not one of ours.
+/// The parameter's name of a member that is not reserved.
 fn parameter_of_key(member: &str) -> &str {
-    if is_like_ours(member) { &member[1..] } else { member }
+    if is_like_reserved(member) { &member[1..] } else { member }
 }
 
-fn is_like_ours(name: &str) -> bool {
+fn is_like_reserved(name: &str) -> bool {
     let bare = name.trim_start_matches('_');
     bare.len() < name.len()
-        && [TOOL_KEY, REASONING_KEY, ARGUMENTS_KEY, OUTPUT_KEY].iter().any(|ours| &ours[1..] == bare)
+        && [TOOL_KEY, REASONING_KEY, ARGUMENTS_KEY, OUTPUT_KEY].iter().any(|reserved| &reserved[1..] == bare)
 }

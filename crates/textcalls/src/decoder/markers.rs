@@ -1,11 +1,11 @@
-//! Finds the next marker, wherever the text is cut, and what of the text is code: blocks between fences, spans between
+//! Finds the next marker in text that may be cut anywhere, and which text is code: blocks between fences, spans between
 //! backticks.
 
 use std::ops::BitOr;
 
 use crate::table;
 
-/// A set of meanings that a marker may have; which one it has depends on where it stands.
+/// The possible meanings of a marker; its place decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Roles(u16);
 
@@ -49,7 +49,7 @@ pub(super) struct Marker {
     pub text: &'static str,
     /// What it may mean.
     pub roles: Roles,
-    /// Whether it is a token of its own, which no text is read as.
+    /// Whether it is a control token, which ordinary text never becomes.
     pub control: bool,
     /// The forms of calls that it may begin, by their place in the decoder's list.
     pub calls: Vec<usize>,
@@ -83,7 +83,7 @@ pub(super) struct Markers {
 }
 
 impl Markers {
-    /// Gives `text` one more meaning.
+    /// Adds a meaning of `text`.
     pub(super) fn add(&mut self, text: &'static str, roles: Roles, call: Option<usize>) {
         let Some(&first) = text.as_bytes().first() else { return };
         let index = self.list.iter().position(|marker| marker.text == text).unwrap_or_else(|| {
@@ -106,8 +106,8 @@ impl Markers {
         &self.list[index]
     }
 
-    /// The first marker in `text`, the longest where several begin at one place. Unless the text is
-    /// `whole`, what may become one at the end is reported too.
+    /// The first marker in `text`, the longest if several begin at one place. Unless the text is `whole`, also the beginning of
+    /// one at the end.
     pub(super) fn find(&self, text: &str, whole: bool) -> Hit {
         let bytes = text.as_bytes();
         let mut from = 0;
@@ -154,7 +154,7 @@ impl Markers {
     }
 }
 
-/// Where the text stands, as Markdown has it.
+/// The state of code in the text, as in Markdown.
 #[derive(Debug)]
 pub(super) struct Code {
     /// The length of the fence of the open block.
@@ -204,7 +204,7 @@ impl Code {
         self.ticks = 0;
     }
 
-    /// Something that is no text has been read.
+    /// Something other than text was read.
     pub(super) fn interrupt(&mut self) {
         self.line_blank = false;
         (self.span, self.ticks) = (0, 0);
@@ -215,8 +215,7 @@ impl Code {
         self.line_blank
     }
 
-    /// Whether a marker that comes next is quoted: right after backticks that open a span or, unless it is a
-    /// `control` token, in a block.
+    /// Whether a marker here is quoted: right after backticks that open a span or, unless it is a `control` token, in a block.
     pub(super) fn quotes(&self, control: bool) -> bool {
         (self.ticks > 0 && self.span == 0) || (self.fence > 0 && !control)
     }

@@ -1,4 +1,4 @@
-//! Reads answers in every format: one state machine, driven by the rows of the table.
+//! Reads responses in every format: one state machine, driven by the rows of the table.
 
 mod markers;
 mod output;
@@ -25,14 +25,13 @@ const MAX_HEADER: usize = 1 << 10;
 const MAX_FENCE: usize = 64;
 /// The most white space before a call without a marker.
 const MAX_BLANK: usize = 1 << 10;
-/// How much text may be read again because what began like a call was none.
+/// How much text may be read again because the beginning of a call turned out to be text.
 const MAX_REREAD: usize = 32 << 20;
 
-/// Reads an answer as it comes.
+/// Reads a response while it is streamed.
 ///
-/// Bytes may be cut anywhere, inside of characters too; what is no UTF-8 becomes U+FFFD. How they are cut
-/// makes no difference to what comes out in all. Text and reasoning go out as soon as nothing that may
-/// follow can change what they are, a call when its block closes.
+/// Bytes may be cut anywhere, also inside characters; invalid UTF-8 becomes U+FFFD. The cuts do not change the result. Text and
+/// reasoning are passed on as soon as nothing that follows can change what they are, a call when its block closes.
 #[derive(Debug)]
 pub struct TextDecoder {
     forms: Vec<(&'static Format, &'static Call)>,
@@ -58,26 +57,26 @@ pub struct TextDecoder {
 #[derive(Debug)]
 struct State {
     mode: Mode,
-    /// Whether text may have been reasoning that is kept in it.
+    /// Whether text so far may be reasoning that is kept in it.
     keeps_undecided: bool,
-    /// Text that was reasoning if a marker says so.
+    /// Text that is reasoning if a later marker says so.
     undecided: String,
-    /// How much of it goes out with its white space.
+    /// How much of it keeps its white space.
     verbatim: usize,
-    /// Whether nothing has been read.
+    /// Whether nothing was read yet.
     begins: bool,
-    /// Whether no text has been read since the beginning, reasoning or a call.
+    /// Whether no text was read since the beginning, reasoning or a call.
     fresh: bool,
     /// Whether a form without a marker may still come.
     bare: bool,
-    /// What of the text is code.
+    /// Which text is code.
     code: Code,
     /// The open call.
     block: Option<Open>,
-    /// Whether calls have been read and the end of their section has not.
+    /// Whether calls were read and their section is open.
     section: bool,
-    /// Calls at the end of reasoning that are thoughts if it goes on.
-    doubt: Option<TentativeCalls>,
+    /// Calls at the end of reasoning, which are part of it if it continues.
+    tentative: Option<TentativeCalls>,
     /// Whether markers of calls are text.
     calls_off: bool,
     reread: usize,
@@ -85,7 +84,7 @@ struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Text or reasoning, which is not known.
+    /// Text or reasoning, not known yet.
     Undecided,
     Text,
     /// In reasoning, by its place in the list; none where a header opened it.
@@ -96,7 +95,7 @@ enum Mode {
 
 #[derive(Debug)]
 struct Open {
-    /// What is text if it is no call.
+    /// The length of the marker, which is text if there is no call.
     marker: usize,
     /// The forms that it may have.
     forms: Vec<usize>,
@@ -153,14 +152,14 @@ impl TextDecoder {
     /// The markers and forms of a row.
     fn add(&mut self, row: &'static Format) {
         let (outside, inside, trust) = (&mut self.outside, &mut self.inside, self.trust);
-        // Where the format is not known, what may be text is.
+        // For an unknown format, what may be text is text.
         let says = |marker: &str| trust == Trust::Any || table::is_control(marker);
         outside.add("```", Roles::FENCE, None);
         if let Some(thinking) = row.reasoning {
             thinking.open.iter().for_each(|open| outside.add(open, Roles::OPEN, None));
             for (markers, role) in [(thinking.close, Roles::CLOSE), (thinking.before, Roles::BEFORE)] {
                 for marker in markers {
-                    // What may be text does not say that all before it was reasoning.
+                    // A marker that may be text does not turn all text before it into reasoning.
                     if role == Roles::CLOSE || says(marker) {
                         outside.add(marker, role, None);
                     }
@@ -200,7 +199,7 @@ impl TextDecoder {
         }
     }
 
-    /// Takes the next bytes and hands what they settle to `sink`.
+    /// Takes the next bytes and passes on what they complete to `sink`.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(ModelEvent)) {
         self.utf8.feed(bytes, &mut self.text);
         self.run(false, sink);
@@ -208,16 +207,16 @@ impl TextDecoder {
         self.at = 0;
     }
 
-    /// Says that no more bytes come. What has not become a call by now is text.
+    /// Marks the end of the input. What is not a whole call is text.
     pub fn finish(mut self, sink: &mut dyn FnMut(ModelEvent)) {
         self.utf8.finish(&mut self.text);
         self.run(true, sink);
         match self.state.mode {
             Mode::Undecided => self.settle_undecided(Mode::Text, sink),
             Mode::Thinking(_) => {
-                let doubt = self.state.doubt.take();
+                let tentative = self.state.tentative.take();
                 self.end_thinking(sink);
-                for (call, spacing) in doubt.into_iter().flat_map(|doubt| doubt.calls) {
+                for (call, spacing) in tentative.into_iter().flat_map(|tentative| tentative.calls) {
                     self.out.call(call, spacing, sink);
                 }
             }
@@ -267,7 +266,7 @@ impl TextDecoder {
         }
     }
 
-    /// What an answer may begin with. None when it begins with nothing of the kind.
+    /// Reads a header or preface at the beginning. None if there is none.
     fn begin(&mut self, ended: bool) -> Option<bool> {
         let rest = &self.text[self.at..];
         let starts = self.channels.iter().enumerate().filter(|_| self.trust == Trust::Any);
@@ -298,7 +297,7 @@ impl TextDecoder {
         None
     }
 
-    /// Takes `len` bytes as what they stand in.
+    /// Takes `len` bytes as text or reasoning, by the mode.
     fn plain(&mut self, len: usize, sink: Sink<'_>) {
         if len == 0 {
             return;
@@ -328,11 +327,11 @@ impl TextDecoder {
                     true => self.out.text(piece, sink),
                     false => self.out.reasoning(piece, spacing, sink),
                 };
-                match &mut state.doubt {
-                    Some(doubt) if piece.trim_ascii().is_empty() => doubt.raw.push_str(piece),
-                    doubt => {
-                        if let Some(doubt) = doubt.take() {
-                            thought(&doubt.raw);
+                match &mut state.tentative {
+                    Some(tentative) if piece.trim_ascii().is_empty() => tentative.raw.push_str(piece),
+                    tentative => {
+                        if let Some(tentative) = tentative.take() {
+                            thought(&tentative.raw);
                         }
                         thought(piece);
                     }
@@ -343,7 +342,7 @@ impl TextDecoder {
         self.at += len;
     }
 
-    /// A marker stands at the place that is read next.
+    /// Acts on the marker that comes next.
     fn act(&mut self, index: usize, ended: bool, sink: Sink<'_>) -> bool {
         let mode = self.state.mode;
         let marker = if matches!(mode, Mode::Thinking(_)) { self.inside.get(index) } else { self.outside.get(index) };
@@ -386,8 +385,8 @@ impl TextDecoder {
             return true;
         }
         if roles.has(Roles::TRAILER) && self.state.section {
-            match &mut self.state.doubt {
-                Some(doubt) => doubt.raw.push_str(text),
+            match &mut self.state.tentative {
+                Some(tentative) => tentative.raw.push_str(text),
                 None => self.state.section = false,
             }
             self.at += len;
@@ -440,7 +439,7 @@ impl State {
             code: Code::new(),
             block: None,
             section: false,
-            doubt: None,
+            tentative: None,
             calls_off: false,
             reread: 0,
         }

@@ -1,4 +1,4 @@
-//! Passes text and reasoning on as soon as they are certain, without the white space that belongs to markers.
+//! Passes on text and reasoning as soon as they are certain, without the white space that belongs to markers.
 
 use std::collections::HashSet;
 
@@ -7,28 +7,28 @@ use toolwright_core::model::{ModelEvent, WrittenCall};
 
 use crate::format::{Answers, Spacing};
 
-/// Takes the pieces as they come.
+/// Takes the pieces as they arrive.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(ModelEvent);
 
-/// White space that is held back; an answer with more of it in one place is a flood, and passed on.
+/// The most white space that is held back; more in one place is passed on.
 const MAX_PENDING: usize = 1 << 20;
 
-/// The pieces, and the white space between them that may yet turn out to be a marker's.
+/// The pieces, and the white space between them that may still belong to a marker.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// An answer that may be JSON in a block of code.
+    /// A response that may be JSON in a code block.
     fenced: Fenced,
     /// White space and end tokens after the text so far.
     pending: String,
     /// White space after the reasoning so far.
     pending_reasoning: String,
-    /// Whether text has gone out.
+    /// Whether text was passed on.
     has_text: bool,
-    /// Whether the open block of reasoning has said something.
+    /// Whether text of the open reasoning was passed on.
     has_thought: bool,
-    /// Whether reasoning or a call has gone out, so that white space may be theirs.
+    /// Whether reasoning or a call was passed on, so that white space may be theirs.
     has_other: bool,
-    /// Whether nothing but white space came after the last call.
+    /// Whether only white space came after the last call.
     after_call: bool,
     /// Whether white space is held back no longer.
     flooded: bool,
@@ -72,7 +72,7 @@ impl Output {
         out.push_str(body);
         self.pending.push_str(&piece[body.len()..]);
         if !self.has_text {
-            // After reasoning or a call, all white space is theirs; before anything else, empty lines say nothing.
+            // After reasoning or a call, all white space is theirs; before anything else, empty lines are dropped.
             let text = out.trim_ascii_start();
             let line = out[..out.len() - text.len()].rfind('\n').map_or(0, |end| end + 1);
             out = if self.has_other { text.to_owned() } else { out.split_off(line) };
@@ -84,7 +84,7 @@ impl Output {
         }
     }
 
-    /// A token that ends the answer, unless text follows.
+    /// A token that ends the response, unless text follows.
     pub(super) fn stop(&mut self, token: &str, sink: Sink<'_>) {
         self.settle(true, sink);
         self.pending.push_str(token);
@@ -140,7 +140,7 @@ impl Output {
         }
     }
 
-    /// A call. An id that another call has is none.
+    /// A call. A repeated id is dropped.
     pub(super) fn call(&mut self, mut call: WrittenCall, spacing: Spacing, sink: Sink<'_>) {
         self.settle(false, sink);
         self.has_other = true;
@@ -158,10 +158,10 @@ impl Output {
 
 const FENCE_OPEN: &str = "```json";
 const FENCE_CLOSE: &str = "```";
-/// The longest answer that is held back, in bytes.
+/// The longest response that is held back, in bytes.
 const MAX_HELD: usize = 4 << 20;
 
-/// An answer that may be JSON in a block of code and nothing else: asked for JSON, some models fence it.
+/// A response that may be only JSON in a code block, as some models write when JSON is requested.
 #[derive(Debug, Default)]
 struct Fenced {
     held: String,
@@ -176,12 +176,12 @@ impl Fenced {
         Self { over: true, ..Self::default() }
     }
 
-    /// Whether all that comes is ordinary text.
+    /// Whether the rest is ordinary text.
     fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Takes `piece`, and gives back what is ordinary text after all.
+    /// Takes `piece`, and returns what turns out to be ordinary text.
     fn take(&mut self, piece: &str) -> Option<String> {
         self.held.push_str(piece);
         if !self.over && self.may_be() {
@@ -191,7 +191,7 @@ impl Fenced {
         Some(std::mem::take(&mut self.held))
     }
 
-    /// The text that is held back: the JSON of a block if it has `ended` with it.
+    /// The text that is held back: the JSON in the block, if the response has `ended` with it.
     fn settle(&mut self, ended: bool) -> String {
         self.over = true;
         let held = std::mem::take(&mut self.held);

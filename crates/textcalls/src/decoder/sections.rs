@@ -11,7 +11,7 @@ use crate::syntax::scan::blank;
 use crate::syntax::{Block, Step, View};
 
 impl TextDecoder {
-    /// Tries the forms that have no marker where the text begins. None when there is nothing to try.
+    /// Tries the forms without a marker at the beginning of the text. None if there is nothing to try.
     pub(super) fn try_bare(&mut self, ended: bool, sink: Sink<'_>) -> Option<bool> {
         let forms: Vec<usize> =
             self.forms.iter().enumerate().filter(|(_, (_, call))| call.at() == At::Start).map(|(at, _)| at).collect();
@@ -27,7 +27,7 @@ impl TextDecoder {
             skipped += 1;
             skipped += blank(&rest[skipped..]);
         }
-        // It is measured anew with each piece.
+        // It is measured again with each piece.
         if skipped > MAX_BLANK {
             self.state.bare = false;
             return None;
@@ -55,7 +55,7 @@ impl TextDecoder {
                 Some(true)
             }
             Some(_) => {
-                // A marker may stand here; text ends the matter by itself.
+                // A marker may come; text ends the attempt.
                 None
             }
         }
@@ -118,9 +118,9 @@ impl TextDecoder {
             self.settle_undecided(if thought { Mode::Thinking(None) } else { Mode::Text }, sink);
         }
         if let Mode::Thinking(_) = self.state.mode {
-            let doubt = self.state.doubt.get_or_insert_default();
-            doubt.raw.push_str(&self.text[self.at..self.at + len]);
-            doubt.calls.extend(calls.into_iter().map(|call| (call, spacing)));
+            let tentative = self.state.tentative.get_or_insert_default();
+            tentative.raw.push_str(&self.text[self.at..self.at + len]);
+            tentative.calls.extend(calls.into_iter().map(|call| (call, spacing)));
         } else {
             calls.into_iter().for_each(|call| self.out.call(call, spacing, sink));
         }
@@ -139,7 +139,7 @@ impl TextDecoder {
         true
     }
 
-    /// Reads a header, and says by it what follows.
+    /// Reads a header, which says what follows.
     pub(super) fn read_header(&mut self, channels: &'static Channels, ended: bool, sink: Sink<'_>) -> bool {
         let rest = &self.text[self.at..];
         let longest = MAX_HEADER + channels.message.len();
@@ -196,8 +196,8 @@ fn addressee<'a>(recipient: &Recipient, header: &'a str) -> Option<&'a str> {
 }
 
 impl TextDecoder {
-    /// What the prompt has begun of the answer: without the header of the turn, and without reasoning that it
-    /// closes but does not open.
+    /// The beginning of the response in the prompt: without the header of the turn, and without reasoning that is closed but not
+    /// opened.
     pub(super) fn begun<'a>(&self, rows: &[Format], prefix: &'a str) -> &'a str {
         let turns = rows.iter().flat_map(|row| row.turn);
         let header = turns.filter_map(|turn| prefix.rfind(turn).map(|at| at + turn.len())).max();
@@ -217,7 +217,7 @@ impl TextDecoder {
         let lead = || self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker));
         match self.state.mode {
             Mode::Undecided => lead(),
-            // What it closes has gone out as text.
+            // What it closes was passed on as text.
             Mode::Text if self.state.keeps_undecided => lead(),
             Mode::Thinking(Some(index)) => self.thinking[index].close.contains(&marker),
             _ => false,
@@ -235,9 +235,9 @@ impl TextDecoder {
         match self.state.mode {
             Mode::Undecided => self.settle_undecided(Mode::Thinking(None), sink),
             _ => {
-                if let (Some(doubt), Mode::Thinking(thinking)) = (self.state.doubt.take(), self.state.mode) {
+                if let (Some(tentative), Mode::Thinking(thinking)) = (self.state.tentative.take(), self.state.mode) {
                     let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
-                    self.out.reasoning(&doubt.raw, spacing, sink);
+                    self.out.reasoning(&tentative.raw, spacing, sink);
                 }
                 self.end_thinking(sink);
             }
@@ -257,7 +257,7 @@ impl TextDecoder {
             return false;
         }
         if state.mode == Mode::Undecided && thinking.prompted == Prompted::Always {
-            // The prompt has opened it: the model said it again.
+            // The prompt has opened it, and the model repeats it.
             state.undecided.push_str(marker);
             state.verbatim = state.undecided.len();
             state.fresh = false;
@@ -276,7 +276,7 @@ impl TextDecoder {
         true
     }
 
-    /// What was held back is text, or was reasoning.
+    /// Passes on the text that was held back, as text or reasoning.
     pub(super) fn settle_undecided(&mut self, was: Mode, sink: Sink<'_>) {
         let lead = std::mem::take(&mut self.state.undecided);
         self.state.mode = Mode::Text;
@@ -298,7 +298,7 @@ impl TextDecoder {
         self.after_thinking();
     }
 
-    /// The tokens at the end of `text` that end the answer, with the white space around them.
+    /// Splits off the tokens at the end of `text` that end the response, with the white space around them.
     pub(super) fn split_stops<'a>(&self, text: &'a str) -> (&'a str, &'a str) {
         let mut end = text.len();
         loop {

@@ -15,7 +15,7 @@ use super::typing::in_an_item;
 use super::{CallReader, Step, Trust, View};
 use crate::format::{At, Json, Keys, Shape};
 
-/// Keys that models of all families use, in the order in which they are looked for.
+/// Keys that models of all families use, in order of preference.
 const NAMES: [&str; 3] = ["name", "tool_name", "function"];
 const ARGUMENTS: [&str; 3] = ["arguments", "parameters", "args"];
 const IDS: [&str; 3] = ["id", "tool_call_id", "call_id"];
@@ -115,7 +115,7 @@ impl JsonReader {
                 Begins::Perhaps => Some(view.wait()),
                 Begins::No => Some(Step::Fail),
             },
-            // A bracket too many, or what separates values.
+            // A surplus bracket, or a separator.
             Some(b',' | b';' | b'}' | b']') if !self.values.is_empty() => {
                 self.at += 1;
                 None
@@ -124,7 +124,7 @@ impl JsonReader {
         }
     }
 
-    /// The answer is over in a value. A text that was left open has hidden the marker.
+    /// The response ended inside a value. An unclosed text may hide the marker.
     fn cut(&mut self, view: View<'_>) -> Step {
         let Some(close) = self.form.close else { return Step::Fail };
         let end = memchr::memmem::find(&view.text.as_bytes()[self.at..], close.as_bytes()).map(|end| self.at + end);
@@ -150,8 +150,8 @@ impl JsonReader {
         if found.is_empty() { Step::Fail } else { Step::Done { len, calls: found } }
     }
 
-    /// Without a marker the value itself is the end. Where it has none before it either, it must be a
-    /// call beyond doubt; and if nothing says that calls are written so, it must be all there is.
+    /// Without a closing marker the value itself is the end. Without an opening one either, it must be a complete call; and if
+    /// the format is unknown, the whole response.
     fn bare(&self, view: View<'_>) -> Step {
         let Some(value) = self.values.last() else { return Step::Fail };
         let json = &view.text[value.clone()];
@@ -170,7 +170,7 @@ impl JsonReader {
                 return Step::More;
             }
         } else if !calls.iter().all(|call| view.knows(&call.name)) {
-            // An object that has these keys is a call only where nothing else follows.
+            // An object with these keys is a call only if nothing else follows.
             let rest = view.text[self.at..].trim_ascii_start();
             let next = [";", ",", "{"];
             let mut next = next.iter().chain(view.stops);
@@ -186,7 +186,7 @@ impl JsonReader {
     }
 }
 
-/// The calls in `json`, mended if need be. Arguments that were cut in an item are given out as cut as they were.
+/// The calls in `json`, repaired if needed. Arguments that were cut inside an item stay cut.
 fn calls(json: &str, keys: &Keys) -> Option<Vec<WrittenCall>> {
     strict(json, keys, At::Marker).or_else(|| {
         let Repaired { value, cut, .. } = repair(json).ok()?;
@@ -201,10 +201,10 @@ fn calls(json: &str, keys: &Keys) -> Option<Vec<WrittenCall>> {
     })
 }
 
-/// The `arguments` that the container at `cut` is in or is, with its place in them; `None` where it is around them.
+/// The `arguments` that hold the container at `cut`, with its place in them; `None` if it holds them.
 fn cut_arguments<'a>(value: &'a Value, cut: &'a str, arguments: &str) -> Option<(&'a Value, &'a str)> {
     let steps = cut.match_indices('/').skip(1).map(|(at, _)| at).chain([cut.len()]);
-    // A place in a list of calls, `function` and the arguments' own name are the most that leads to them.
+    // The path to the arguments has at most a place in a list of calls, `function`, and their key.
     steps.take(3).map(|at| cut.split_at(at)).find_map(|(path, inside)| {
         let found = value.pointer(path).filter(|found| found.is_object())?;
         let written = found.to_string();
@@ -212,8 +212,8 @@ fn cut_arguments<'a>(value: &'a Value, cut: &'a str, arguments: &str) -> Option<
     })
 }
 
-/// The text of an object without the brackets that close it and all that `cut` leads to, which is last in it.
-/// `None` where that would be read as something else.
+/// The text of an object without the closing brackets of it and of the containers on the path `cut`, which is last in it. `None`
+/// if that would be read in another way.
 fn reopened(object: &Value, cut: &str) -> Option<String> {
     let text = object.to_string();
     let open = text.get(..text.len().checked_sub(cut.matches('/').count() + 1)?)?;
@@ -261,7 +261,7 @@ fn text_of(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// Arguments as they are written, or what is written in them if they are a text.
+/// Arguments as they are written, or the content if they are a JSON string.
 fn arguments_of(value: &RawValue) -> String {
     match value.get() {
         "null" => "{}".to_owned(),
@@ -300,7 +300,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// Calls as they were trained.
+/// Writes calls as the model was trained on them.
 pub(crate) fn write(form: &Json, calls: &[PastCall<'_>]) -> String {
     let objects: Vec<String> = calls.iter().map(|call| object(form, call)).collect();
     let open = form.open.first().copied().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::format::Markup;
 
 /// The longest tag with attributes, in bytes.
 const MAX_TAG: usize = 64 << 10;
-/// What the body is called where the tool does not say.
+/// The name of the body if the tool does not give one.
 const BODY: &str = "content";
 
 /// Reads the tag, then waits for its end.
@@ -56,7 +56,7 @@ impl CallReader for MarkupReader {
         };
         let certain = form == Markup::Bracket || view.knows(&tag.name);
         let done = |body: Option<&str>, len: usize| {
-            // The tag of an unknown tool must have its lines for itself, its body too.
+            // The tag of an unknown tool, and its body, must have lines of their own.
             let apart = body.is_none_or(|body| body.is_empty() || body.starts_with(['\r', '\n']));
             match view.text[len..].trim_start_matches([' ', '\t', '\r']).bytes().next() {
                 _ if certain => done(form, tag, body, len, view),
@@ -143,7 +143,7 @@ fn tag(form: Markup, head: usize, view: View<'_>) -> Result<Tag, Step> {
     if len == rest.len() {
         return Err(view.wait());
     }
-    // Other tags are ordinary in texts.
+    // Other tags are common in text.
     let certain = form == Markup::Bracket || view.alone;
     if len == 0 || !(view.knows(name) || (certain && view.trust == Trust::Any)) {
         return Err(Step::Fail);
@@ -219,9 +219,9 @@ fn decode(text: &str) -> String {
     out + rest
 }
 
-/// What must not stand in an attribute or a line of its own, as entities.
+/// Encodes what an attribute or a line cannot hold as entities.
 fn encode(form: Markup, text: &str) -> String {
-    // Code reads best as it is: only what would be misread is written otherwise.
+    // Only what would be misread is encoded, so that code stays readable.
     let clear = decode(text) == text && !text.contains(['\n', '\r']);
     let ends = text.trim_matches([' ', '\t']).len() < text.len();
     if form == Markup::Bracket && clear && !ends {
@@ -281,14 +281,14 @@ fn begins_like_line(body: &str) -> bool {
     body.trim_start_matches(['\\', '\r', '\n']).starts_with("@@")
 }
 
-/// A body without the line breaks that set it apart from its tags.
+/// A body without the line breaks next to its tags.
 fn unpadded(body: &str) -> &str {
     let line = if body.starts_with("\r\n") { "\r\n" } else { "\n" };
     let body = body.strip_prefix(line).unwrap_or(body);
     body.strip_suffix(line).unwrap_or(body)
 }
 
-/// The argument that takes the body: the one that the tool names, else the first that is not given.
+/// The argument for the body: the one that the tool names, else the first that is not given.
 fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> String {
     let named = view.tools.iter().find(|tool| tool.name == name).and_then(|tool| tool.body_argument.clone());
     named.unwrap_or_else(|| {
@@ -298,7 +298,7 @@ fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> Stri
     })
 }
 
-/// A call, its body being the argument that reading it takes for one.
+/// Writes a call, with the argument that is read from the body as its body.
 pub(crate) fn write(form: Markup, call: &PastCall<'_>, tools: &[ShownTool]) -> String {
     let view = View { text: "", ended: true, tools, trust: Trust::Any, alone: true, stops: &[] };
     let named = body_argument(call.name, view, &Map::new());

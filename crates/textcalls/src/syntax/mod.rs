@@ -1,4 +1,4 @@
-//! The syntaxes of calls, each a file with a reader and a writer; [`Block`] is one call being read, from its marker to its end.
+//! The syntaxes of calls: for each a reader and a writer. A [`Block`] reads from a marker to the end of the calls.
 
 pub(crate) mod json;
 pub(crate) mod markup;
@@ -14,12 +14,12 @@ use toolwright_core::model::{ShownTool, WrittenCall};
 use crate::format::{At, Call, Form};
 use scan::{Begins, begins, blank};
 
-/// What the next bytes of a block brought.
+/// The result of reading on in a block.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Its end is not there yet.
+    /// It is not complete.
     More,
-    /// It is no call.
+    /// It is not a call.
     Fail,
     /// It is closed.
     Done {
@@ -30,44 +30,44 @@ pub(crate) enum Step {
     },
 }
 
-/// Whose calls are believed.
+/// Which calls count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// Those of any tool: the format is known.
     Any,
-    /// Where nothing but the text's shape says that it is a call, those of tools that were shown.
+    /// If only the text's shape says that it is a call: those of tools in the request.
     Known,
 }
 
-/// What a form may look at.
+/// The input of a reader.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     /// The text from the block's marker on.
     pub text: &'a str,
     /// Whether no more text comes.
     pub ended: bool,
-    /// The tools that were shown.
+    /// The tools of the request.
     pub tools: &'a [ShownTool],
-    /// Whose calls are believed.
+    /// Which calls count.
     pub trust: Trust,
-    /// Whether nothing stands before it on its line.
+    /// Whether it begins its line.
     pub alone: bool,
-    /// The tokens that end an answer in its format.
+    /// The tokens that end a response in its format.
     pub stops: &'static [&'static str],
 }
 
 impl View<'_> {
-    /// What an incomplete block is.
+    /// The result for an incomplete block.
     pub(crate) fn wait(&self) -> Step {
         if self.ended { Step::Fail } else { Step::More }
     }
 
-    /// Whether an answer that is nothing but a call of this name is one: any is, where no tools were shown.
+    /// Whether a response that is only a call of this name is one. Any is if the request has no tools.
     pub(crate) fn may_call(&self, name: &str) -> bool {
         self.tools.is_empty() || self.knows(name)
     }
 
-    /// Whether a tool of this name was shown.
+    /// Whether the request has a tool of this name.
     pub(crate) fn knows(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| tool.name == name)
     }
@@ -86,7 +86,7 @@ pub(crate) trait CallReader: std::fmt::Debug + Send + Sync {
 /// A block of calls, and how far it has been read.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Its form; none where the header of a message said it all.
+    /// Its form; none if the header of a message gave the call.
     call: Option<&'static Call>,
     /// The length of its markers, once known.
     head: Option<usize>,
@@ -147,7 +147,7 @@ fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
     let rest = &view.text[at..];
     let opens = call.opens();
     if let Some(open) = opens.iter().filter(|open| rest.starts_with(**open)).max_by_key(|open| open.len()) {
-        // A tag around the call is read by the form, which must see its end.
+        // The reader reads a tag around the call itself, since it must find its end.
         let outer = matches!(&call.form, Form::Tagged(form) if form.outer.is_some_and(|outer| outer.0 == *open));
         return Ok(if outer { at } else { at + open.len() });
     }
@@ -174,9 +174,9 @@ pub(crate) struct PastCall<'a> {
     pub id: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// Its arguments; what is no object is replayed as an empty one.
+    /// Its arguments; an empty object if they are not one.
     pub arguments: Map<String, Value>,
-    /// The same as JSON, as it was written.
+    /// The same as JSON, as the model wrote it.
     pub json: &'a str,
     /// Its place among the calls of its turn.
     pub index: usize,

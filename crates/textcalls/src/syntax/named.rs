@@ -23,7 +23,7 @@ pub(super) struct NamedReader {
     header: Option<Header>,
     json: Option<(usize, Scan)>,
     end: Option<usize>,
-    /// Where the end of what is no JSON is looked for.
+    /// Where to search for the end if there is no JSON.
     search: usize,
 }
 
@@ -100,7 +100,7 @@ impl CallReader for NamedReader {
             None => end,
             Some(close) if rest.starts_with(close) => at + close.len(),
             Some(close) => {
-                // Another call, or the end of them all, closes it as well.
+                // Another call, or the end of the section, closes it too.
                 let next = [Some(form.open), section.map(|section| section.1)];
                 if next.iter().flatten().any(|next| rest.starts_with(next)) {
                     end
@@ -124,7 +124,7 @@ impl Header {
     }
 }
 
-/// A call whose JSON the answer leaves open. A text that was left open may have hidden its end.
+/// A call whose JSON is not closed when the response ends. An unclosed text may hide its end.
 fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
     let json = &view.text[start..];
     let json = form.close.and_then(|close| json.split_once(close)).map(|(json, _)| json.trim_ascii_end());
@@ -134,9 +134,9 @@ fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
     }
 }
 
-/// A call whose arguments, from `start` on, are no object, once it is closed: none are an empty object, and
-/// others are given out as they are written, so that the model hears what is wrong with them. Without a
-/// token of its own it is prose unless its name is a tool's.
+/// A call whose arguments, from `start` on, are not an object, once it is closed. Empty ones become an empty object; others are
+/// returned as written, so that the check can tell the model what is wrong. Without a control token it is text unless its
+/// name is a tool's.
 fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view: View<'_>) -> Step {
     let Some(close) = form.close else { return Step::Fail };
     if !(table::is_control(form.open) || view.may_call(&header.name)) {
@@ -157,7 +157,7 @@ fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view:
     header.call(end + close.len(), arguments.to_owned())
 }
 
-/// An object as it is written, mended if need be. One that was cut in an item stays as it is.
+/// An object as it is written, repaired if needed. One that was cut inside an item stays cut.
 pub(crate) fn arguments(json: &str) -> Option<String> {
     if serde_json::from_str::<IgnoredAny>(json).is_ok() {
         return Some(json.to_owned());
@@ -195,20 +195,20 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
             Begins::No => {}
         }
     }
-    // Spaces before what ends the name say nothing.
+    // Spaces before the end of the name are ignored.
     let spaces = rest[at..].len() - rest[at..].trim_start_matches(' ').len();
     let after = &rest[at + spaces..];
     let Some(end) = form.name_end.iter().find(|end| after.starts_with(**end)) else {
         let perhaps = form.name_end.iter().any(|end| begins(after, end) == Begins::Perhaps);
         return Err(if perhaps { view.wait() } else { Step::Fail });
     };
-    // The bracket of the JSON ends the name and is no part of the header.
+    // The bracket of the JSON ends the name and is not part of the header.
     let len = start + at + spaces + if *end == "{" { 0 } else { end.len() };
     let (name, id) = match form.id {
         Id::AroundName(prefix) => (bare_name(prefix, &rest[..name]), &rest[..name]),
         _ => (&rest[..name], id),
     };
-    // Without an end or a token of its own, nothing but the name says that this is a call.
+    // Without a closing marker and a control token, only the name says that this is a call.
     let plain = form.close.is_none() && !table::is_control(form.open);
     let doubtful = plain && view.trust == Trust::Known && !view.knows(name);
     if name.is_empty() || doubtful {
@@ -249,7 +249,7 @@ impl Body {
         Self { name: name.to_owned(), head, close, certain, scan: None, end: None, search: head }
     }
 
-    /// A body that is no JSON is given out as it is.
+    /// A body that is not JSON is returned as it is.
     fn unread(&mut self, start: usize, view: View<'_>) -> Step {
         let bytes = view.text.as_bytes();
         let from = self.search.max(start).min(bytes.len());
@@ -300,7 +300,7 @@ impl CallReader for Body {
     }
 }
 
-/// A call as it was trained.
+/// Writes a call as the model was trained on it.
 pub(crate) fn write(form: &Named, call: &PastCall<'_>) -> String {
     let legal = !call.id.is_empty() && call.id.chars().all(is_name);
     let header = match form.id {

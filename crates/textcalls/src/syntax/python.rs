@@ -43,7 +43,7 @@ impl CallReader for PythonicReader {
                 Some(b'(') if !form.list && name > 0 => {}
                 Some(_) => return Step::Fail,
             }
-            // Before a name and a parenthesis there is no doubt that ordinary brackets are text.
+            // Brackets without a name and a parenthesis inside are text.
             if form.list {
                 let inner = rest[1..].trim_ascii_start();
                 let name = inner.find(|c| !is_name(c)).unwrap_or(inner.len());
@@ -111,7 +111,7 @@ fn read(source: &str, form: &Pythonic, view: View<'_>) -> Option<Vec<WrittenCall
     }
 }
 
-/// Arguments up to the parenthesis. One without a name is the next of the tool's.
+/// Arguments up to the parenthesis. One without a name is the tool's next parameter.
 fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<String, Value>> {
     let mut members = schema.map(Schema::members).unwrap_or_default().into_iter();
     let mut arguments = Map::new();
@@ -132,7 +132,7 @@ fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<
     }
 }
 
-/// Calls as they were trained.
+/// Writes calls as the model was trained on them.
 pub(crate) fn write(form: &Pythonic, calls: &[PastCall<'_>]) -> String {
     let calls: Vec<String> = calls
         .iter()
@@ -145,7 +145,7 @@ pub(crate) fn write(form: &Pythonic, calls: &[PastCall<'_>]) -> String {
     format!("{}{open}{}{close}{}", form.open, calls.join(", "), form.close.unwrap_or_default())
 }
 
-/// End markers in texts that are tried as the end.
+/// End markers inside texts that are tried as the end.
 const MAX_TRIES: usize = 8;
 
 /// Waits for an end that makes sense of the object.
@@ -197,7 +197,7 @@ impl CallReader for BracesReader {
     }
 }
 
-/// A call as it was trained.
+/// Writes a call as the model was trained on it.
 pub(crate) fn write_braces(form: &Braces, call: &PastCall<'_>) -> String {
     let arguments = Value::Object(call.arguments.clone());
     format!("{}{}{}{}", form.open, call.name, value(form, &arguments), form.close)
@@ -216,7 +216,7 @@ fn value(form: &Braces, written: &Value) -> String {
     }
 }
 
-/// Containers inside containers that are followed.
+/// The deepest nesting of containers.
 const MAX_DEPTH: usize = 64;
 
 /// Reads literals off a text.
@@ -224,7 +224,7 @@ const MAX_DEPTH: usize = 64;
 struct Reader<'a> {
     rest: &'a str,
     depth: usize,
-    /// What stands around a text besides the usual quotation marks.
+    /// A quotation mark of the format, beside the usual ones.
     quote: Option<&'a str>,
 }
 
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         Self { rest: text, depth: 0, quote: None }
     }
 
-    /// Reads `text`, whose texts stand between `quote`s, and whose keys may stand alone.
+    /// Reads `text`, whose texts are in `quote`s and whose keys may be bare.
     fn quoted(text: &'a str, quote: &'a str) -> Self {
         Self { rest: text, depth: 0, quote: Some(quote) }
     }
@@ -326,7 +326,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An object; its keys are texts, or bare where texts have quotation marks of their own.
+    /// An object. Keys are texts, or bare if the format has a quotation mark.
     fn object(&mut self) -> Option<Value> {
         self.rest = self.rest.strip_prefix('{')?;
         let mut members = Map::new();
@@ -357,7 +357,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One text, or several that follow each other, which Python joins.
+    /// One text, or several consecutive ones, which Python joins.
     fn text(&mut self) -> Option<String> {
         let mut text = String::new();
         loop {
@@ -386,7 +386,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What follows a backslash. One that escapes nothing is itself, as in Python.
+    /// An escape after a backslash. An unknown one stays as it is, as in Python.
     fn escape(&mut self, text: &mut String) -> Option<()> {
         let escape = self.rest.chars().next()?;
         self.rest = &self.rest[escape.len_utf8()..];
@@ -426,7 +426,7 @@ impl<'a> Reader<'a> {
         Some(code)
     }
 
-    /// A number or a constant; where texts have quotation marks of their own, any other word is a text.
+    /// A number or a constant; any other word is a text if the format has a quotation mark.
     fn bare(&mut self) -> Option<Value> {
         let word = self.word(|c| !matches!(c, ',' | ')' | ']' | '}' | '(' | '[' | '{' | '\n')).trim();
         match word {

@@ -1,13 +1,13 @@
-//! Scanning text that may be cut anywhere: characters, markers, and where JSON and the like end.
+//! Scans text that may be cut anywhere: characters, markers, and the end of JSON and the like.
 
-/// What a [`Scan`] came to.
+/// Where a [`Scan`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// The end of the text; the value goes on.
+    /// At the end of the text; the value continues.
     More,
     /// The value ends before this place.
     End(usize),
-    /// Outside of texts stands a byte that begins a marker.
+    /// At a byte outside of texts that may begin a marker.
     Watched(usize),
 }
 
@@ -97,7 +97,7 @@ impl Scan {
     }
 }
 
-/// Whether `text` begins with `marker`, as far as can be told.
+/// Whether `text` begins with `marker`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begins {
     /// It does.
@@ -124,7 +124,7 @@ pub(crate) fn blank(text: &str) -> usize {
     text.len() - text.trim_ascii_start().len()
 }
 
-/// Decodes UTF-8, with U+FFFD for what is none.
+/// Decodes UTF-8, with U+FFFD for invalid bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Utf8 {
     /// The beginning of a character.

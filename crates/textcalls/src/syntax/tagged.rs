@@ -15,7 +15,7 @@ use crate::format::Nested;
 use crate::format::{Padding, Quoting, Tagged, Typed};
 
 const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
-/// The end of CDATA in CDATA: its characters are shared out to two blocks.
+/// The end of CDATA inside CDATA, split over two sections.
 const CDATA_SPLIT: &str = "]]]]><![CDATA[>";
 
 /// Reads tag after tag.
@@ -48,7 +48,7 @@ enum Stage {
     },
 }
 
-/// A call that is not closed.
+/// An open call.
 #[derive(Debug, Default)]
 struct Pending {
     name: String,
@@ -59,7 +59,7 @@ struct Pending {
 #[derive(Debug)]
 struct Param {
     key: String,
-    /// What its tag says beside its name.
+    /// Its other attributes.
     attributes: Range<usize>,
     value: Range<usize>,
 }
@@ -95,7 +95,7 @@ impl TaggedReader {
     }
 
     fn begin(&mut self, view: View<'_>) -> Result<(), Step> {
-        // The marker of the call itself has been read, unless the block begins with the tag around it.
+        // The marker of the call was read, unless the block begins with the tag around it.
         self.outer = self.form.outer.is_some_and(|(open, _)| {
             view.text[self.at..].starts_with(open) && !view.text[..self.at].ends_with(self.form.open)
         });
@@ -204,8 +204,7 @@ impl TaggedReader {
         Err(self.done(self.at))
     }
 
-    /// A value ends at the first end tag that another argument or the end of the call follows; any other
-    /// is a part of it.
+    /// A value ends at the first end tag before another argument or the end of the call; any other is part of it.
     fn value(&mut self, mut pending: Pending, mut param: Param, search: usize, view: View<'_>) -> Result<(), Step> {
         let text = view.text;
         let cdata = self.form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
@@ -311,7 +310,7 @@ fn unquote(name: &str, quoting: Quoting) -> String {
     }
 }
 
-/// A call as it was trained.
+/// Writes a call as the model was trained on it.
 pub(crate) fn write(form: &Tagged, call: &PastCall<'_>) -> String {
     let line = form.layout;
     let quote = |name: &str| match form.quoting {
@@ -453,7 +452,7 @@ fn nested_value(form: &Nested, schema: Option<Schema<'_>>, element: Element) -> 
     object(form, schema, element.children)
 }
 
-/// A call as it was trained.
+/// Writes a call as the model was trained on it.
 pub(crate) fn write_nested(form: &Nested, call: &PastCall<'_>) -> String {
     let mut out = format!("{}{}{}", form.open, call.name, form.head_end);
     call.arguments.iter().for_each(|(key, value)| element(form, key, value, &mut out));

@@ -1,10 +1,10 @@
-//! Gives values that a format writes as plain text the type that the tool's schema says.
+//! Gives values that a format writes as plain text the type in the tool's schema.
 
 use serde_json::Value;
 use toolwright_core::json::{Repaired, repair, type_name};
 use toolwright_core::model::ShownTool;
 
-/// Schemas inside schemas that are followed, references included.
+/// The deepest nesting of schemas, references included.
 const MAX_DEPTH: usize = 32;
 
 /// A schema and the document that its references point into.
@@ -89,7 +89,7 @@ impl<'a> Schema<'a> {
         self.branches().find_map(|branch| branch.find(depth - 1, get))
     }
 
-    /// What the schema refers to and combines.
+    /// The schemas that the schema refers to or combines.
     fn branches(self) -> impl Iterator<Item = Self> {
         let target = self.node.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix('#'));
         let target = target.and_then(|pointer| self.root.pointer(pointer));
@@ -97,7 +97,7 @@ impl<'a> Schema<'a> {
         target.into_iter().chain(combined.flatten()).map(move |node| Self { root: self.root, node })
     }
 
-    /// The types that it allows; none where it does not say.
+    /// The types that it allows; none if it does not say.
     pub(crate) fn types(self) -> Option<Types> {
         let mut types = Types::default();
         self.gather(MAX_DEPTH, &mut types);
@@ -126,10 +126,9 @@ impl<'a> Schema<'a> {
     }
 }
 
-/// The value that `text` stands for. Where the schema allows texts and something else, something else
-/// wins if it fits; a text that must not be one and fits nothing stays a text, for the check to report.
-/// Without a schema only what is clearly a JSON container is taken for one: a text is coerced to a number
-/// where one is due, but a number never back to the text that it was.
+/// The value of `text`. If the schema allows texts and other types, another type wins if it fits; a text that fits no type
+/// stays a text, for the check to report. Without a schema only a JSON container is read as such: the check converts a text to
+/// a number where the schema requires one, but never a number to a text.
 pub(crate) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
     let bare = text.trim();
     let Some(types) = schema.and_then(Schema::types) else {

@@ -1,5 +1,5 @@
-//! The table. A format is a row; its source is the chat template that its model was published with.
-//! Nothing outside this folder knows a family or its markers.
+//! The table of formats. The source of a row is the chat template that its model was published with. Nothing outside this
+//! folder knows a model family or its markers.
 
 mod json;
 mod tagged;
@@ -8,8 +8,8 @@ use crate::format::{
     Answers, Format, Id, Json, Keys, Named, Place, Prompted, Reasoning, Shape, Spacing, Values, Yields,
 };
 
-/// All rows. Where several know a marker and the format is not known, the first that makes sense of the
-/// text wins. The first row is the default: the form that most open models were trained on.
+/// All rows. If the format is unknown and several have a marker, the first that can read the text wins. The first row is the
+/// default: the form that most open models were trained on.
 pub(super) static FORMATS: [Format; 37] = [
     json::HERMES,
     tagged::QWEN3_CODER,
@@ -50,8 +50,7 @@ pub(super) static FORMATS: [Format; 37] = [
     tagged::XML,
 ];
 
-/// How control tokens begin. A model writes them only for what they mean, whatever stands around them; other
-/// markers are ordinary text too.
+/// The beginnings of control tokens. A model writes them only for their meaning; other markers may also be ordinary text.
 const CONTROL: [&str; 13] = [
     "<|",
     "<｜",
@@ -73,7 +72,7 @@ pub(super) fn is_control(marker: &str) -> bool {
     CONTROL.iter().any(|start| marker.starts_with(start))
 }
 
-/// What most rows have in common.
+/// The defaults of a row.
 const ROW: Format = Format {
     name: "",
     models: &[],
@@ -124,7 +123,7 @@ const LLAMA_TURN: &[&str] = &["<|start_header_id|>assistant<|end_header_id|>"];
 const DEEPSEEK_TURN: &[&str] = &["<｜Assistant｜>"];
 /// The end of a turn of Llama 3.
 const LLAMA_END: &[&str] = &["<|eot_id|>", "<|eom_id|>"];
-/// How most families show a result.
+/// How most families write a result.
 const TOOL_RESPONSE: &str = "<tool_response>\n{content}\n</tool_response>";
 
 /// The format of the model called `name`, if its family is known. Case, punctuation, folders, vendors
