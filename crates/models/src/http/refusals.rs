@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelSettings, OutputFormat};
 
 use super::refusal_table::{self, PARAMETERS, patterns_in_words, this_shape};
-pub(crate) use super::refusal_table::{ParameterState, Sent, ThinkingAllowance, Workaround};
+pub(crate) use super::refusal_table::{Sent, ThinkingAllowance, Workaround};
 use crate::api::{Api, EncodedRequest};
 use crate::codec::anthropic;
 use crate::codec::request::with_instruction;
