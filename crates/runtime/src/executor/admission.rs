@@ -51,14 +51,14 @@ impl Admitted {
 }
 
 /// What policy and earlier answers say of a call.
-pub(super) enum Judged {
+pub(super) enum Judgement {
     /// It may run.
     Admitted(Admitted),
     /// A person must say so first.
     Asks(Box<ApprovalRequest>),
 }
 
-impl Judged {
+impl Judgement {
     /// What policy was told that the call touches.
     pub(super) fn scope(&self) -> CallScope {
         match self {
@@ -71,7 +71,7 @@ impl Judged {
 impl Executor {
     /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
     /// the answer as a job.
-    pub(super) async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judged, EarlyExit> {
+    pub(super) async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judgement, EarlyExit> {
         let CallState { call, run, record } = it;
         self.in_flight.is_open()?;
         refuse(call, run)?;
@@ -88,18 +88,18 @@ impl Executor {
         }
         record.stage = Stage::Policy;
         let judged = match self.judge(call, guard_asks, run, record).await? {
-            Judged::Asks(request) if !self.asks_later(run) => {
+            Judgement::Asks(request) if !self.asks_later(run) => {
                 match self.ask_person(call, *request, run, record).boxed().await {
                     Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
                         (record.refused, record.approval) = (None, ApprovalAnswer::default());
                         Arc::make_mut(run).approver = otherwise;
                         if self.asks_later(run) {
-                            Judged::Asks(request)
+                            Judgement::Asks(request)
                         } else {
-                            Judged::Admitted(self.ask_person(call, *request, run, record).boxed().await?)
+                            Judgement::Admitted(self.ask_person(call, *request, run, record).boxed().await?)
                         }
                     }
-                    asked => Judged::Admitted(asked?),
+                    asked => Judgement::Admitted(asked?),
                 }
             }
             judged => judged,
@@ -126,7 +126,7 @@ impl Executor {
         guard_asks: Option<String>,
         run: &RunContext,
         record: &mut CallRecord,
-    ) -> Result<Judged, EarlyExit> {
+    ) -> Result<Judgement, EarlyExit> {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
         let query = query(call, scope, run);
         let mut decision = run.policy.decide(&query);
@@ -139,7 +139,7 @@ impl Executor {
         }
         record.decided_by = decision.rule.clone();
         match decision.effect {
-            Effect::Allow => return Ok(Judged::Admitted(Admitted::Allowed(scope))),
+            Effect::Allow => return Ok(Judgement::Admitted(Admitted::Allowed(scope))),
             Effect::Deny => {
                 record.refused = Some(self.refused(call));
                 return Err(denied(&call.entry, &decision.reason).into());
@@ -166,9 +166,9 @@ impl Executor {
         let (session, key) = (run.session.id.as_str(), request.standing_key());
         if standing == Standing::Counts && approvals.is_approved(session, &request.tool, key).await.unwrap_or(false) {
             record.approval.word = Some("always");
-            return Ok(Judged::Admitted(Admitted::Approved(scope)));
+            return Ok(Judgement::Admitted(Admitted::Approved(scope)));
         }
-        Ok(Judged::Asks(Box::new(request)))
+        Ok(Judgement::Asks(Box::new(request)))
     }
 
     /// Asks the run's approver and does as it says. While it waits, nothing else does.

@@ -207,7 +207,7 @@ impl Executor {
     async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
         let entry = &call.entry;
         let output = started(&job.id, entry.definition(), JobState::Running, run.follows);
-        let mut outcome = self.shaped(call, Ok(output), run, Destination::ToTurn).await;
+        let mut outcome = self.shape(call, Ok(output), run, Destination::ToTurn).await;
         name_tool(&mut outcome, entry);
         outcome.validated = validated(call);
         journal(&outcome, run).await;
@@ -330,7 +330,7 @@ impl Turns for JobTurns {
             // Words on the way to a result, which is what the tool's schema is for.
             output.extras.insert(STANDS_IN.into(), "step".into());
         }
-        let partial = self.executor.shaped(&self.call, Ok(output), &self.run, Destination::WithCall).await;
+        let partial = self.executor.shape(&self.call, Ok(output), &self.run, Destination::WithCall).await;
         self.job.pause(partial).await
     }
 }

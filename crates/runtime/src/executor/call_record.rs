@@ -21,7 +21,7 @@ use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, RUNNING};
 use super::admission::query;
 use super::pipeline::Stage;
 use super::tool_context::{CallUsage, Partials};
-use super::{CallInFlight, Entered, Executor, RunContext};
+use super::{CallInFlight, Executor, InFlightGuard, RunContext};
 use crate::models::micros;
 
 /// What the ledger says of a call besides its outcome.
@@ -32,7 +32,7 @@ pub(super) struct CallRecord {
     /// The operation.
     pub(super) op: Op,
     /// The call is under way for as long as its record is open.
-    entered: Option<Entered>,
+    entered: Option<InFlightGuard>,
     /// Where the call is.
     pub(super) stage: Stage,
     /// How long it waited for slot and lock.

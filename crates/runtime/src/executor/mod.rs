@@ -334,7 +334,7 @@ impl InFlight {
     }
 
     /// Counts a call until the guard is dropped.
-    fn enter(self: &Arc<Self>, op: OpId, call: &ValidCall, run: &RunContext) -> Entered {
+    fn enter(self: &Arc<Self>, op: OpId, call: &ValidCall, run: &RunContext) -> InFlightGuard {
         let call = Arc::new(CallInFlight {
             provider: identity(&call.entry.provider),
             cancel: run.cancel.clone(),
@@ -344,7 +344,7 @@ impl InFlight {
             wanted: Notify::new(),
         });
         self.state().calls.insert(op, Arc::clone(&call));
-        Entered { calls: Arc::clone(self), op, call }
+        InFlightGuard { calls: Arc::clone(self), op, call }
     }
 
     /// Lets no call begin any more.
@@ -426,13 +426,13 @@ impl Executor {
 
 /// A call that is counted.
 #[derive(Debug)]
-struct Entered {
+struct InFlightGuard {
     calls: Arc<InFlight>,
     op: OpId,
     call: Arc<CallInFlight>,
 }
 
-impl Drop for Entered {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.calls.state().calls.remove(&self.op);
     }

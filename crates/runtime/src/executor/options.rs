@@ -245,7 +245,7 @@ impl RunContext {
     }
 
     /// The terms of one call, which has a token of its own.
-    pub(super) fn of_one_call(&self) -> Self {
+    pub(super) fn for_one_call(&self) -> Self {
         Self { cancel: self.cancel.child(), became: Some(PromotedTo::default()), ..self.clone() }
     }
 

@@ -23,7 +23,7 @@ use toolwright_core::event::{Attention, Event, EventSink};
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::session::CallId;
 
-use super::admission::{Admitted, Judged};
+use super::admission::{Admitted, Judgement};
 use super::background::{JobStart, PromotableCall, Promotion};
 use super::call_record::CallRecord;
 use super::{Executor, RunContext};
@@ -70,25 +70,25 @@ impl Executor {
     /// Runs a checked call. It has a token of its own under the run's, and goes on to its end, cancelled, if its
     /// caller does not wait for it.
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Detached {
-        let (executor, run) = (Arc::clone(self), Arc::new(run.of_one_call()));
+        let (executor, run) = (Arc::clone(self), Arc::new(run.for_one_call()));
         let (record, cancel) = (self.open_record(&call, &run), run.cancel.clone());
         let it = Box::new(CallState { call: Arc::new(call), run, record });
-        Detached::new(cancel, executor.whole(it).boxed())
+        Detached::new(cancel, executor.admit_and_run(it).boxed())
     }
 
     /// The end of a call that never came to run.
     pub(super) fn reject_one(self: &Arc<Self>, rejection: Rejection, run: &RunContext) -> Detached {
-        let (executor, run) = (Arc::clone(self), run.of_one_call());
+        let (executor, run) = (Arc::clone(self), run.for_one_call());
         Detached::new(run.cancel.clone(), async move { executor.reject(rejection, &run).await }.boxed())
     }
 
     /// Admits the call, then has it carried out the way its tool's results come back. Without jobs in the application,
     /// every result is awaited.
-    async fn whole(self: Arc<Self>, mut it: Box<CallState>) -> Outcome {
+    async fn admit_and_run(self: Arc<Self>, mut it: Box<CallState>) -> Outcome {
         let judged = catch_panic(pin!(self.admission(&mut it))).await;
         let admitted = match judged.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
-            Ok(Judged::Admitted(admitted)) => admitted,
-            Ok(Judged::Asks(request)) => return self.ask_later(it, request).boxed().await,
+            Ok(Judgement::Admitted(admitted)) => admitted,
+            Ok(Judgement::Asks(request)) => return self.ask_later(it, request).boxed().await,
             Err(stop) => return self.conclude(it, Err(stop)).await,
         };
         let is_awaited =
@@ -191,7 +191,7 @@ impl Executor {
     /// Makes the outcome: capped, within the budget, reported to observers and written to the ledger.
     pub(super) async fn conclude(&self, mut it: Box<CallState>, performed: Result<ToolOutput, EarlyExit>) -> Outcome {
         it.record.stage = Stage::Shaping;
-        let shaped = catch_panic(pin!(self.shaped(&it.call, performed, &it.run, Destination::WithCall))).await;
+        let shaped = catch_panic(pin!(self.shape(&it.call, performed, &it.run, Destination::WithCall))).await;
         let mut outcome = shaped
             .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.record.stage.whose())));
         outcome.validated = validated(&it.call);
@@ -199,7 +199,7 @@ impl Executor {
         outcome
     }
 
-    pub(super) async fn shaped(
+    pub(super) async fn shape(
         &self,
         call: &ValidCall,
         performed: Result<ToolOutput, EarlyExit>,

@@ -15,7 +15,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
-use super::admission::{Admitted, Judged};
+use super::admission::{Admitted, Judgement};
 use super::background::{Asking, JobAdmission};
 use super::call_record::ApprovalAnswer;
 use super::pipeline::catch_panic_now;
@@ -201,7 +201,7 @@ impl Executor {
                 }
                 Err(stop)
             }
-            (Admission::Awaited, Ok(Judged::Asks(request))) => {
+            (Admission::Awaited, Ok(Judgement::Asks(request))) => {
                 let approver = ResumedQuestion {
                     store: Arc::clone(jobs.store()),
                     clock: Arc::clone(&self.options.services.clock),

@@ -368,22 +368,22 @@ impl Executor {
 
     /// Stores all of an outcome that a model would see, but for what is stored already: its text, its images and other
     /// files. What cannot be stored is not lost without a word: then the outcome counts as not stored.
-    async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Kept {
+    async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> StoredParts {
         if readers(run).is_empty() {
-            return Kept::default();
+            return StoredParts::default();
         }
         match self.try_store_whole(outcome, run).await {
             Ok(kept) => kept,
             Err(error) => {
                 tracing::warn!("a result that does not fit the conversation was not stored: {error}");
-                Kept::default()
+                StoredParts::default()
             }
         }
     }
 
-    async fn try_store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Result<Kept, StoreError> {
+    async fn try_store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Result<StoredParts, StoreError> {
         let (outputs, session) = (&self.options.services.outputs, &run.session.id);
-        let mut kept = Kept::noted(outcome);
+        let mut kept = StoredParts::noted(outcome);
         let mut lines = Vec::new();
         for block in &outcome.content {
             let bytes = block.binary().and_then(|(data, media)| Some((BASE64_STANDARD.decode(data).ok()?, media)));
@@ -416,9 +416,9 @@ impl Executor {
         Ok(kept)
     }
 
-    fn no_room(&self, mut outcome: Outcome, kept: &Kept, budget: &ContextBudget) -> Outcome {
+    fn no_room(&self, mut outcome: Outcome, kept: &StoredParts, budget: &ContextBudget) -> Outcome {
         let error = ToolError::new(ErrorKind::ExecutionError, EXCEEDED);
-        let kept = if kept.is_empty() { Kept::noted(&outcome).short() } else { kept.short() };
+        let kept = if kept.is_empty() { StoredParts::noted(&outcome).short() } else { kept.short() };
         let content = ContentBlock::text(format!("{}\n{kept}", error.for_model()));
         budget.take(content.tokens());
         let call = &outcome.call_id;
@@ -431,14 +431,14 @@ impl Executor {
 
 /// What is stored of an outcome.
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredParts {
     /// Its text, in parts.
     texts: Vec<StoredOutput>,
     /// Handles of its images and other files.
     files: Vec<String>,
 }
 
-impl Kept {
+impl StoredParts {
     /// What was stored of an outcome before.
     fn noted(outcome: &Outcome) -> Self {
         let texts = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();

@@ -41,7 +41,7 @@ impl Executor {
     pub(super) async fn run_tool(
         self: &Arc<Self>,
         call: &Arc<ValidCall>,
-        held: Held,
+        held: HeldSlots,
         run: &RunContext,
         record: &mut CallRecord,
     ) -> Result<ToolOutput, ToolError> {
@@ -170,7 +170,7 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
 
 /// What a running call holds until it has ended.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldSlots {
     _lock: Option<Slot>,
     /// Given back while the call only waits for its client.
     pub(super) place: Option<Arc<PausableSlot>>,
@@ -183,7 +183,7 @@ impl Executor {
         call: &ValidCall,
         run: &RunContext,
         record: &mut CallRecord,
-    ) -> Result<Held, ToolError> {
+    ) -> Result<HeldSlots, ToolError> {
         loop {
             match self.take_slot(call, run, record).await {
                 Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {
@@ -200,10 +200,15 @@ impl Executor {
     /// Waits for the call's slot and lock. Both go with the running tool and are given back when it has
     /// ended, even if its caller is gone before. A tool that awaits other calls gets neither: they may need
     /// what it would hold.
-    async fn take_slot(&self, call: &ValidCall, run: &RunContext, record: &mut CallRecord) -> Result<Held, ToolError> {
+    async fn take_slot(
+        &self,
+        call: &ValidCall,
+        run: &RunContext,
+        record: &mut CallRecord,
+    ) -> Result<HeldSlots, ToolError> {
         let (definition, provider) = (call.entry.definition(), &call.entry.provider);
         if provider.awaits_others(call.entry.id()) {
-            return Ok(Held::default());
+            return Ok(HeldSlots::default());
         }
         let queue = self.options.queues.queue_of(definition.queue.as_deref(), provider.name())?;
         let slot = self.wait(&queue, call, run, record).await?;
@@ -214,7 +219,7 @@ impl Executor {
                 Some(self.wait(&lock, call, run, record).await?)
             }
         };
-        Ok(Held { _lock: lock, place: Some(PausableSlot::new(queue, slot)) })
+        Ok(HeldSlots { _lock: lock, place: Some(PausableSlot::new(queue, slot)) })
     }
 
     async fn wait(

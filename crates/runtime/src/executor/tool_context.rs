@@ -26,7 +26,7 @@ use toolwright_core::{Services, ToolId, duration};
 use super::background::PromotedTo;
 use super::call_record::CallRecord;
 use super::llm_call::asks_by_model;
-use super::run::{Held, Limits, Reached};
+use super::run::{HeldSlots, Limits, Reached};
 use super::{Executor, RunContext};
 use crate::queue::{PausableSlot, Priority};
 
@@ -411,7 +411,7 @@ impl Executor {
     pub(super) fn tool_context(
         self: &Arc<Self>,
         call: &ValidCall,
-        held: &Held,
+        held: &HeldSlots,
         run: &RunContext,
         limits: &Limits,
         progress: &Arc<Partials>,

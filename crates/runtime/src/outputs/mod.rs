@@ -208,4 +208,178 @@ fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
 }
 
 #[cfg(all(test, unix))]
-mod tests;
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn session(name: &str) -> SessionId {
+        SessionId::new(name)
+    }
+
+    fn store(quota: u64) -> (tempfile::TempDir, Arc<OutputFiles>) {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = OutputFiles::with_limits(dir.path().join("outputs"), quota, DEFAULT_MAX_AGE);
+        (dir, store)
+    }
+
+    fn files(store: &OutputFiles) -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(store.room.dir()).into_iter().flatten().flatten();
+        folders
+            .flat_map(|folder| std::fs::read_dir(folder.path()).expect("folder"))
+            .flatten()
+            .map(|f| f.path())
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_handle_reads_back_at_character_boundaries() {
+        let (_dir, store) = store(DEFAULT_QUOTA);
+        let text = "aé\nz\n".repeat(1000);
+        let stored = store.put(&session("s"), text.as_bytes()).await.expect("put");
+        assert_eq!((stored.bytes, stored.lines, stored.tokens), (6000, 2000, 1500));
+        let mut whole = String::new();
+        let mut offset = 0;
+        while offset < stored.bytes {
+            let slice = store.read(&session("s"), &stored.handle, offset, 101).await.expect("read");
+            assert!(slice.next_offset > offset);
+            whole.push_str(&slice.text);
+            offset = slice.next_offset;
+        }
+        assert_eq!(whole, text);
+        assert_eq!(store.read(&session("s"), &stored.handle, 99_999, 10).await.expect("read").text, "");
+    }
+
+    #[tokio::test]
+    async fn lines_read_back_within_their_bytes() {
+        let (_dir, store) = store(DEFAULT_QUOTA);
+        let stored = store.put(&session("s"), "one\ntwo\nthrée\nfour".as_bytes()).await.expect("put");
+        assert_eq!(stored.lines, 4);
+        for (first, count, limit, expect, next) in [
+            (1, 1, 100, "one\n", 4),
+            (2, 2, 100, "two\nthrée\n", 15),
+            (4, 9, 100, "four", 19),
+            (3, 2, 4, "thré", 13),
+            (9, 1, 100, "", 19),
+            (1, 0, 100, "", 0),
+        ] {
+            let slice = store.read_lines(&session("s"), &stored.handle, LineRange { first, count }, limit).await;
+            let slice = slice.expect("lines");
+            assert_eq!((slice.text.as_str(), slice.next_offset), (expect, next), "{first} {count} {limit}");
+        }
+    }
+
+    #[tokio::test]
+    async fn foreign_and_crafted_handles_are_not_found() {
+        let (_dir, store) = store(DEFAULT_QUOTA);
+        let stored = store.put(&session("a"), b"x").await.expect("put");
+        let (folder, file) = (session_folder(&session("a")), &stored.handle);
+        for handle in [
+            format!("../{folder}/{file}"),
+            format!("{folder}/{file}"),
+            format!("/{folder}/{file}"),
+            file.to_uppercase(),
+            format!("{file}/"),
+            "/etc/passwd".to_owned(),
+            String::new(),
+        ] {
+            assert!(matches!(store.read(&session("a"), &handle, 0, 9).await, Err(StoreError::NotFound(_))), "{handle}");
+            assert!(matches!(store.open(&session("a"), &handle).await, Err(StoreError::NotFound(_))), "{handle}");
+        }
+        assert!(matches!(store.read(&session("b"), &stored.handle, 0, 9).await, Err(StoreError::NotFound(_))));
+        assert!(store.has_outputs(&session("a")) && !store.has_outputs(&session("b")));
+    }
+
+    #[tokio::test]
+    async fn files_are_private_and_the_oldest_make_room() {
+        let (_dir, store) = store(100);
+        let root = store.room.dir().to_owned();
+        let old = store.put(&session("s"), &[b'a'; 60]).await.expect("put");
+        let mode = |path: PathBuf| std::fs::metadata(path).expect("meta").permissions().mode() & 0o777;
+        assert_eq!(
+            (mode(root.clone()), mode(root.join(session_folder(&session("s"))).join(&old.handle))),
+            (0o700, 0o600)
+        );
+        let new = store.put(&session("s"), &[b'b'; 60]).await.expect("put");
+        assert!(store.read(&session("s"), &old.handle, 0, 9).await.is_err());
+        assert_eq!(store.read(&session("s"), &new.handle, 0, 9).await.expect("read").text, "bbbbbbbbb");
+        assert!(matches!(store.put(&session("s"), &[0; 101]).await, Err(StoreError::Quota(_))));
+        assert!(store.read(&session("s"), &new.handle, 0, 9).await.is_ok(), "nothing went for what cannot fit");
+    }
+
+    #[tokio::test]
+    async fn a_streamed_output_is_counted_and_read_back() {
+        let (_dir, store) = store(DEFAULT_QUOTA);
+        let mut writer = store.writer(&session("s")).await.expect("writer");
+        let line = format!("{}\n", "x".repeat(99));
+        for _ in 0..10_000 {
+            writer.write(line.as_bytes()).await.expect("write");
+        }
+        assert!(!store.has_outputs(&session("s")), "it has no handle yet");
+        let during = store.put(&session("s"), b"meanwhile").await.expect("a stream holds nobody up");
+        assert!(store.has_outputs(&session("s")), "it was looked for just before");
+        let stored = writer.finish().await.expect("finish");
+        assert_eq!((stored.bytes, stored.lines, stored.tokens), (1_000_000, 10_000, 250_000));
+        let slice = store.read(&session("s"), &stored.handle, 999_900, 200).await.expect("read");
+        assert_eq!(slice.text, line);
+        assert_eq!(store.read(&session("s"), &during.handle, 0, 99).await.expect("read").text, "meanwhile");
+    }
+
+    #[tokio::test]
+    async fn an_unfinished_stream_leaves_nothing() {
+        let (_dir, store) = store(1_000_000);
+        for _ in 0..3 {
+            let mut writer = store.writer(&session("s")).await.expect("writer");
+            writer.write(&[b'x'; 900_000]).await.expect("write");
+            assert_eq!(files(&store).len(), 1);
+            store.room.sweep().expect("sweep");
+            drop(writer);
+            assert!(files(&store).is_empty(), "{:?}", files(&store));
+        }
+        let mut writer = store.writer(&session("s")).await.expect("writer");
+        let over = writer.write(&[b'x'; 2_000_000]).await;
+        assert!(matches!(over, Err(StoreError::Quota(_))), "{over:?}");
+        assert!(writer.finish().await.is_err(), "an output with a hole is none");
+        assert!(files(&store).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_sweep_spares_what_is_being_read() {
+        let (_dir, store) = store(DEFAULT_QUOTA);
+        let put = async |text: &str| store.put(&session("s"), text.as_bytes()).await.expect("put").handle;
+        let (expired, held, fresh) = (put("expired").await, put("held").await, put("fresh").await);
+        let folder = store.room.dir().join(session_folder(&session("s")));
+        let age = |handle: &str| {
+            let file = std::fs::File::options().write(true).open(folder.join(handle)).expect("file");
+            file.set_modified(std::time::SystemTime::now() - DEFAULT_MAX_AGE * 2).expect("age");
+        };
+        age(&expired);
+        age(&held);
+        let reading = store.open(&session("s"), &held).await.expect("open");
+        store.room.sweep().expect("sweep");
+        let there = async |handle: &str| store.read(&session("s"), handle, 0, 9).await.is_ok();
+        assert_eq!((there(&expired).await, there(&held).await, there(&fresh).await), (false, true, true));
+        drop(reading);
+        store.room.sweep().expect("sweep");
+        assert!(!there(&held).await);
+    }
+
+    #[tokio::test]
+    async fn artifacts_keep_their_media_type() {
+        let (_dir, store) = store(DEFAULT_QUOTA);
+        let stored = store.put_artifact(&session("s"), &[0x89, b'P', 0, 1], "image/png; x=y").await.expect("put");
+        assert_eq!((stored.bytes, stored.lines, stored.tokens), (4, 0, 0));
+        match store.read(&session("s"), &stored.handle, 0, 9).await {
+            Err(StoreError::Binary { media_type, bytes }) => assert_eq!((&*media_type, bytes), ("image/png", 4)),
+            other => panic!("{other:?}"),
+        }
+        let mut open = store.open(&session("s"), &stored.handle).await.expect("open");
+        let mut bytes = Vec::new();
+        open.reader.read_to_end(&mut bytes).expect("bytes");
+        assert_eq!((bytes.as_slice(), open.binary.as_deref()), ([0x89, b'P', 0, 1].as_slice(), Some("image/png")));
+        let odd = store.put_artifact(&session("s"), &[0; 99], "../../x").await.expect("put");
+        assert!(matches!(store.read(&session("s"), &odd.handle, 0, 9).await, Err(StoreError::Binary { .. })));
+        let raw = store.put(&session("s"), &[0; 99]).await.expect("put");
+        assert!(matches!(store.read(&session("s"), &raw.handle, 0, 9).await, Err(StoreError::Binary { .. })));
+    }
+}
