@@ -31,8 +31,6 @@ pub(crate) struct Row {
     calls: usize,
     /// The most that ran at once.
     most_at_once: usize,
-    /// Calls that got their slot after one that had come later, as the line counts them when it gives slots.
-    overtaken: u64,
     /// Calls that were seen to start after a later one. That is when their tasks were polled once they had their slot,
     /// which is up to the runtime's threads and not to the line.
     starts_seen_out_of_order: usize,
@@ -125,7 +123,7 @@ fn work(calls: usize, stays: usize) -> Vec<ToolCall> {
 
 /// All of them, until the last has ended.
 async fn drain(app: &Toolwright, notes: &Notes, calls: usize, round: usize) -> Result<Row, Failure> {
-    let before = Before::of(app)?;
+    let rss_before = rss_mb(std::process::id());
     let started = Instant::now();
     let outcomes = app.executor.run_calls(work(calls, 0), &app.run).await;
     let elapsed = started.elapsed();
@@ -133,12 +131,12 @@ async fn drain(app: &Toolwright, notes: &Notes, calls: usize, round: usize) -> R
         return Err(format!("a call failed: {}", failed.text()).into());
     }
     drop(outcomes);
-    before.row(app, format!("round {round}"), notes, calls, elapsed)
+    Ok(row(rss_before, format!("round {round}"), notes, calls, elapsed))
 }
 
 /// Three that stay, all others in line, and one cancel for all of them.
 async fn cancel_all(app: &Toolwright, notes: &Notes, calls: usize) -> Result<Row, Failure> {
-    let before = Before::of(app)?;
+    let rss_before = rss_mb(std::process::id());
     let cancel = Cancel::new();
     let run = RunContext { cancel: cancel.clone(), ..app.run.clone() };
     let (executor, calling) = (Arc::clone(&app.executor), work(calls, PLACES));
@@ -156,39 +154,19 @@ async fn cancel_all(app: &Toolwright, notes: &Notes, calls: usize) -> Result<Row
         return Err(format!("{} outcomes for {calls} calls", outcomes.len()).into());
     }
     drop(outcomes);
-    Ok(Row { rss_full_mb: Some(full), ..before.row(app, "cancel of all".to_owned(), notes, calls, elapsed)? })
+    Ok(Row { rss_full_mb: Some(full), ..row(rss_before, "cancel of all".to_owned(), notes, calls, elapsed) })
 }
 
-/// What is compared with afterwards.
-struct Before {
-    overtaken: u64,
-    rss_mb: f64,
-}
-
-impl Before {
-    fn of(app: &Toolwright) -> Result<Self, Failure> {
-        Ok(Self { overtaken: app.executor.queues().overtaken(QUEUE)?, rss_mb: rss_mb(std::process::id()) })
-    }
-
-    fn row(
-        self,
-        app: &Toolwright,
-        what: String,
-        notes: &Notes,
-        calls: usize,
-        elapsed: Duration,
-    ) -> Result<Row, Failure> {
-        let order = std::mem::take(&mut *notes.order.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(Row {
-            what,
-            calls,
-            most_at_once: notes.most.swap(0, Ordering::SeqCst),
-            overtaken: app.executor.queues().overtaken(QUEUE)? - self.overtaken,
-            starts_seen_out_of_order: order.windows(2).filter(|pair| pair[0] > pair[1]).count(),
-            ms: (elapsed.as_secs_f64() * 1e4).round() / 10.0,
-            rss_before_mb: self.rss_mb,
-            rss_full_mb: None,
-            rss_after_mb: rss_mb(std::process::id()),
-        })
+fn row(rss_before_mb: f64, what: String, notes: &Notes, calls: usize, elapsed: Duration) -> Row {
+    let order = std::mem::take(&mut *notes.order.lock().unwrap_or_else(PoisonError::into_inner));
+    Row {
+        what,
+        calls,
+        most_at_once: notes.most.swap(0, Ordering::SeqCst),
+        starts_seen_out_of_order: order.windows(2).filter(|pair| pair[0] > pair[1]).count(),
+        ms: (elapsed.as_secs_f64() * 1e4).round() / 10.0,
+        rss_before_mb,
+        rss_full_mb: None,
+        rss_after_mb: rss_mb(std::process::id()),
     }
 }

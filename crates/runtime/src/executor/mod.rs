@@ -39,7 +39,7 @@ use toolwright_core::store::LedgerStore;
 use self::pipeline::PanicSafeEvents;
 use crate::jobs::JobManager;
 use crate::models::{ModelRequests, OnAnswer, RequestScope};
-use crate::queue::{Queues, RootLocks};
+use crate::queue::RootLocks;
 
 pub use self::background::{PromotedTo, Promotion};
 pub use self::checking::{CheckedCalls, RepairOptions};
@@ -96,12 +96,6 @@ impl Executor {
     #[must_use]
     pub fn services(&self) -> &Arc<Services> {
         &self.options.services
-    }
-
-    /// The queues, for settings that name one.
-    #[must_use]
-    pub fn queues(&self) -> &Queues {
-        &self.options.queues
     }
 
     /// The jobs, where there are any.

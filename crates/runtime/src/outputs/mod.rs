@@ -208,6 +208,7 @@ fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
 }
 
 #[cfg(all(test, unix))]
+#[expect(clippy::expect_used, reason = "tests")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

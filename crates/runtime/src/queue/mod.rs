@@ -171,15 +171,6 @@ impl Queues {
         Ok(queue)
     }
 
-    /// Of a named queue, the calls that were let in after one of their priority that had come later, as counted where
-    /// slots are given: zero, for measurements to confirm. When a call is then seen to start is up to the runtime.
-    ///
-    /// # Errors
-    /// [`UnknownQueue`] with the names that exist.
-    pub fn overtaken(&self, name: &str) -> Result<u64, UnknownQueue> {
-        self.named(name).map(|queue| queue.overtaken())
-    }
-
     /// Ends all waits and lets nobody in any more.
     pub(crate) fn close(&self, cause: CancelCause) {
         self.named.values().for_each(|queue| queue.close(cause));

@@ -61,10 +61,6 @@ struct State<H: Holder> {
     holders: HashMap<u64, H>,
     /// By priority.
     waiting: [BTreeMap<u64, Waiter<H>>; HANDICAPS.len()],
-    /// The highest number that was let in, by priority.
-    newest: [u64; HANDICAPS.len()],
-    /// How often a lower one was let in after it.
-    overtaken: u64,
     rate: Option<Rate>,
     /// Nobody starts before.
     paused: Option<Instant>,
@@ -131,8 +127,6 @@ impl<H: Holder> PriorityQueue<H> {
             next: 0,
             holders: HashMap::new(),
             waiting: std::array::from_fn(|_| BTreeMap::new()),
-            newest: [0; HANDICAPS.len()],
-            overtaken: 0,
             rate,
             paused: None,
             alarm: false,
@@ -150,11 +144,6 @@ impl<H: Holder> PriorityQueue<H> {
     fn is_idle(&self) -> bool {
         let state = self.state();
         state.holders.is_empty() && state.waiting.iter().all(BTreeMap::is_empty)
-    }
-
-    /// Calls that were let in after one of their priority that had come later: none, if the queue is one.
-    pub(crate) fn overtaken(&self) -> u64 {
-        self.state().overtaken
     }
 
     /// Lets nobody start before `until`, which the one whom the queue is for has asked for.
@@ -227,7 +216,7 @@ impl<H: Holder> PriorityQueue<H> {
         state.next += 1;
         let now = Instant::now();
         if state.waiting.iter().all(BTreeMap::is_empty) && self.room(&mut state, now).is_ok() {
-            state.admit(number, priority as usize, holder.clone(), now);
+            state.admit(number, holder.clone(), now);
             return Ok(Entered::At(Slot { queue: Arc::clone(self), number }));
         }
         if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= self.spec.max_waiting {
@@ -272,7 +261,7 @@ impl<H: Holder> PriorityQueue<H> {
                 break;
             }
             let Some((number, waiter)) = state.waiting[priority].pop_first() else { break };
-            state.admit(number, priority, waiter.holder, now);
+            state.admit(number, waiter.holder, now);
             unclaimed.extend(waiter.turn.send(Slot { queue: Arc::clone(self), number }).err());
         }
         drop(state);
@@ -320,10 +309,7 @@ impl<H: Holder> PriorityQueue<H> {
 }
 
 impl<H: Holder> State<H> {
-    fn admit(&mut self, number: u64, priority: usize, holder: H, now: Instant) {
-        let newest = &mut self.newest[priority];
-        self.overtaken += u64::from(number < *newest);
-        *newest = number.max(*newest);
+    fn admit(&mut self, number: u64, holder: H, now: Instant) {
         self.holders.insert(number, holder);
         if let Some(rate) = &mut self.rate {
             rate.note_start(now);

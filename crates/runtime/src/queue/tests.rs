@@ -239,7 +239,6 @@ async fn ten_thousand_waiters_never_exceed_three_slots() {
     }
     calls.join_all().await;
     assert!(MOST.load(Ordering::SeqCst) <= 3);
-    assert_eq!(queue.overtaken(), 0, "slots are given in the order of coming");
     assert!(queue.is_idle());
 }
 
