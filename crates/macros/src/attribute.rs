@@ -1,5 +1,5 @@
-//! Which keys there are and what each takes. A key is a row of [`FIELDS`]; only identity and the keys that
-//! steer the generated code are read by themselves.
+//! The keys of the attribute and what each takes. A key is a row of [`FIELDS`]; identity and the keys about the generated code
+//! are read separately.
 
 use proc_macro2::TokenStream;
 use quote::format_ident;
@@ -52,7 +52,7 @@ pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
 /// Keys that are not fields.
 const OWN: &[&str] = &["id", "namespace", "name", "version", "type_name", "scope", "crate"];
 
-/// Fields that a tool with a Rust function cannot have, and why.
+/// Fields that a tool of a Rust function cannot have, and why.
 pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
     ("parameters", "the schema comes from the function's parameters; `provider_schema` is a compact view for models"),
     ("allow_no_schema", "the function's parameters are always a schema"),
@@ -89,8 +89,8 @@ impl Attribute {
         self.fields.iter().any(|(key, _)| key == field)
     }
 
-    /// Reads the settings of the tool made of `function`. What is wrong goes to `errors`; the rest is kept,
-    /// so that everything wrong is said at once.
+    /// Reads the attribute of the tool made of `function`. Errors go to `errors` and the rest is kept, so that all errors are
+    /// reported at once.
     pub(crate) fn read(settings: Vec<Setting>, function: &Ident, errors: &mut Vec<Error>) -> Self {
         errors.extend(duplicates(&settings));
         let root = take(&settings, "crate").map(path).transpose().unwrap_or_else(|error| {
@@ -155,7 +155,7 @@ impl Attribute {
     }
 }
 
-/// A text that the macro has to know.
+/// A text that must be a literal.
 fn literal<'a>(settings: &'a [Setting], key: &str, errors: &mut Vec<Error>) -> Option<(&'a Setting, &'a str)> {
     let setting = take(settings, key)?;
     if let Written::Json(Json { value: Value::Text(text), .. }) = &setting.value {

@@ -1,4 +1,4 @@
-//! The function under the attribute: what its signature says about the tool.
+//! The annotated function: what its signature says about the tool.
 
 use quote::ToTokens;
 use syn::ext::IdentExt as _;
@@ -57,7 +57,7 @@ pub(crate) struct Argument {
 }
 
 impl Function {
-    /// Reads a function. What is wrong goes to `errors`.
+    /// Reads a function. Errors go to `errors`.
     pub(crate) fn read(mut item: ItemFn, errors: &mut Vec<Error>) -> Self {
         refuse(&item, errors);
         let mut slots = Vec::new();
@@ -95,7 +95,7 @@ impl Function {
     }
 }
 
-/// What no tool can be made of.
+/// Rejects a function that cannot be a tool.
 fn refuse(item: &ItemFn, errors: &mut Vec<Error>) {
     let signature = &item.sig;
     let mut refuse = |what: &dyn ToTokens, message: &str| errors.push(Error::new_spanned(what, message));
@@ -189,15 +189,15 @@ fn argument(parameter: &PatType, attributes: Vec<Attribute>, errors: &mut Vec<Er
         required: !optional,
     };
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
-        argument.heed(attribute, errors);
+        argument.apply_serde(attribute, errors);
     }
     argument.attributes = attributes;
     Some(argument)
 }
 
 impl Argument {
-    /// What `#[serde(…)]` changes about its name and whether it is required.
-    fn heed(&mut self, attribute: &Attribute, errors: &mut Vec<Error>) {
+    /// Applies what `#[serde(…)]` changes: its name, and whether it is required.
+    fn apply_serde(&mut self, attribute: &Attribute, errors: &mut Vec<Error>) {
         let list = match attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated) {
             Ok(list) => list,
             Err(error) => return errors.push(error),

@@ -1,4 +1,4 @@
-//! What a setting takes, and the expression that it becomes.
+//! The kinds of settings: what each takes, and the expression that it becomes.
 
 use std::time::Duration;
 
@@ -165,8 +165,7 @@ fn integer<T: std::str::FromStr<Err: std::fmt::Display>>(number: &TokenStream) -
     syn::parse2::<syn::LitInt>(number.clone()).ok()?.base10_parse().ok()
 }
 
-/// Hints that are not named are as bad as they can be; a tool that only reads destroys nothing and does not
-/// add up.
+/// Hints that are not given have the unsafe value, except that a read-only tool is not destructive and is idempotent.
 fn effects(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Result<TokenStream> {
     const HINTS: &[&str] = &["read_only", "destructive", "idempotent", "open_world"];
     let hints = group(setting, HINTS, mismatch)?;

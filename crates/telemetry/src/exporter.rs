@@ -17,7 +17,7 @@ use crate::otlp::{OtlpOptions, Receiver, shown};
 use crate::otlp_messages::Origin;
 use crate::spans::Span;
 
-/// Spans that may wait to be sent. There is no room for more.
+/// The most spans that wait to be sent.
 pub const SPAN_QUEUE: usize = 2048;
 /// Spans in one request.
 const MAX_BATCH: usize = 512;
@@ -25,7 +25,7 @@ const MAX_BATCH: usize = 512;
 /// Why nothing can be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// A header that HTTP does not have.
+    /// An illegal HTTP header.
     #[error(
         "`{0}` is no header that can be sent; use letters, digits and `-` in its name and no line break in its value"
     )]
@@ -35,7 +35,7 @@ pub enum OtlpError {
     Client(#[source] reqwest::Error),
 }
 
-/// Sends spans and metrics on until nobody gives spans any more, then what is left, once.
+/// Sends spans and metrics until the channel of spans closes, then the rest once.
 #[derive(Debug)]
 pub struct Exporter {
     origin: Origin,
@@ -63,7 +63,7 @@ impl Exporter {
         })
     }
 
-    /// Sends. A receiver that fails or hangs costs what it should have got, and holds up nobody else.
+    /// Sends until the channel closes. A receiver that fails or hangs loses its data and does not block others.
     pub async fn run(self, spans: mpsc::Receiver<Span>) {
         let over = Cancel::new();
         tokio::join!(
@@ -82,7 +82,7 @@ impl Exporter {
                 batch.clear();
                 continue;
             };
-            // One timer for all of a batch: they come a few at a time.
+            // One timer for the whole batch.
             let over = sleep(self.span_interval);
             tokio::pin!(over);
             while batch.len() < MAX_BATCH {
@@ -95,7 +95,7 @@ impl Exporter {
             }
             let mut count = batch.len() as u64;
             let request = self.origin.spans(batch.drain(..)).encode_to_vec();
-            // Who shuts down waits: then nothing is sent twice, and nothing more to one who does not take it.
+            // At shutdown there are no retries, and nothing more for a receiver that fails.
             if sender.send(request.into(), || !spans.is_closed()).await {
                 continue;
             }
@@ -116,17 +116,17 @@ impl Exporter {
                 _ = over.cancelled() => {}
             }
             let request = self.origin.metrics(&self.metrics, SystemTime::now()).encode_to_vec();
-            // What is counted now is counted the next time too.
+            // The next reading includes this one.
             sender.send(request.into(), || false).await;
         }
     }
 }
 
-/// How often one request is sent at most.
+/// Attempts for one request.
 const MAX_ATTEMPTS: u32 = 3;
 /// The wait before the second attempt; before the third it is twice as long.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// The longest wait that a receiver may ask for. A longer one is cut: spans wait meanwhile, and more come.
+/// The longest wait that a receiver may ask for: spans are queued meanwhile.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Sender {
             .user_agent(concat!("toolwright/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .timeout(timeout);
-        // Proxies of the environment are honoured, but never for the machine itself.
+        // Proxies of the environment are used, but not for this machine.
         let builder = if is_loopback(&receiver.url) { builder.no_proxy() } else { builder };
         let mut headers = HeaderMap::new();
         for (name, value) in receiver.headers {
@@ -166,8 +166,8 @@ impl Sender {
         Ok(Self { client, url: receiver.url, headers, failing: AtomicBool::new(false) })
     }
 
-    /// Sends a message, and while `again` allows it once or twice more when the receiver was not reached or busy.
-    /// Whether the receiver accepted it. Logs the first failure and the recovery for the operator.
+    /// Sends a message, and retries up to twice, while `again` allows it, if the receiver was not reached or was busy. Returns
+    /// whether the receiver accepted it. Logs the first failure and the recovery.
     async fn send(&self, body: bytes::Bytes, again: impl Fn() -> bool) -> bool {
         let mut attempt = 1;
         loop {
@@ -201,7 +201,7 @@ impl Sender {
             .send()
             .await
             .map_err(|error| Failed { message: causes(&error.without_url()), again_after: Some(Duration::ZERO) })?;
-        // Nothing in the body is worth reading it: what was rejected in part is not sent again either.
+        // The body is not read: a partial rejection is not retried.
         let status = response.status();
         if status.is_success() {
             return Ok(());
@@ -237,7 +237,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
     }
 }
 
-/// An error with what caused it, which is where reqwest says what happened.
+/// An error with its causes, in which reqwest has the details.
 fn causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,4 +1,4 @@
-//! The instruments, and the series that each has counted by attributes.
+//! The instruments and their series.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::semconv::{
 pub struct Instrument {
     /// NameId, as OpenTelemetry writes it.
     pub name: &'static str,
-    /// In words.
+    /// Description.
     pub help: &'static str,
     /// Unit, by UCUM: `s`, or an annotation like `{call}`.
     pub unit: &'static str,
@@ -28,23 +28,23 @@ pub struct Instrument {
 /// How an instrument counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// Up only.
+    /// Only increases.
     Counter,
-    /// Up and down.
+    /// Increases and decreases.
     Gauge,
-    /// Values into buckets with these upper bounds, ascending, and one above them.
+    /// Counts values in buckets with these upper bounds, ascending, and one above them.
     Histogram(&'static [f64]),
 }
 
-/// What one instrument has counted.
+/// An instrument with its series.
 #[derive(Debug, Clone)]
 pub struct Family {
     instrument: &'static Instrument,
-    /// By the values of its labels; an empty one is a label not given.
+    /// By the values of its labels; an empty value means no label.
     series: HashMap<Vec<Arc<str>>, Point>,
 }
 
-/// The values of a series' labels, to find it by: nothing is allocated for one that there is.
+/// The values of a series' labels, to find it without allocation.
 struct Labels<'a>(&'a [&'a str]);
 
 impl Hash for Labels<'_> {
@@ -59,7 +59,7 @@ impl Equivalent<Vec<Arc<str>>> for Labels<'_> {
     }
 }
 
-/// What one series has counted.
+/// The count of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Point {
     /// Of a counter or gauge.
@@ -71,9 +71,9 @@ pub enum Point {
 /// Values in buckets.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Histogram {
-    /// How many values are in each bucket and in no lower one: one more than there are bounds.
+    /// The number of values in each bucket and in no lower one: one bucket more than bounds.
     pub buckets: Vec<u64>,
-    /// How many there are in all.
+    /// The number of values.
     pub count: u64,
     /// Their sum.
     pub sum: f64,
@@ -90,7 +90,7 @@ impl Family {
         self.instrument
     }
 
-    /// Its series, in the order of their labels: what is known of each, empty values left out, and what it has counted.
+    /// Its series in the order of their labels: the labels that are not empty, and the count.
     pub fn series(&self) -> impl Iterator<Item = (Vec<(&'static str, &str)>, &Point)> {
         let mut series: Vec<_> = self.series.iter().collect();
         series.sort_unstable_by_key(|(values, _)| *values);
@@ -118,7 +118,7 @@ impl Family {
         }
     }
 
-    /// What somebody else has counted. Nothing at all is not shown.
+    /// Sets a count from elsewhere. Zero creates no series.
     pub(crate) fn set(&mut self, count: u64) {
         if count > 0 || !self.is_empty() {
             *self.point(&[]) = Point::Number(i64::try_from(count).unwrap_or(i64::MAX));
@@ -185,7 +185,7 @@ const PERSON_SECONDS: Kind = Kind::Histogram(&[1.0, 5.0, 15.0, 30.0, 60.0, 300.0
 
 macro_rules! families {
     ($($field:ident: $name:literal, $unit:literal, $kind:expr, $labels:expr, $help:literal;)*) => {
-        /// What each instrument has counted.
+        /// Every instrument with its series.
         #[derive(Debug)]
         pub(crate) struct Families {
             $(pub(crate) $field: Family,)*

@@ -32,8 +32,8 @@ pub use prometheus::TextFormat;
 use spans::BATCH_WINDOW;
 pub use spans::{Attribute, Content, Span, SpanKind, SpanOptions, Spans, Value};
 
-/// Feeds metrics, and spans where somebody takes them, from events. It waits for nobody but events: where it lags behind
-/// or the taker of spans does, something is lost and counted, and that is all.
+/// Feeds metrics, and optionally spans, from events. It never waits for a receiver: if it or the receiver of spans lags behind,
+/// it drops events or spans and counts them.
 #[derive(Debug)]
 pub struct Observer {
     metrics: Arc<Metrics>,
@@ -42,21 +42,21 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer that counts.
+    /// An observer that feeds metrics.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, spans: None, ended: Vec::new() }
     }
 
-    /// Makes spans too, and gives each that has ended to `taker`, or drops it when that is full.
+    /// Feeds spans too, and sends each that has ended to `receiver`, or drops it if that is full.
     #[must_use]
-    pub fn with_spans(mut self, spans: Spans, taker: mpsc::Sender<Span>) -> Self {
-        self.spans = Some((spans, taker));
+    pub fn with_spans(mut self, spans: Spans, receiver: mpsc::Sender<Span>) -> Self {
+        self.spans = Some((spans, receiver));
         self
     }
 
-    /// Observes until `stop` or the end of events. What was sent before is taken still; then what is under way is
-    /// given as it is, and the taker is let go.
+    /// Observes until `stop` or the end of events. Then it takes the events that were sent before, ends open spans as
+    /// unfinished, and closes the channel of spans.
     pub async fn run(mut self, mut events: broadcast::Receiver<Arc<Event>>, stop: Cancel) {
         loop {
             let event = tokio::select! {
@@ -78,10 +78,10 @@ impl Observer {
         if let Some((spans, _)) = &mut self.spans {
             spans.close(SystemTime::now(), &mut self.ended);
         }
-        self.give();
+        self.send_ended();
     }
 
-    /// Takes what is there. Whatever else happens meanwhile is not waited for.
+    /// Takes the events that are there.
     fn take_waiting(&mut self, events: &mut broadcast::Receiver<Arc<Event>>) {
         for _ in 0..events.len() {
             match events.try_recv() {
@@ -97,12 +97,12 @@ impl Observer {
         if let Some((spans, _)) = &mut self.spans {
             spans.observe(event, SystemTime::now(), &mut self.ended);
         }
-        self.give();
+        self.send_ended();
     }
 
-    fn give(&mut self) {
-        let Some((_, taker)) = &self.spans else { return };
-        let dropped = self.ended.drain(..).filter_map(|span| taker.try_send(span).err()).count();
+    fn send_ended(&mut self) {
+        let Some((_, receiver)) = &self.spans else { return };
+        let dropped = self.ended.drain(..).filter_map(|span| receiver.try_send(span).err()).count();
         if dropped > 0 {
             self.metrics.spans_lost("dropped", dropped as u64);
         }

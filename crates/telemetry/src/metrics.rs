@@ -1,4 +1,4 @@
-//! The single metrics registry, updated by events.
+//! The metrics registry, which events update.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,14 +14,14 @@ use crate::instruments::{Families, Family};
 use crate::semconv::{self, provider_and_model};
 use crate::spans::tool_name;
 
-/// Different names of tools; the calls of all others are counted as those of `other`. So it is with the rest.
+/// Different names of tools; further ones are counted as `other`. Likewise for the rest.
 const MAX_TOOLS: usize = 200;
 /// Different providers, methods of MCP, models, agents, queues and kinds of errors.
 const MAX_OTHERS: usize = 50;
-/// Operations under way that are known at once. More are not counted as running or waiting.
+/// Open operations. Further ones are not counted as running or waiting.
 const MAX_UNDER_WAY: usize = 16_384;
 
-/// What was counted since the start. Cheap to share; never larger than its bounds on different names allow.
+/// The metrics since the start. Its size is bounded by the number of different names.
 pub struct Metrics {
     since: SystemTime,
     state: Mutex<State>,
@@ -79,7 +79,7 @@ impl Metrics {
         self.state().observe(event);
     }
 
-    /// Counts events that were lost. What was under way may have ended among them, so it counts no longer.
+    /// Counts lost events. Open operations may have ended among them, so they no longer count.
     pub fn lost(&self, events: u64) {
         let mut state = self.state();
         state.families.events_lost.add(&[], events);
@@ -96,7 +96,7 @@ impl Metrics {
         self.state().families.spans_lost.add(&[how], spans);
     }
 
-    /// Tells from now on, too, whether this ledger can be written. The first that is given counts.
+    /// Also reports whether this ledger can be written. Only the first ledger counts.
     pub fn watch_ledger(&self, ledger: Arc<dyn LedgerStore>) {
         let _ = self.ledger.set(ledger);
     }
@@ -107,7 +107,7 @@ impl Metrics {
         self.since
     }
 
-    /// What every instrument has counted so far, those with nothing left out.
+    /// The counts of every instrument that has some.
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
         let mut state = self.state();
@@ -144,7 +144,7 @@ impl State {
                 }
                 families.queue_wait.record(&[&self.queues.bounded(queue)], seconds(*wait_us));
             }
-            // Once, however often it is tried.
+            // Once per call, also if it is retried.
             Event::ToolStarted { op, .. } if self.running.len() < MAX_UNDER_WAY && self.running.insert(op.id) => {
                 families.running.change(&[], 1);
             }
@@ -182,7 +182,7 @@ impl State {
                 let of = |last| [semconv::CHAT, &*provider, &*model, last];
                 families.model_seconds.record(&of(error), seconds(*latency_us));
                 for (kind, tokens) in [("input", usage.input_tokens), ("output", usage.output_tokens)] {
-                    // None are told of a request that failed.
+                    // A failed request may report none.
                     if tokens > 0 {
                         families.tokens.record(&of(kind), tokens as f64);
                     }
@@ -229,7 +229,7 @@ impl State {
         }
     }
 
-    /// The job is in this state now, or is over.
+    /// Sets the state of a job; none if it is over.
     fn job(&mut self, job: &str, state: Option<JobState>) {
         if let Some(before) = self.jobs.remove(job) {
             self.families.jobs.change(&[before.as_str()], -1);

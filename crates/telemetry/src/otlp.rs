@@ -12,25 +12,25 @@ use url::Url;
 #[cfg(feature = "otlp")]
 pub use crate::exporter::{Exporter, OtlpError, SPAN_QUEUE};
 
-/// What is sent where.
+/// Options for export.
 #[derive(Debug, Clone)]
 pub struct OtlpOptions {
-    /// Who takes spans; nobody if `None`.
+    /// The receiver of spans, if any.
     pub traces: Option<Receiver>,
-    /// Who takes metrics; nobody if `None`.
+    /// The receiver of metrics, if any.
     pub metrics: Option<Receiver>,
-    /// What spans and metrics are of: `service.name` and the like.
+    /// Resource attributes: `service.name` and the like.
     pub resource: Vec<(String, String)>,
-    /// Limit of one request.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// How long a span waits for others, to go with them.
+    /// How long a span waits for others to be sent with it.
     pub span_interval: Duration,
     /// How often metrics are sent.
     pub metric_interval: Duration,
 }
 
 impl OtlpOptions {
-    /// Nothing is sent yet; times are OpenTelemetry's defaults: 10 s, 5 s and 60 s.
+    /// No receivers yet, and OpenTelemetry's default times: 10 s, 5 s and 60 s.
     #[must_use]
     pub fn new(resource: Vec<(String, String)>) -> Self {
         Self {
@@ -44,12 +44,12 @@ impl OtlpOptions {
     }
 }
 
-/// Who takes spans or metrics.
+/// A receiver of spans or metrics.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Receiver {
     /// The whole address, like `http://localhost:4318/v1/traces`.
     pub url: Url,
-    /// Headers of each request. Their values are never shown.
+    /// Headers of each request. Their values are secret.
     pub headers: Vec<(String, String)>,
 }
 

@@ -17,7 +17,7 @@ use crate::instruments::{Family, Kind, Point};
 use crate::metrics::Metrics;
 use crate::spans::{Attribute, Span, SpanKind, Value};
 
-/// Whose spans and metrics they are.
+/// The resource and scope of spans and metrics.
 #[derive(Debug)]
 pub(super) struct Origin {
     resource: Resource,

@@ -33,20 +33,19 @@ pub(crate) const EXECUTE_TOOL: &str = "execute_tool";
 pub(crate) const CHAT: &str = "chat";
 /// The run of an agent.
 pub(crate) const INVOKE_AGENT: &str = "invoke_agent";
-/// Tools that are run on this side of the model's API.
+/// Tools that the client runs.
 pub(crate) const FUNCTION: &str = "function";
 /// How tools of MCP servers are called.
 pub(crate) const TOOLS_CALL: &str = "tools/call";
 /// An error of no known type.
 const OTHER: &str = "_OTHER";
 
-/// What an error of a tool is called: its kind.
+/// The error type of a tool: its kind.
 pub(crate) fn tool_error(kind: Option<ErrorKind>) -> &'static str {
     kind.map_or(OTHER, ErrorKind::as_str)
 }
 
-/// What it is called in MCP where the peer gave no error code, which would be its name: a result with `isError` has one
-/// of its own.
+/// The error type of an MCP request without an error code of the peer. A result with `isError` has its own.
 pub(crate) fn request_error(kind: Option<ErrorKind>) -> &'static str {
     match kind {
         Some(ErrorKind::ExecutionError) => "tool_error",
@@ -54,7 +53,7 @@ pub(crate) fn request_error(kind: Option<ErrorKind>) -> &'static str {
     }
 }
 
-/// `provider/model` as the conventions name both; the provider's own name where they know none.
+/// The provider and model of `provider/model` by the conventions; the provider's own name if they have none.
 pub(crate) fn provider_and_model(id: &str) -> (&str, &str) {
     if let Some(file) = id.strip_prefix(REPLAY) {
         return ("replay", file);
@@ -85,12 +84,12 @@ pub(crate) fn finish_reason(stop: &StopReason) -> &str {
     }
 }
 
-/// What an error of a model request is called: its kind.
+/// The error type of a model request: its kind.
 pub(crate) fn model_error(kind: Option<ModelErrorKind>) -> &'static str {
     kind.map_or(OTHER, ModelErrorKind::as_str)
 }
 
-/// Who makes a call, in the word that the ledger has for it.
+/// The origin of a call, as the ledger writes it.
 pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Owner => "owner",

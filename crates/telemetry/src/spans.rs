@@ -16,10 +16,10 @@ use crate::semconv::{self, provider_and_model};
 
 /// The longest text of an attribute, in bytes; longer ones are cut.
 const MAX_TEXT: usize = 16 << 10;
-/// How long events wait for each other, so that one is heard of so long after it was made: to be woken for each would cost
-/// the calls that it tells of more than the telling.
+/// How long events are collected before they are observed, so that the observer is not woken for each. An event is observed up
+/// to this long after it happened.
 pub(crate) const BATCH_WINDOW: Duration = Duration::from_millis(5);
-/// As many attributes as most spans have, so that their list seldom grows.
+/// The number of attributes of most spans, so that their list seldom grows.
 const USUAL_ATTRIBUTES: usize = 14;
 
 /// One operation from beginning to end.
@@ -31,7 +31,7 @@ pub struct Span {
     pub id: OpId,
     /// The span that it is part of, perhaps a peer's.
     pub parent: Option<OpId>,
-    /// Its name, of few different ones: `execute_tool {tool}`, `resources/read`, `chat {model}`,
+    /// Its name, of low cardinality: `execute_tool {tool}`, `resources/read`, `chat {model}`,
     /// `invoke_agent {agent}`.
     pub name: String,
     /// Which side of a request it is.
@@ -40,22 +40,22 @@ pub struct Span {
     pub start: SystemTime,
     /// When it ended; not before `start`.
     pub end: SystemTime,
-    /// What is known of it.
+    /// Its attributes.
     pub attributes: Vec<Attribute>,
-    /// Whether it failed, and with [`Content::Recorded`] what was said of it.
+    /// Whether it failed, and with [`Content::Recorded`] the error message.
     pub failure: Option<String>,
 }
 
 /// Which side of a request a span is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
-    /// It asks another process.
+    /// A request to another process.
     Client,
     /// Neither side.
     Internal,
 }
 
-/// One thing that is known of a span.
+/// An attribute of a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
     /// Its name.
@@ -77,8 +77,8 @@ pub enum Value {
     Flag(bool),
 }
 
-/// Whether spans carry what was said, as far as events do: arguments and error messages, redacted. Without it
-/// they tell of names, times, sizes and kinds of errors alone.
+/// Whether spans carry content: arguments and error messages, redacted. Without it they carry only names, times, sizes and kinds
+/// of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Content {
     /// They do not.
@@ -88,15 +88,15 @@ pub enum Content {
     Recorded,
 }
 
-/// What spans are made of which events.
+/// Options for spans.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpanOptions {
-    /// Whether they carry what was said.
+    /// Whether they carry content.
     pub content: Content,
-    /// The share of traces that is recorded, from 0 to 1. Whether one is depends on its id alone, as with
-    /// OpenTelemetry's `TraceIdRatioBased`: a trace is whole or not there, across processes.
+    /// The share of traces that is recorded, from 0 to 1. It depends on the trace id alone, as with OpenTelemetry's
+    /// `TraceIdRatioBased`: a trace is recorded whole or not at all, across processes.
     pub sample_ratio: f64,
-    /// Operations that are open at once. When there are more, the oldest ends unfinished.
+    /// The most open operations. If there are more, the oldest ends unfinished.
     pub max_open: usize,
 }
 
@@ -114,20 +114,20 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Nothing under way.
+    /// No open operations.
     #[must_use]
     pub fn new(options: SpanOptions) -> Self {
         Self { options, open: HashMap::new() }
     }
 
-    /// Takes an event that came at `now`, and adds the spans that it ends to `ended`.
+    /// Takes an event at `now`, and adds the spans that it ends to `ended`.
     pub fn observe(&mut self, event: &Event, now: SystemTime, ended: &mut Vec<Span>) {
         match event {
             Event::RunStarted { op, .. }
             | Event::ToolStarted { op, .. }
             | Event::JobStarted { op, .. }
             | Event::ModelStarted { op, .. }
-                // A call that is tried again starts again.
+                // A retried call starts again.
                 if self.samples(op) && !self.open.contains_key(&op.id) =>
             {
                 self.begin(event, since(event, now), ended);
@@ -139,12 +139,12 @@ impl Spans {
                 if self.samples(op) =>
             {
                 let span = self.open.remove(&op.id).or_else(|| {
-                    // What was refused, or answered from the cache, never started; of what was soon over nobody said so.
+                    // A call that was refused, cached or short has no start event.
                     begun(event, self.options.content, since(event, now))
                 });
                 if let Some(mut span) = span {
                     let within = span.parent.and_then(|parent| self.open.get(&parent)).map(|parent| parent.start);
-                    // Not before what it is part of, as far as that was heard of before it.
+                    // Not before its parent.
                     let earliest = within.map_or(SystemTime::UNIX_EPOCH, |start| start.min(span.start));
                     span.start = on_time(span.start, event, now).max(earliest);
                     finish(&mut span, event, self.options.content);
@@ -155,7 +155,7 @@ impl Spans {
         }
     }
 
-    /// Ends what is under way, unfinished: nobody will tell of its end any more.
+    /// Ends open spans as unfinished.
     pub fn close(&mut self, now: SystemTime, ended: &mut Vec<Span>) {
         let from = ended.len();
         ended.extend(self.open.drain().map(|(_, span)| span.unfinished(now)));
@@ -177,7 +177,7 @@ impl Spans {
     }
 }
 
-/// When something began, as far as this event at `now` tells.
+/// The start time of an operation by an event at `now`.
 fn since(event: &Event, now: SystemTime) -> SystemTime {
     let ago = match event {
         Event::ToolStarted { after_us, .. } => *after_us,
@@ -191,25 +191,25 @@ fn since(event: &Event, now: SystemTime) -> SystemTime {
     now.checked_sub(Duration::from_micros(ago)).unwrap_or(now)
 }
 
-/// When something began of which it was heard at `start`, and of its end at `now`: both may have been heard of together,
-/// up to [`BATCH_WINDOW`] after they were, and how long it took is told.
+/// The start time of an operation whose start event was observed at `start` and whose end event at `now`. Both may have been
+/// observed up to [`BATCH_WINDOW`] late; the end event has the duration.
 fn on_time(start: SystemTime, event: &Event, now: SystemTime) -> SystemTime {
     let took = match event {
         Event::ToolFinished { run_us, .. } => *run_us,
         Event::ModelFinished { latency_us, .. } => *latency_us,
         _ => return start,
     };
-    // Of what takes longer than that, so little does not matter.
+    // For a longer operation the delay does not matter.
     if now.duration_since(start).is_ok_and(|heard| heard >= 2 * BATCH_WINDOW) || now < start {
         return start;
     }
     let began = now.checked_sub(Duration::from_micros(took)).unwrap_or(start);
-    // What took longer was asked about before it was begun.
+    // A longer duration includes time before the start.
     let earliest = start.checked_sub(BATCH_WINDOW).unwrap_or(start);
     began.max(earliest).min(start)
 }
 
-/// The span that an event begins, or of which it tells that it has been.
+/// The span of an event, at its start.
 fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
     let span = match event {
         Event::RunStarted { op, session, agent, .. } | Event::RunFinished { op, session, agent, .. } => {
@@ -232,7 +232,7 @@ fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
             let span = call_span(op, Some(tool), wire_name, method, start);
             let mut span = span.call(call, session, mcp.as_ref(), method, *origin);
             if content == Content::Recorded {
-                span.said(method, arguments);
+                span.content(method, arguments);
             }
             span
         }
@@ -260,7 +260,7 @@ fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
     Some(span)
 }
 
-/// What the event of its end adds to a span.
+/// Adds the data of the end event to a span.
 fn finish(span: &mut Span, event: &Event, content: Content) {
     let (failure, told) = match event {
         Event::RunFinished { ok, status, usage, .. } => {
@@ -337,7 +337,7 @@ fn call_span(op: &Op, tool: Option<&ToolId>, wire_name: &str, method: Option<&st
     span
 }
 
-/// The tool's name on the wire. A name that no tool has is omitted, because a model may have written anything.
+/// The tool's name on the wire, `unknown` for a name that no tool has: a model may have written anything.
 pub(crate) fn tool_name<'w>(tool: Option<&ToolId>, wire_name: &'w str) -> &'w str {
     if tool.is_some() { wire_name } else { "unknown" }
 }
@@ -384,8 +384,8 @@ impl Span {
         self
     }
 
-    /// Which call it is. One that goes to an MCP server, or came from an MCP client, is that request too: the conventions
-    /// want no span of its own for it inside this one.
+    /// The attributes of a call. A call to an MCP server, or from an MCP client, is also that request: the conventions want no
+    /// separate span for it.
     fn call(
         mut self,
         call: &CallId,
@@ -415,8 +415,8 @@ impl Span {
         self
     }
 
-    /// What a call was made with: the arguments of a tool, or the one thing that a method of MCP is about.
-    fn said(&mut self, method: Option<&str>, arguments: &Json) {
+    /// The content of a call: the arguments of a tool, or the subject of an MCP method.
+    fn content(&mut self, method: Option<&str>, arguments: &Json) {
         let (key, parameter) = match method {
             None => return self.own(semconv::TOOL_ARGUMENTS, arguments.to_string()),
             Some("prompts/get") => (semconv::PROMPT_NAME, "name"),
@@ -439,7 +439,7 @@ impl Span {
         }
     }
 
-    /// A word that is there anyway; none is longer than texts may be.
+    /// A static word.
     fn word(&mut self, key: &'static str, word: &'static str) {
         self.set(key, Value::Text(Cow::Borrowed(word)));
     }
