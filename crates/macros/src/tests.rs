@@ -103,7 +103,7 @@ fn identity() {
 }
 
 #[test]
-fn every_field_of_a_definition_is_a_setting_or_says_why_not() {
+fn every_definition_field_is_known() {
     let error =
         serde_json::from_str::<ToolDefinition>("{\"no such field\": 1}").expect_err("unknown field").to_string();
     let mut fields: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
@@ -116,7 +116,7 @@ fn every_field_of_a_definition_is_a_setting_or_says_why_not() {
 }
 
 #[test]
-fn settings_of_the_wrong_kind_are_told_how_they_are_written() {
+fn wrong_setting_shows_how_it_is_written() {
     attribute("timeot = \"3s\"", &["unknown setting `timeot`: did you mean `timeout`?"]);
     attribute("colour = \"red\"", &["unknown setting `colour`: known are description, "]);
     attribute("title = \"a\", tags = [], title = \"b\"", &["`title` is given twice"]);
@@ -207,7 +207,7 @@ fn descriptions_are_prose_up_to_the_first_heading() {
 }
 
 #[test]
-fn ids_and_durations_mean_what_they_mean_in_core() {
+fn ids_and_durations_match_core() {
     for id in [
         "a:b@1.0.0",
         "a:b",

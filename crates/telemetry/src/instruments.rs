@@ -13,7 +13,7 @@ use crate::semconv::{
 /// What is measured, and how.
 #[derive(Debug, PartialEq)]
 pub struct Instrument {
-    /// NameId, as OpenTelemetry writes it.
+    /// Name, as OpenTelemetry writes it.
     pub name: &'static str,
     /// Description.
     pub help: &'static str,
@@ -21,7 +21,7 @@ pub struct Instrument {
     pub unit: &'static str,
     /// How it counts.
     pub kind: Kind,
-    /// BoundedNames of the attributes that tell its series apart.
+    /// Names of its labels.
     pub labels: &'static [&'static str],
 }
 

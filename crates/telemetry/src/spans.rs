@@ -262,7 +262,7 @@ fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
 
 /// Adds the data of the end event to a span.
 fn finish(span: &mut Span, event: &Event, content: Content) {
-    let (failure, told) = match event {
+    let (failure, message) = match event {
         Event::RunFinished { ok, status, usage, .. } => {
             span.usage(*usage);
             span.text("toolwright.run.status", status);
@@ -314,8 +314,8 @@ fn finish(span: &mut Span, event: &Event, content: Content) {
             Cow::Borrowed(word) => span.word(semconv::ERROR_TYPE, word),
             Cow::Owned(text) => span.own(semconv::ERROR_TYPE, text),
         }
-        let told = told.filter(|_| content == Content::Recorded).unwrap_or_default();
-        span.failure = Some(cut(told).to_owned());
+        let message = message.filter(|_| content == Content::Recorded).unwrap_or_default();
+        span.failure = Some(cut(message).to_owned());
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) enum References {
     Alone,
     /// Likewise, but a recursive one is written out a few times.
     AloneUnrolled,
-    /// WriteResult out.
+    /// Written out.
     Inline,
 }
 

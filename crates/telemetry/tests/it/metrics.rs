@@ -129,7 +129,7 @@ impl LedgerStore for Ledger {
 }
 
 #[test]
-fn a_ledger_that_cannot_be_written_is_among_the_metrics() {
+fn ledger_failures_are_metrics() {
     let metrics = Metrics::default();
     let condition = LedgerCondition { failures: 3, lost: 2, waiting: 5, failing: Some("full".into()) };
     let ledger = Arc::new(Ledger(Mutex::default()));
@@ -198,7 +198,7 @@ fn methods_of_mcp_are_requests_and_no_tools() {
 }
 
 #[test]
-fn calls_that_were_seen_before_count_where_they_did() {
+fn repeated_calls_count_in_one_series() {
     let id = "git:log@1.0.0";
     let [ours, served, asked, both] =
         [(false, Origin::Agent), (false, Origin::Gateway), (true, Origin::Job), (true, Origin::Gateway)]
@@ -284,7 +284,7 @@ fn requests_to_models_and_their_tokens() {
 }
 
 #[test]
-fn lost_events_are_counted_and_leave_nothing_running_for_ever() {
+fn lost_events_reset_running_calls() {
     let metrics = Metrics::default();
     metrics.observe(&started(&op(1, 0), "x:echo@1.0.0"));
     metrics.observe(&waits(&op(2, 0), "x:echo@1.0.0", "slow"));

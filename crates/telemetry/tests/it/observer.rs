@@ -23,7 +23,7 @@ fn number(metrics: &Metrics, name: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn what_was_sent_before_the_stop_is_taken_and_what_is_under_way_is_given() {
+async fn stop_drains_events_and_open_spans() {
     let (events, _keep) = broadcast::channel(64);
     let (taker, mut spans) = mpsc::channel(64);
     let (metrics, stop) = (Arc::new(Metrics::default()), Cancel::new());

@@ -206,7 +206,7 @@ fn lost(metrics: &Metrics) -> i64 {
 }
 
 #[tokio::test]
-async fn a_busy_receiver_is_asked_again_and_a_refusal_is_final() {
+async fn busy_receiver_is_retried_refusal_is_final() {
     for (answer, expect_requests, expect_lost) in
         [(StatusCode::SERVICE_UNAVAILABLE, 2, 0), (StatusCode::UNAUTHORIZED, 1, 1), (StatusCode::FOUND, 1, 1)]
     {
@@ -225,7 +225,7 @@ async fn a_busy_receiver_is_asked_again_and_a_refusal_is_final() {
 }
 
 #[tokio::test]
-async fn nobody_there_or_one_who_hangs_costs_spans_alone() {
+async fn unreachable_receiver_only_loses_spans() {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let closed = {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");

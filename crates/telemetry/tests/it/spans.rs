@@ -61,7 +61,7 @@ fn recorded() -> SpanOptions {
 }
 
 #[test]
-fn a_call_is_a_span_from_its_start_to_its_end() {
+fn call_becomes_a_span() {
     let op = in_run(op(0xb, 0xa), "run-1", 2);
     let events = [(10, started(&op, "x:echo@1.0.0")), (260, finished(&op, "x:echo@1.0.0", None, 300))];
     check(
@@ -83,7 +83,7 @@ fn a_call_is_a_span_from_its_start_to_its_end() {
 }
 
 #[test]
-fn a_call_to_an_mcp_server_or_from_a_client_is_that_request_too() {
+fn mcp_calls_have_request_attributes() {
     let (op, id) = (op(0xb, 0), "git:log@1.0.0");
     let upstream = Of { mcp: true, origin: Origin::Owner, method: None };
     let mut failed = upstream.finished(&op, id, Some(ErrorKind::ExecutionError), 9);
@@ -139,7 +139,7 @@ fn a_call_to_an_mcp_server_or_from_a_client_is_that_request_too() {
 }
 
 #[test]
-fn a_method_of_mcp_is_a_span_of_that_method_and_of_no_tool() {
+fn mcp_method_span_has_no_tool() {
     let (op, id) = (op(0xb, 0), "git:resources-read@0.0.0");
     let read = Of { mcp: true, origin: Origin::Gateway, method: Some("resources/read") };
     let mut begun = read.started(&op, id);
@@ -167,7 +167,7 @@ fn a_method_of_mcp_is_a_span_of_that_method_and_of_no_tool() {
 }
 
 #[test]
-fn what_was_said_is_told_only_where_that_is_wanted() {
+fn content_is_recorded_only_if_enabled() {
     let op = op(0xb, 0);
     let id = "x:echo@1.0.0";
     let mut end = finished(&op, id, Some(ErrorKind::ExecutionError), 5);
@@ -201,7 +201,7 @@ fn what_was_said_is_told_only_where_that_is_wanted() {
 }
 
 #[test]
-fn a_call_that_never_started_is_a_span_of_its_latency() {
+fn call_without_start_spans_its_latency() {
     let event = finished(&op(0xb, 0xa), "", Some(ErrorKind::UnknownTool), 40);
     check(
         SpanOptions::default(),
@@ -220,7 +220,7 @@ fn a_call_that_never_started_is_a_span_of_its_latency() {
 }
 
 #[test]
-fn a_model_request_is_a_client_span_with_its_tokens() {
+fn model_request_is_client_span_with_tokens() {
     let (first, second) = (op(1, 0), op(2, 0));
     let events = [
         (0, asked(&first, "gemini/gemini-3-pro")),
@@ -324,7 +324,7 @@ fn outline(options: SpanOptions, events: &[(u64, Event)]) -> Vec<(u64, bool)> {
 }
 
 #[test]
-fn what_is_never_told_to_end_ends_unfinished_and_the_oldest_makes_room() {
+fn oldest_open_span_ends_unfinished() {
     let id = "x:echo@1.0.0";
     let begun: Vec<_> = (1..=5).map(|n| (n, started(&op(n, 0), id))).collect();
     let two = SpanOptions { max_open: 2, ..SpanOptions::default() };
@@ -335,7 +335,7 @@ fn what_is_never_told_to_end_ends_unfinished_and_the_oldest_makes_room() {
 }
 
 #[test]
-fn a_trace_is_sampled_whole_or_not_at_all() {
+fn traces_are_sampled_whole() {
     let id = "x:echo@1.0.0";
     let half = SpanOptions { sample_ratio: 0.5, ..SpanOptions::default() };
     let none = SpanOptions { sample_ratio: 0.0, ..SpanOptions::default() };
@@ -356,7 +356,7 @@ fn a_trace_is_sampled_whole_or_not_at_all() {
 }
 
 #[test]
-fn calls_whose_events_are_heard_of_together_took_as_long_as_they_say() {
+fn batched_events_keep_their_durations() {
     let (op, id) = (op(1, 0), "x:echo@1.0.0");
     // What took longer than events wait was not begun so long ago: a person may have been asked before.
     for (heard, took, expect) in [(500, 3, 497), (500, 10_000, 495), (503, 3, 500), (600, 3, 500)] {
@@ -369,7 +369,7 @@ fn calls_whose_events_are_heard_of_together_took_as_long_as_they_say() {
 }
 
 #[test]
-fn a_call_whose_start_is_told_late_or_never_began_when_its_tool_did() {
+fn late_start_event_keeps_start_time() {
     let (op, id) = (op(1, 0), "x:echo@1.0.0");
     let told = |events: &[(u64, Event)]| {
         let (mut spans, mut ended) = (Spans::new(SpanOptions::default()), Vec::new());
@@ -388,7 +388,7 @@ fn a_call_whose_start_is_told_late_or_never_began_when_its_tool_did() {
 }
 
 #[test]
-fn a_clock_that_goes_back_makes_no_span_that_ends_before_it_begins() {
+fn span_never_ends_before_its_start() {
     let (op, id) = (op(1, 0), "x:echo@1.0.0");
     let mut spans = Spans::new(SpanOptions::default());
     let mut ended = Vec::new();

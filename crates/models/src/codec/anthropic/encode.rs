@@ -305,7 +305,7 @@ impl CacheBreakpoints {
         json!([{"type": "text", "text": text, "cache_control": self.mark()}])
     }
 
-    /// CacheBreakpoints the last block of the user's last messages.
+    /// Sets breakpoints on the last blocks of the last user messages.
     fn messages(self, messages: &mut [Value]) {
         let of_user = messages.iter_mut().rev().filter(|message| message["role"] == "user").take(self.messages);
         for message in of_user {
