@@ -154,8 +154,8 @@ impl FormInboxOptions {
     }
 }
 
-/// Asks people through the inbox: the question is kept in the store, and whoever looks there answers it, in this process
-/// or another.
+/// Asks people through the inbox: the question is kept in the store, and whoever looks there answers it, in this
+/// process or another.
 #[derive(Clone)]
 pub struct FormInbox(FormInboxOptions);
 
@@ -166,7 +166,8 @@ impl FormInbox {
         Self(options)
     }
 
-    /// Asks, and waits for the answer; `None` where nobody gave one in time. Dropping the future withdraws the question.
+    /// Asks, and waits for the answer; `None` where nobody gave one in time. Dropping the future withdraws the
+    /// question.
     ///
     /// # Errors
     /// The store cannot keep it, or say how it stands.
@@ -234,8 +235,8 @@ struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    /// The question with this id, which is about to be put into the store: whoever waits for that may be dropped when it
-    /// is there already.
+    /// The question with this id, which is about to be put into the store: whoever waits for that may be dropped when
+    /// it is there already.
     fn new(store: &'a Arc<dyn InboxStore>, id: &'a str) -> Self {
         Self { store, id, is_open: true }
     }

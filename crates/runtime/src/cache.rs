@@ -46,7 +46,8 @@ pub(crate) struct Place {
 
 impl Place {
     /// That of a call's output; `None` for a call whose output is never kept: no lifetime, unsafe, unvalidated, or with
-    /// more to its output than it says at once. Two equal calls at once are two calls: nobody waits for another's output.
+    /// more to its output than it says at once. Two equal calls at once are two calls: nobody waits for another's
+    /// output.
     pub(crate) fn of(call: &ValidCall, session: &Session) -> Option<Self> {
         let (entry, definition) = (&call.entry, call.entry.definition());
         let ttl = definition.cache_ttl?;

@@ -101,8 +101,8 @@ impl EventHub {
         self.providers.subscribe()
     }
 
-    /// Calls `see` with each event from now on, with a delay of some milliseconds, on its own task. A panic of `see` costs
-    /// it that event. What it is too slow for is counted in [`EventSink::dropped`].
+    /// Calls `see` with each event from now on, with a delay of some milliseconds, on its own task. A panic of `see`
+    /// costs it that event. What it is too slow for is counted in [`EventSink::dropped`].
     pub fn observe(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
         self.observing(self.subscribe(), see)
     }

@@ -142,8 +142,8 @@ impl Catalogue {
         self.current.sources().all
     }
 
-    /// Those of [`Catalogue::sources`] of which it is not known yet what they have: their first list is neither there nor has
-    /// it failed, and there is none of an earlier run.
+    /// Those of [`Catalogue::sources`] of which it is not known yet what they have: their first list is neither there
+    /// nor has it failed, and there is none of an earlier run.
     #[must_use]
     pub fn unlisted(&self) -> Arc<[Arc<dyn Provider>]> {
         self.current.sources().unlisted
@@ -230,14 +230,15 @@ impl Catalogue {
 
     /// As [`Catalogue::add_provider`], each in the place of the provider of the same name if there is one,
     /// which is returned in its turn: its position, and so everybody's names, stay as they are. Running calls finish
-    /// on the old one; the caller shuts it down. Readers see all of them at once. To be waited for: where it is given up, the
-    /// old ones may be out without having been returned.
+    /// on the old one; the caller shuts it down. Readers see all of them at once. To be waited for: where it is given
+    /// up, the old ones may be out without having been returned.
     pub async fn put_providers(self: &Arc<Self>, providers: Vec<Arc<dyn Provider>>) -> Vec<Option<Arc<dyn Provider>>> {
         if providers.is_empty() {
             return Vec::new();
         }
         let fresh = stream::iter(providers.clone()).map(ProviderSlot::new).buffered(READ_AT_ONCE);
-        // Boxed, here and below, since the compiler cannot see otherwise that what waits for it may go to another thread.
+        // Boxed, here and below, since the compiler cannot see otherwise that what waits for it may go to another
+        // thread.
         let mut fresh: Vec<ProviderSlot> = fresh.collect().boxed().await;
         let mut slots = self.slots.lock().await;
         for slot in &mut fresh {
@@ -299,8 +300,8 @@ impl Catalogue {
         }
     }
 
-    /// Offers the tool that has a model extract from stored outputs, or withholds it where nobody has such a model. It is
-    /// offered where this is never called.
+    /// Offers the tool that has a model extract from stored outputs, or withholds it where nobody has such a model. It
+    /// is offered where this is never called.
     pub async fn offer_extraction(&self, is_offered: bool) {
         if self.extraction.swap(is_offered, Ordering::AcqRel) != is_offered {
             self.publish(&self.slots.lock().await).await;

@@ -114,8 +114,8 @@ impl Catalogue {
         issues
     }
 
-    /// Makes the snapshot of `slots` and swaps it in; if nothing is new in it, whoever waits for changes is woken all the same,
-    /// since a source may have others than of tools. Where the one before it is searched, the new one is
+    /// Makes the snapshot of `slots` and swaps it in; if nothing is new in it, whoever waits for changes is woken all
+    /// the same, since a source may have others than of tools. Where the one before it is searched, the new one is
     /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
     /// caller that gives up waiting does not keep the snapshot from being swapped in.
     pub(super) async fn publish(&self, slots: &[ProviderSlot]) {
@@ -168,9 +168,9 @@ impl Catalogue {
     }
 }
 
-/// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, the one that shows
-/// manuals where no tool has any, and the one that needs a model where there is none. Every definition costs its place in a
-/// request.
+/// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, the one that
+/// shows manuals where no tool has any, and the one that needs a model where there is none. Every definition costs its
+/// place in a request.
 fn withheld(slots: &[ProviderSlot], jobs: bool, extraction: bool) -> Vec<(&'static str, &'static str)> {
     let definitions = || slots.iter().flat_map(|slot| &slot.tools).map(|tool| tool.definition());
     let runs_as_job = |tool: &ToolDefinition| tool.mode != Mode::Direct || tool.auto_background_after.is_some();

@@ -1,4 +1,5 @@
-//! Decides whether a call may run, and with which arguments: interceptors, guards, policy, and a person if the policy asks.
+//! Decides whether a call may run, and with which arguments: by interceptors, guards, policy, and a person if the
+//! policy asks.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ impl Judgement {
 }
 
 impl Executor {
-    /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
+    /// Decides whether the call may run, and with which arguments. Asks the person here, unless the call is to wait for
     /// the answer as a job.
     pub(super) async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judgement, EarlyExit> {
         let CallState { call, run, record } = it;
@@ -119,7 +120,7 @@ impl Executor {
         run.snapshot.get(INFO_ID).map_or(Ok(()), |info| Err(unread(entry, info)))
     }
 
-    /// Asks policy, and looks for an earlier `always` where policy asks. Nobody is disturbed.
+    /// Asks the policy, and looks for an earlier `always` where the policy asks. Asks no person.
     pub(super) async fn judge(
         &self,
         call: &ValidCall,
@@ -171,7 +172,7 @@ impl Executor {
         Ok(Judgement::Asks(Box::new(request)))
     }
 
-    /// Asks the run's approver and does as it says. While it waits, nothing else does.
+    /// Asks the run's approver and follows the answer.
     pub(super) async fn ask_person(
         &self,
         call: &ValidCall,
@@ -187,13 +188,12 @@ impl Executor {
         answer.map(|()| Admitted::Approved(scope))
     }
 
-    /// Whether calls of a run that a person is asked about had better become jobs: the answer takes its time, and
-    /// whoever made the call would wait for it.
+    /// Whether calls of this run wait for a person's answer as jobs, so that their caller need not wait.
     fn asks_later(&self, run: &RunContext) -> bool {
         self.options.jobs.is_some() && run.job.is_none() && run.approver.answers() == Answers::Elsewhere
     }
 
-    /// Makes the call a job that asks, and runs if it may. Its caller gets the job's id.
+    /// Makes the call a job that asks the person and runs if it may. The caller gets the job's id.
     pub(super) async fn ask_later(self: &Arc<Self>, it: Box<CallState>, request: Box<ApprovalRequest>) -> Outcome {
         let CallState { call, run, record } = &*it;
         let (executor, asked) = (Arc::clone(self), Arc::clone(call));
@@ -260,7 +260,7 @@ impl Executor {
                 Ok(())
             }
             ApprovalDecision::Deny { reason } if run.approver.answers() == Answers::Nobody => {
-                // What would let it through is the operator's to know.
+                // Only the operator is told what would allow the call.
                 Err(denied(&call.entry, &reason).with_model_message(UNASKED).into())
             }
             ApprovalDecision::Deny { reason } => Err(denied(&call.entry, &reason).into()),
@@ -269,7 +269,7 @@ impl Executor {
         }
     }
 
-    /// Keeps an `always`; the call that it was said to runs in any case.
+    /// Keeps an `always`. The present call runs even if that fails.
     async fn remember(&self, request: &ApprovalRequest) {
         let now_ms = self.options.services.clock.wall_ms();
         let standing = StandingApproval::of(request, new_id("always"), now_ms);
@@ -279,7 +279,7 @@ impl Executor {
     }
 }
 
-/// What can be refused without asking anybody.
+/// Refuses a call that cannot run whatever policy says.
 fn refuse(call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
     if let Some(cause) = run.cancel.cause() {
         return Err(ToolError::canceled(cause));

@@ -1,4 +1,4 @@
-//! Ends a call: reports its outcome and writes it to the ledger, whatever it is.
+//! The record of a call. When the call ends, its outcome is reported to observers and written to the ledger.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::models::micros;
 /// What the ledger says of a call besides its outcome.
 #[derive(Debug)]
 pub(super) struct CallRecord {
-    /// `tool`, or `job` for what goes on of a call that was answered.
+    /// `tool`, or `job` for a call that continues after its caller was answered.
     pub(super) kind: OpKind,
     /// The operation.
     pub(super) op: Op,
@@ -37,7 +37,7 @@ pub(super) struct CallRecord {
     pub(super) stage: Stage,
     /// How long it waited for slot and lock.
     pub(super) waited: Duration,
-    /// After how long its tool began.
+    /// How long after its start the tool began.
     ran_after: Option<Duration>,
     /// How often it was dispatched.
     pub(super) attempts: u32,
@@ -53,11 +53,11 @@ pub(super) struct CallRecord {
     pub(super) approval: ApprovalAnswer,
     /// How long its tool waited for people's answers while it ran.
     person: Duration,
-    /// What its requests to models used, where the run hears of that.
+    /// What its requests to models used, if the run records that.
     pub(super) used: Option<Arc<CallUsage>>,
     /// Whether its result came out of the response cache.
     pub(super) cached: bool,
-    /// What was asked for, when it never started.
+    /// What was asked for, if it never started.
     pub(super) refused: Option<Refused>,
     /// What was done to name and arguments, redacted.
     pub(super) provenance: Provenance,
@@ -73,7 +73,7 @@ pub(super) struct ApprovalAnswer {
 }
 
 impl CallRecord {
-    /// Enters what a tool that has ended says of how it ran.
+    /// Takes over the attempts and waits of a tool that has ended.
     pub(super) fn ran(&mut self, progress: &Partials) {
         (self.attempts, self.person) = (progress.attempts(), progress.person_took());
     }
@@ -113,7 +113,7 @@ impl CallRecord {
 }
 
 impl Executor {
-    /// Enters that the tool begins now.
+    /// Notes that the tool begins now.
     pub(super) fn note_start(&self, record: &mut CallRecord) {
         record.ran_after = Some(self.options.services.clock.now().saturating_duration_since(record.started));
     }
@@ -131,7 +131,7 @@ impl Executor {
         }
     }
 
-    /// The end of a call that never came to run.
+    /// Ends a call that the check has rejected.
     pub(super) async fn reject(&self, rejection: Rejection, run: &RunContext) -> Outcome {
         let mut outcome = Outcome::failed(rejection.call_id, rejection.error);
         let services = &self.options.services;
@@ -155,8 +155,8 @@ impl Executor {
         outcome
     }
 
-    /// Completes an outcome with what is known of the tool, tells observers, and enters it in ledger
-    /// and journal. A sink that fails is logged; it never changes the outcome.
+    /// Completes an outcome, reports it to observers, and writes it to ledger and journal. A sink that fails is logged
+    /// and does not change the outcome.
     pub(super) async fn finish(
         &self,
         outcome: &mut Outcome,
@@ -183,7 +183,7 @@ impl Executor {
             let person_ms = u64::try_from(record.person_took().as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("person_ms".into(), person_ms.into());
         }
-        // Of a failed call nobody else says it, and who resumes its run has only what the journal says.
+        // A failed call says it nowhere else, and a resumed run reads it from the journal.
         let used = record.used.as_ref().map(|used| used.total()).filter(|used| *used != Usage::default());
         if let Some(Ok(used)) = used.map(serde_json::to_value) {
             outcome.extras.entry("usage").or_insert(used);
@@ -191,10 +191,10 @@ impl Executor {
         if outcome.pending.is_some() {
             return;
         }
-        // Of a run whose driver is gone, what was cancelled with it is in doubt, as after a crash: that the run
-        // resumes is not known here.
+        // If the run's driver is gone, a call that was cancelled with it is in doubt, as after a crash: the run may be
+        // resumed.
         let abandoned = outcome.error.as_ref().and_then(ToolError::cancel_cause) == Some(CancelCause::CallerGone);
-        // Of what has become a job the journal has its caller's end already.
+        // For a call that has become a job, the journal has the caller's end already.
         if !abandoned && !run.is_job() {
             journal(outcome, run).await;
         }
@@ -262,7 +262,7 @@ impl Executor {
             latency_us: micros(outcome.latency),
             wait_us: micros(record.waited),
             person_us: micros(record.person_took()),
-            // What came before the tool began has the wait for an approval in it.
+            // The time before the tool began includes the wait for an approval.
             run_us: record
                 .ran_after
                 .map_or(0, |after| micros((outcome.latency + record.approval.took).saturating_sub(after))),
@@ -278,7 +278,7 @@ impl Executor {
     pub(super) fn record_guard(&self, op: Op, name: &str, status: &'static str, started: Instant, run: &RunContext) {
         let (clock, session) = (&self.options.services.clock, &run.session);
         let principal = session.principal.id.as_str().into();
-        // A call follows that waits for room, if there is none.
+        // If the ledger is full, the call itself waits for room.
         let _ = self.options.ledger.append(LedgerEntry {
             status: Cow::Borrowed(status),
             latency_us: micros(clock.now().saturating_duration_since(started)),
@@ -327,7 +327,7 @@ fn json_length(value: &Value) -> usize {
     count.0
 }
 
-/// Says of an outcome whose it is.
+/// Writes the tool's name into an outcome.
 pub(super) fn name_tool(outcome: &mut Outcome, entry: &Entry) {
     outcome.tool = Some(entry.id().clone());
     outcome.kind = Some(entry.provider.kind());
@@ -347,8 +347,8 @@ const REFUSED: &str = "the call was not made: it cannot be recorded, because the
                        Tell the user that whoever operates Toolwright must mend that; the log says what is wrong.";
 
 impl Executor {
-    /// Commits a row for the call, unless somebody whose word counts says that its tool only reads. Its end replaces the
-    /// row; without an end it says that the outcome is unknown.
+    /// Commits a row for the call before it runs, unless a trusted source says that its tool only reads. The end of the
+    /// call replaces the row; without an end the row says that the outcome is unknown.
     pub(super) async fn enter_begun(
         &self,
         call: &ValidCall,
@@ -384,7 +384,7 @@ impl Executor {
             cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
         };
         match entered {
-            // The store has told it.
+            // The store has logged it.
             Err(error) if !required => tracing::debug!(tool = %call.entry.id(), "not entered as begun: {error}"),
             Err(error) => {
                 let message = format!(

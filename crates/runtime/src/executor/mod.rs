@@ -1,5 +1,5 @@
-//! The one executor, and the calls that it has in flight. A call passes its stages in a fixed order: checked here (`checking.rs`), then through `pipeline.rs`.
-//! A stage with no configuration passes through.
+//! The one executor, and the calls that it has in flight. A call passes its stages in a fixed order: `checking.rs`,
+//! then those of `pipeline.rs`. A stage without configuration passes the call on.
 
 mod admission;
 mod background;
@@ -116,8 +116,7 @@ impl Executor {
         self.options.calls_per_turn
     }
 
-    /// Checks, plans and executes the calls of one turn:
-    /// one outcome a call, in call order, whatever happens.
+    /// Checks, plans and executes the calls of one turn. Returns one outcome per call, in call order, whatever happens.
     pub async fn run_calls(self: &Arc<Self>, calls: Vec<ToolCall>, run: &RunContext) -> Vec<Outcome> {
         let checked = pin!(self.check_calls(calls, &[], run)).await;
         pin!(self.run_checked(checked.calls, run)).await
@@ -137,7 +136,7 @@ impl Executor {
         pin!(self.execute(plan, run)).await
     }
 
-    /// Refuses calls from now on, and ends all waits for a slot or a lock; running calls go on.
+    /// Refuses calls from now on, and ends all waits for a slot or a lock. Running calls continue.
     pub fn close(&self) {
         self.in_flight.close();
         self.options.queues.close(CancelCause::Shutdown);
@@ -157,9 +156,9 @@ impl Executor {
         }
     }
 
-    /// Executes a plan: stages in turn, then what waits for values, as they come; calls that can run at
-    /// once run in parallel; outcomes in call order. A rejected call skips to its end. Dropping the future
-    /// cancels what runs, which ends in good order by itself.
+    /// Executes a plan: its stages in turn, the calls of a stage in parallel, then the calls that wait for values as
+    /// these arrive. Outcomes are in call order. A rejected call skips to its end. Dropping the future cancels the
+    /// running calls, which end in good order by themselves.
     pub async fn execute(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<Outcome> {
         let mut calls: Vec<Option<Planned>> = plan.calls.into_iter().map(Some).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
@@ -206,8 +205,8 @@ impl Executor {
         }
     }
 
-    /// Asks `model` as an operation in the lineage of `run`, until that is cancelled or for at most `limit`. What a
-    /// background call asks goes behind what somebody waits for. Told and accounted for however it ends, each attempt.
+    /// Asks `model` as an operation in the lineage of `run`, until that is cancelled or for at most `limit`. Requests
+    /// of background calls let others go first. Every attempt is reported and recorded, however it ends.
     ///
     /// # Errors
     /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.
@@ -221,7 +220,7 @@ impl Executor {
         self.ask_hearing(model, request, limit, run, &|_| {}).await
     }
 
-    /// [`Executor::ask_model`], whose answer `on_answer` has first, to learn its secrets.
+    /// [`Executor::ask_model`]; `on_answer` gets the answer first, to learn its secrets.
     async fn ask_hearing(
         &self,
         model: &str,
@@ -262,9 +261,9 @@ impl Executor {
     }
 }
 
-/// What a call that was abandoned takes, at most, to enter the ledger.
+/// How long an abandoned call may take to be written to the ledger.
 const LEDGER_TIME: Duration = Duration::from_secs(1);
-/// How often whoever closes the application looks whether calls have ended.
+/// How often a closing application looks whether its calls have ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Calls under way, by operation.
@@ -282,7 +281,7 @@ struct State {
 /// A call under way.
 #[derive(Debug)]
 struct CallInFlight {
-    /// Providers are compared by identity: an old and a new one of the same name are two.
+    /// The provider's identity: an old and a new provider of one name differ.
     provider: usize,
     cancel: Cancel,
     session: SessionId,
@@ -290,12 +289,12 @@ struct CallInFlight {
     is_repeatable: bool,
     /// Whether it can become a job.
     is_promotable: AtomicBool,
-    /// Told when somebody wants it to be one.
+    /// Notified when somebody wants it to become one.
     wanted: Notify,
 }
 
 impl CallInFlight {
-    /// Lets it become a job at somebody's wish for as long as the guard lives.
+    /// Lets somebody turn it into a job for as long as the guard lives.
     fn promotable(&self) -> Promotable<'_> {
         self.is_promotable.store(true, Ordering::Release);
         Promotable(self)
@@ -388,22 +387,21 @@ impl InFlight {
 }
 
 impl Executor {
-    /// Calls of this very provider that are under way, waiting ones included.
+    /// Calls in flight on this very provider, waiting ones included.
     #[must_use]
     pub fn calls_on(&self, provider: &Arc<dyn Provider>) -> usize {
         let provider = identity(provider);
         self.in_flight.state().calls.values().filter(|call| call.provider == provider).count()
     }
 
-    /// Lets every running call of a session go on as a job, on behalf of a person: whoever waits for one gets its job's id.
-    /// Returns how many there are. Never to be done at a model's wish.
+    /// Turns every running call of a session into a job, on behalf of a person: the callers get the jobs' ids. Returns
+    /// how many calls there are. Never do this because a model asks for it.
     pub fn promote_all(&self, session: &SessionId) -> usize {
         self.in_flight.promote(|call| call.session == *session).len()
     }
 
-    /// Lets every running call go on as a job that another process may run again, so that it can be left to one: whoever
-    /// waits for such a call gets the job's id. Waits at most `limit` until they have it. Returns how many became jobs.
-    /// For a process that is ending.
+    /// Turns every running call that another process may run again into a job, for a process that is ending: the
+    /// callers get the jobs' ids. Waits at most `limit`. Returns how many calls became jobs.
     pub async fn hand_over(&self, limit: Duration) -> usize {
         let wanted = self.in_flight.promote(|call| call.is_repeatable);
         let until = Instant::now() + limit;

@@ -40,8 +40,8 @@ pub struct ExecutorOptions {
     pub grace: Duration,
     /// Cap on the text of a result, in bytes, whoever gets it; `None`: as [`ResultsFor`] has it.
     pub max_output: Option<usize>,
-    /// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output schema,
-    /// and what a protocol's method gives (`resources/read`, `prompts/get`).
+    /// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output
+    /// schema, and what a protocol's method gives (`resources/read`, `prompts/get`).
     pub max_whole: usize,
     /// Calls that run in one turn.
     pub calls_per_turn: usize,

@@ -1,7 +1,7 @@
-//! One call from its check to its result, in this order: interceptors, guards, policy, approval, cache, slot, lock, run,
+//! Takes one checked call to its result, in this order: interceptors, guards, policy, approval, cache, slot, lock, run,
 //! cap, budget, ledger. Whatever a stage does, the call has one outcome.
 //!
-//! Futures are pinned where they are awaited: one that is awaited by value is copied first.
+//! Futures are pinned where they are awaited, because a future that is awaited by value is copied first.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +36,7 @@ pub(super) enum EarlyExit {
     Failed(ToolError),
     /// An interceptor gave a result in the tool's place.
     Answered(Box<ToolOutput>),
-    /// A person said to leave it out: a neutral result.
+    /// A person skipped the call: it gets a neutral result.
     Skipped,
     /// A person must decide, later.
     Pending(Box<ApprovalRequest>),
@@ -53,22 +53,21 @@ impl From<ToolError> for EarlyExit {
 pub(super) enum Destination {
     /// Into the turn of the call's caller.
     ToTurn,
-    /// There too, unless the call has become a job: that one's goes into no turn.
+    /// Into the turn too, unless the call has become a job: the outcome of a job goes into no turn.
     WithCall,
 }
 
-/// A call on its way, under its terms, with its record. It passes through many futures, none of which should be as
-/// large as it is: they hold it by its box.
+/// A call in progress, with its context and record. Many futures hold it, so it is boxed to keep them small.
 pub(super) struct CallState {
-    /// Nobody else has it until it is admitted; then nothing changes it.
+    /// Has one owner until it is admitted, and is never changed after that.
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
     pub(super) record: CallRecord,
 }
 
 impl Executor {
-    /// Runs a checked call. It has a token of its own under the run's, and goes on to its end, cancelled, if its
-    /// caller does not wait for it.
+    /// Runs a checked call under a token of its own. If its caller stops waiting, the call is cancelled and still runs
+    /// to its end.
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Detached {
         let (executor, run) = (Arc::clone(self), Arc::new(run.for_one_call()));
         let (record, cancel) = (self.open_record(&call, &run), run.cancel.clone());
@@ -76,14 +75,13 @@ impl Executor {
         Detached::new(cancel, executor.admit_and_run(it).boxed())
     }
 
-    /// The end of a call that never came to run.
+    /// Ends a call that the check has rejected.
     pub(super) fn reject_one(self: &Arc<Self>, rejection: Rejection, run: &RunContext) -> Detached {
         let (executor, run) = (Arc::clone(self), run.for_one_call());
         Detached::new(run.cancel.clone(), async move { executor.reject(rejection, &run).await }.boxed())
     }
 
-    /// Admits the call, then has it carried out the way its tool's results come back. Without jobs in the application,
-    /// every result is awaited.
+    /// Admits the call, then awaits it or starts it as a job. Without jobs in the application every call is awaited.
     async fn admit_and_run(self: Arc<Self>, mut it: Box<CallState>) -> Outcome {
         let judged = catch_panic(pin!(self.admission(&mut it))).await;
         let admitted = match judged.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
@@ -107,8 +105,8 @@ impl Executor {
         }
     }
 
-    /// Awaits a call, unless a person or its time makes a job of it: then it goes on as it is, and its caller gets
-    /// the id.
+    /// Awaits a call. If a person wants it, or the call takes too long, it continues as a job and its caller gets the
+    /// job's id.
     async fn await_or_promote(
         self: Arc<Self>,
         jobs: &Arc<JobManager>,
@@ -144,14 +142,14 @@ impl Executor {
         self.promote(jobs, &kept, work, (admitted, by)).boxed().await
     }
 
-    /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
+    /// Runs an admitted call to its end. Owns all it needs, so it can outlive the turn that made the call.
     pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<CallState>, admitted: Admitted) -> Outcome {
         let performed = catch_panic(pin!(self.perform(&mut it, admitted))).await;
         let performed = performed.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)));
         self.conclude(it, performed).await
     }
 
-    /// What an admitted call says: from the cache, or in its turn from its tool.
+    /// Gets the output of an admitted call from the cache, or from its tool once it has a slot.
     async fn perform(self: &Arc<Self>, it: &mut CallState, admitted: Admitted) -> Result<ToolOutput, EarlyExit> {
         let CallState { call, run, record } = it;
         record.scope = admitted.scope();
@@ -174,12 +172,12 @@ impl Executor {
         record.stage = Stage::Slot;
         let held = pin!(self.slot_in_time(call, run, record)).await?;
         record.stage = Stage::Run;
-        // Boxed: thousands of calls may wait in the queue, and later stages need not be held.
+        // Boxed because thousands of calls may wait in the queue before this stage.
         let output = self.run_tool(call, held, run, record).boxed().await?;
         record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         record.stage = Stage::Cache;
-        // A success is kept, unless other credentials have come into force since: whose it is, is not known then.
+        // Not kept if the credentials have changed meanwhile: the output may belong to either.
         if let Some((cache, place)) =
             place.filter(|(_, place)| !output.is_error && place.is_still_of(call, &run.session))
         {
@@ -188,7 +186,7 @@ impl Executor {
         Ok(output)
     }
 
-    /// Makes the outcome: capped, within the budget, reported to observers and written to the ledger.
+    /// Makes the outcome, reports it to observers and writes it to the ledger.
     pub(super) async fn conclude(&self, mut it: Box<CallState>, performed: Result<ToolOutput, EarlyExit>) -> Outcome {
         it.record.stage = Stage::Shaping;
         let shaped = catch_panic(pin!(self.shape(&it.call, performed, &it.run, Destination::WithCall))).await;
@@ -239,8 +237,8 @@ fn neutral(id: CallId) -> Outcome {
     outcome
 }
 
-/// A call that somebody waits for. Dropped before its end, it is cancelled and goes on by itself until it has
-/// ended and is in the ledger.
+/// A call that somebody waits for. If it is dropped before its end, it is cancelled and continues on a task of its own
+/// until it has ended and is in the ledger.
 pub(super) struct Detached {
     call: Option<BoxFuture<'static, Outcome>>,
     cancel: Cancel,
@@ -248,7 +246,7 @@ pub(super) struct Detached {
 }
 
 impl Detached {
-    /// A call that ends in good order once `cancel` fires.
+    /// Wraps a call that ends in good order once `cancel` fires.
     fn new(cancel: Cancel, call: BoxFuture<'static, Outcome>) -> Self {
         Self { call: Some(call), cancel, has_begun: false }
     }
@@ -271,16 +269,16 @@ impl Future for Detached {
 impl Drop for Detached {
     fn drop(&mut self) {
         let Some(call) = self.call.take().filter(|_| self.has_begun) else { return };
-        // What is about to be a job, or has become one, goes on.
+        // A call that is becoming a job, or has become one, is not cancelled by this.
         self.cancel.cancel_from_above(CancelCause::CallerGone);
-        // Otherwise the runtime itself is ending.
+        // Without a runtime the process is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(call);
         }
     }
 }
 
-/// A stage of a call in which code runs that is not the executor's.
+/// The stage that a call has reached. A panic is reported as the fault of the stage's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Stage {
     #[default]
@@ -310,7 +308,7 @@ impl Stage {
 }
 
 impl CallRecord {
-    /// The end of a call in whose present stage something panicked.
+    /// Ends a call whose present stage panicked.
     pub(super) fn blame(&self, panicked: &Panic, entry: &Entry) -> EarlyExit {
         let error = panicked.error(self.stage.whose());
         tracing::error!(tool = %entry.id(), "{error}");
@@ -342,19 +340,19 @@ impl Panic {
     }
 }
 
-/// Does what may panic.
+/// Runs code that may panic.
 pub(super) fn catch_panic_now<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     catch_unwind(AssertUnwindSafe(work)).map_err(Panic::from)
 }
 
-/// Awaits what may panic, by reference: a future that is passed on by value is copied each time.
+/// Awaits a future that may panic, by reference: a future that is passed by value is copied each time.
 pub(super) fn catch_panic<T>(
     work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
 ) -> impl Future<Output = Result<T, Panic>> {
     AssertUnwindSafe(work).catch_unwind().map_err(Panic::from)
 }
 
-/// A sink that cannot break who emits.
+/// An event sink whose panics do not reach the emitter.
 pub(super) struct PanicSafeEvents(pub(super) Arc<dyn EventSink>);
 
 impl EventSink for PanicSafeEvents {

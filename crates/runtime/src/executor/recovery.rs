@@ -48,8 +48,8 @@ pub struct RecoveryOptions {
     pub root: PathBuf,
     /// The session whose jobs are taken over; `None` for all, in long-lived processes.
     pub session: Option<SessionId>,
-    /// The context of a session's call: for the calls of the job's tool, for what policy denies by now, and for questions
-    /// to a person.
+    /// The context of a session's call: for the calls of the job's tool, for what policy denies by now, and for
+    /// questions to a person.
     pub context: Arc<dyn Fn(Session, Arc<Snapshot>) -> RunContext + Send + Sync>,
 }
 

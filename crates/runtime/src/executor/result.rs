@@ -1,4 +1,5 @@
-//! Makes the outcome of an output: checked against the tool's output schema, within its caps and the room of the conversation.
+//! Makes the outcome of an output: checked against the tool's output schema, within its caps and the room of the
+//! conversation.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,15 +29,15 @@ use super::{Executor, ExecutorOptions, RunContext};
 use crate::models::micros;
 use crate::queue::{PausableSlot, PriorityQueue, Slot};
 
-/// How long a job that nothing was dispatched of waits before it tries again for a slot or lock.
+/// How long a job that was not dispatched waits before it tries again to get a slot or lock.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a call that only waits for its source runs before those hear that it began who need not know it of each
-/// ([`Attention::Brief`]): most have ended by then.
+/// How long a call that only waits for its source runs before observers with [`Attention::Brief`] hear of its start.
+/// Most calls have ended by then.
 const TOLD_AFTER: Duration = Duration::from_millis(5);
 
 impl Executor {
-    /// Runs the tool: a panic stays there, and a tool that does not let go of its thread holds up nobody
-    /// ([`Running`]). It takes along what the call holds.
+    /// Runs the tool, which keeps the call's slot and lock until it has ended. See [`Running`] for panics and for tools
+    /// that block their thread.
     pub(super) async fn run_tool(
         self: &Arc<Self>,
         call: &Arc<ValidCall>,
@@ -52,7 +52,7 @@ impl Executor {
         let run = metered.as_ref().map_or(run, |(_, run)| run);
         record.used = metered.as_ref().map(|(used, _)| Arc::clone(used));
         let models = self.by_model(call, run, &record.op)?;
-        // A call that waited for its turn may have become a job: its end is in the journal already.
+        // If the call became a job while it waited for its slot, its end is in the journal already.
         if let Some((journal, id)) = run.journal.as_ref().filter(|_| !run.is_job()) {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;
@@ -62,7 +62,7 @@ impl Executor {
         let also = Progress::of(&call.id, run);
         let progress = Partials::new(&self.options.services, &record.op, &call.id, &call.entry, also);
         self.note_start(record);
-        // What a tool does besides waiting is told of as a part of the call, and not before it.
+        // Only a call that does nothing but wait may be reported late: other tools report parts of the call first.
         let mut untold = self.options.services.events.attention() == Attention::Brief
             && call.entry.provider.only_waits()
             && limits.allow(TOLD_AFTER);
@@ -107,7 +107,7 @@ impl Executor {
         if untold {
             self.report_start(call, run, &record.op, progress.running_for());
         }
-        // A tool may have to go on for its source to take the cancel.
+        // The tool may have to run on until its source has taken the cancel.
         let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
         record.ran(&progress);
@@ -121,7 +121,7 @@ impl Executor {
         }
     }
 
-    /// Tells that a call began so long ago.
+    /// Reports that a call began this long ago.
     fn report_start(&self, call: &ValidCall, run: &RunContext, op: &Op, ago: Duration) {
         let services = &self.options.services;
         services.events.emit_routine(|| Event::ToolStarted {
@@ -146,8 +146,8 @@ impl Executor {
     }
 }
 
-/// The same for every attempt at a call, also of a run that is resumed and of a job that another process takes up. A
-/// call's id is unique among its siblings only.
+/// The key of all attempts at a call, also in a resumed run or in a job that another process takes over. The call's id
+/// alone is unique only among its siblings.
 fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
     if let (Some(_), Some((_, job))) = (&run.job, &run.journal) {
         return format!("{}:{job}:{}", run.session.id, call.id);
@@ -158,8 +158,8 @@ fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
     }
 }
 
-/// What a tool had to say for itself when it was stopped is worth more than our word, if it stopped for our
-/// reason; otherwise it is added.
+/// The error of a stopped tool. If the tool stopped for our reason its own error is used; otherwise it is appended to
+/// ours.
 fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
     if own.kind() == stopped.kind() && own.cancel_cause() == stopped.cancel_cause() {
         own
@@ -177,7 +177,7 @@ pub(super) struct HeldSlots {
 }
 
 impl Executor {
-    /// A call's turn. A job waits for it as long as need be: nothing was dispatched, and nobody waits for it.
+    /// Waits for the call's slot and lock. A job waits without a limit, because no caller waits for it.
     pub(super) async fn slot_in_time(
         &self,
         call: &ValidCall,
@@ -197,9 +197,8 @@ impl Executor {
         }
     }
 
-    /// Waits for the call's slot and lock. Both go with the running tool and are given back when it has
-    /// ended, even if its caller is gone before. A tool that awaits other calls gets neither: they may need
-    /// what it would hold.
+    /// Waits for the call's slot and lock. The running tool holds both until it has ended, even if its caller is gone.
+    /// A tool that awaits other calls gets neither, because those calls may need them.
     async fn take_slot(
         &self,
         call: &ValidCall,
@@ -272,19 +271,19 @@ pub(super) enum Reached {
 }
 
 impl Limits {
-    /// Sub-agents are exempt from the global limits: what they call has limits of its own. What awaits other
-    /// calls is exempt from the global idle limit.
+    /// Sub-agents are exempt from the global limits, because their own calls have limits. Tools that await other calls
+    /// are exempt from the global idle limit.
     pub(super) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
         let (tool, provider) = (entry.definition(), entry.provider.limits());
         let is_agent = entry.provider.kind() == ProviderKind::Agent;
-        // Whoever awaits others reports no progress meanwhile; they have limits.
+        // A tool that awaits other calls reports no progress meanwhile; those calls have limits.
         let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
         let global = Some(options.timeout).filter(|_| !is_agent);
         let global_idle = options.idle_timeout.filter(|_| !awaits_others);
         let idle = tool.idle_timeout.or(provider.idle_timeout).or(global_idle);
         Self {
             absolute: run.timeout.or(tool.timeout).or(provider.timeout).or(global),
-            // A stateful job is silent while it waits for its input, which has a limit of its own.
+            // A stateful job is silent while it waits for input, and that wait has its own limit.
             idle: idle.filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
             retries: tool.retries.or(provider.retries).unwrap_or(0),
         }
@@ -318,7 +317,7 @@ impl Limits {
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// What one call is dispatched with, however often.
+/// All that a call is dispatched with, for each attempt.
 pub(super) struct Attempts {
     pub(super) call: Arc<ValidCall>,
     pub(super) context: ToolContext,
@@ -334,7 +333,7 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// Runs the call: with one model after the other, where its tool asks any.
+    /// Runs the call. A tool that asks models tries them one after the other.
     pub(super) async fn run(&mut self) -> Result<ToolOutput, ToolError> {
         match self.models.take() {
             Some(models) => Box::pin(models.run(self)).await,
@@ -377,8 +376,8 @@ impl Attempts {
     }
 }
 
-/// Whether another attempt cannot repeat an effect: nothing was dispatched, or a provider whose word counts says
-/// that the tool only reads or that twice is the same as once.
+/// Whether another attempt repeats no effect: nothing was dispatched, or a trusted provider says that the tool is
+/// read-only or idempotent.
 fn repeats_nothing(error: &ToolError, entry: &Entry) -> bool {
     let is_lost = matches!(error.kind(), ErrorKind::TransportError | ErrorKind::Timeout);
     error.is_retryable() || (is_lost && entry.is_repeatable())
@@ -401,21 +400,20 @@ pub(super) struct Running<'e> {
 }
 
 enum Place {
-    /// What does not let go of its thread holds up nobody here.
+    /// On its own task, so that a tool that blocks its thread delays no other call.
     Task(JoinHandle<Ended>),
-    /// Spares what only waits a task, and each of its ends a hop between two.
+    /// Inside the call, for a tool that only waits: saves a task and a switch between two tasks.
     Call(BoxFuture<'static, Ended>),
 }
 
 impl<'e> Running<'e> {
-    /// Has `work` done, which runs the tool of `entry`. Boxed: a task's future is copied on its way into the task, and
-    /// again when it has ended.
+    /// Starts `work`, which runs the tool of `entry`. It is boxed because spawning copies a future twice.
     pub(super) fn start(entry: &'e Entry, work: BoxFuture<'static, Ended>) -> Self {
         let place = if entry.provider.only_waits() { Place::Call(work) } else { Place::Task(tokio::spawn(work)) };
         Self { entry, place }
     }
 
-    /// Ends it where it waits next.
+    /// Ends the tool at its next await.
     pub(super) fn abandon(self) {
         match self.place {
             Place::Task(task) => task.abort(),
@@ -428,7 +426,7 @@ impl<'e> Running<'e> {
     }
 }
 
-/// A panic of what is dropped is not the call's end.
+/// Drops a tool's future; a panic while it is dropped is only logged.
 fn drop_contained(work: BoxFuture<'static, Ended>) {
     if let Err(panicked) = catch_panic_now(|| drop(work)) {
         tracing::error!("a tool panicked when it was dropped: {}", panicked.text());

@@ -1,4 +1,4 @@
-//! What a running tool gets: progress, its client, the calls that it makes itself, and what counts its models' tokens.
+//! The context of a running tool: its progress, its client, the calls that it makes, and its use of models.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ use super::run::{HeldSlots, Limits, Reached};
 use super::{Executor, RunContext};
 use crate::queue::{PausableSlot, Priority};
 
-/// How often a call that waits for its client is looked at, at the most.
+/// The shortest pause between two looks at the limits of a call that waits for its client.
 const ASKING_STEP: Duration = Duration::from_millis(50);
 
 /// Progress of one call: to the events, and to whoever asked for it.
@@ -143,7 +143,7 @@ impl Partials {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A question to the call's client is open from now on, to a person or not: its limits wait.
+    /// A question to the call's client, to a person or not, is open from now on. The call's limits are paused.
     pub(super) fn asks(&self, person: bool) {
         let mut asking = self.asking();
         asking.all.opens();
@@ -179,8 +179,8 @@ impl Partials {
         self.began.elapsed()
     }
 
-    /// How long it is until the call reaches one of its limits, and which; `None` where it has none. Waits for its client
-    /// count for neither: while there is one, this is to be asked again after that time.
+    /// How long it is until the call reaches one of its limits, and which one; `None` where it has no limit. A wait for
+    /// the call's client does not count: while there is one, the caller asks again after this time.
     pub(super) fn left(&self, limits: &Limits) -> Option<(Duration, Reached)> {
         let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
         let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
@@ -242,7 +242,7 @@ impl PartialSink for Progress {
     }
 }
 
-/// Bound on one question: the limits of the call itself do not hold meanwhile.
+/// How long one question may stay open. The limits of the call are paused meanwhile.
 const LONGEST: Duration = Duration::from_secs(900);
 
 /// A question under way.
@@ -278,7 +278,7 @@ struct PausingClient {
 }
 
 impl PausingClient {
-    /// Waits for a question's end, of a person or not, without a slot and takes one again.
+    /// Returns the slot, waits until the question has ended, and takes a slot again.
     async fn without_slot<T: Send>(
         &self,
         person: bool,
@@ -321,7 +321,7 @@ impl CallClient for PausingClient {
         requests: Vec<ClientRequest>,
         over: Pin<&mut (dyn Future<Output = ()> + Send)>,
     ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
-        // The question alone is dropped: the call goes on, and needs its slot.
+        // Only the question is dropped: the call continues and needs its slot.
         let person = requests.iter().any(ClientRequest::asks_person);
         self.without_slot(person, self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
     }
@@ -330,12 +330,12 @@ impl CallClient for PausingClient {
 /// How deep calls may be made inside calls.
 const MAX_DEPTH: usize = 5;
 
-/// What bounds the calls that one call makes. They are not the turn's, so the turn's limit does not count them.
+/// Bounds the calls that one call makes. The limit of the turn does not count them.
 #[derive(Debug)]
 pub struct NestedCallLimits {
     made: AtomicUsize,
     max: usize,
-    /// 1 for the calls of a call of a turn.
+    /// 1 for calls that a call of a turn makes.
     depth: usize,
 }
 
@@ -377,8 +377,8 @@ impl NestedCallLimits {
     }
 }
 
-/// The calls of one call: under its token, as operations inside its own. No journal notes them: who made them
-/// answers for them.
+/// Runs the calls that one call makes, under its token and as operations inside its own. No journal has them: the call
+/// that made them answers for them.
 struct NestedCaller {
     executor: Arc<Executor>,
     run: RunContext,
@@ -391,7 +391,7 @@ impl InnerCalls for NestedCaller {
     }
 
     async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
-        // What is made in bulk lets single calls go first.
+        // Calls made in bulk let single calls go first.
         let priority = if calls.len() < 2 { self.run.priority } else { Priority::Background };
         let run = RunContext { priority, ..self.run.clone() };
         Ok(self.executor.run_calls(calls, &run).await)
@@ -457,7 +457,7 @@ impl Executor {
         }
         let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
         let bound = NestedCallLimits { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };
-        // Theirs is the call's own, wherever that goes.
+        // Their progress goes where the call's own goes.
         let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
         let run = RunContext {
             lineage: op.inside(),
@@ -468,7 +468,7 @@ impl Executor {
             timeout: None,
             background_after: None,
             inner: Some(Arc::new(bound)),
-            // What they come to goes to the call, not into the conversation.
+            // Their results go to the call, not into the conversation.
             budget: None,
             ..run.clone()
         };
@@ -490,9 +490,8 @@ impl std::fmt::Debug for CallUsage {
 }
 
 impl CallUsage {
-    /// The terms under which the call's requests are made, and what hears them; `None` where nobody wants to know. Where
-    /// somebody does, any tool may come to ask, for its source may ask the client for a model's answer. Of an LLM-backed
-    /// tool the outcome says it in any case.
+    /// The context for the call's requests to models, and their sum. `None` if the run records no usage and the tool
+    /// asks no model itself. Any other tool may still ask one, because its source may ask the client for sampling.
     pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
         if run.usage.is_none() && !asks_by_model(&call.entry) {
             return None;

@@ -148,8 +148,8 @@ impl ModelCallRecord<'_> {
             Err(error) => (error.usage, 0),
         };
         let error = answer.as_ref().err();
-        // What its provider never saw costs nothing: whoever gives a request up in its queue, or before it is made again,
-        // cannot say so, or is not there to.
+        // What its provider never saw costs nothing: whoever gives a request up in its queue, or before it is made
+        // again, cannot say so, or is not there to.
         let unsent = error.is_some_and(|error| error.unsent || !state.in_flight);
         let row = Row {
             op: self.ask.op.clone(),

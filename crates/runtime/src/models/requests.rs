@@ -62,8 +62,8 @@ impl ModelRequests {
         ModelCallRecord::open(self, ask)
     }
 
-    /// Asks `model` until the scope is cancelled or for at most its limit. `on_answer` has the answer, or what was whole
-    /// of it, first, to learn its secrets.
+    /// Asks `model` until the scope is cancelled or for at most its limit. `on_answer` has the answer, or what was
+    /// whole of it, first, to learn its secrets.
     ///
     /// # Errors
     /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.

@@ -159,8 +159,8 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The header of the log of writes; what is not longer holds nothing.
 const LOG_HEADER: u64 = 32;
 
-/// Refuses a file that cannot be a whole database. One that is not there, or empty without a log of writes, is a new one;
-/// one that cannot be read is left to SQLite, which says why.
+/// Refuses a file that cannot be a whole database. One that is not there, or empty without a log of writes, is a new
+/// one; one that cannot be read is left to SQLite, which says why.
 pub(super) fn check(path: &Path) -> Result<(), StoreError> {
     look(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
 }

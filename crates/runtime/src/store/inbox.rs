@@ -31,8 +31,8 @@ const MAX_OPEN_OF_ALL: u32 = 256;
 const MAX_UNANSWERED: u32 = 256;
 /// For how long after its expiry a form's answer may still be on its way to its call, in milliseconds.
 const SLACK_MS: i64 = 5_000;
-/// What goes of a form that is settled: what it asked, but for the beginning of its message, in characters, and what was
-/// filled in.
+/// What goes of a form that is settled: what it asked, but for the beginning of its message, in characters, and what
+/// was filled in.
 const BARE: &str = "request = json_set(CASE WHEN json_type(request, '$.wants.page') IS NULL \
     THEN json_set(request, '$.wants.form', json('null')) ELSE json_set(request, '$.wants.page', '') END, \
     '$.message', substr(request ->> '$.message', 1, 1000))";
@@ -42,8 +42,8 @@ const IS_WHOLE: &str = "CASE WHEN json_valid(request) THEN json_type(request, '$
 /// How long the log of writes may keep the store waiting when it is cut back.
 const FORGETTING: Duration = Duration::from_millis(100);
 const EMPTY: &str = r#"{"action":"accept"}"#;
-/// Whether the call that a person is asked about is that of a job that has not ended: whichever process has the job next
-/// goes by the answer.
+/// Whether the call that a person is asked about is that of a job that has not ended: whichever process has the job
+/// next goes by the answer.
 const IS_OF_JOB: &str = "kind = 'call' AND EXISTS (SELECT 1 FROM jobs WHERE jobs.session = inbox.session \
      AND ended_ms IS NULL AND inbox.created_ms >= jobs.created_ms AND json_valid(request) \
      AND jobs.call = request ->> 'call_id' AND jobs.tool = request ->> 'tool')";
@@ -124,7 +124,8 @@ fn bare(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::Result<()>
     Ok(())
 }
 
-/// Withdraws what nobody waits for any more: whoever asked has ended without a word, before the answer or before it had it.
+/// Withdraws what nobody waits for any more: whoever asked has ended without a word, before the answer or before it had
+/// it.
 fn withdraw_left(db: &Connection) -> rusqlite::Result<()> {
     let sql = format!(
         "SELECT id, asker, asker IN (SELECT id FROM job_owners) FROM inbox WHERE asker IS NOT NULL \

@@ -41,8 +41,8 @@ const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AN
 pub(crate) struct JobPlan {
     /// The definition it was admitted under.
     pub(crate) definition: ContentHash,
-    /// What defines the provider of its tool, see [`Provider::defined_in`]: another project may have one of the same name
-    /// and definition that is another server. `None`: it was kept before that was noted.
+    /// What defines the provider of its tool, see [`Provider::defined_in`]: another project may have one of the same
+    /// name and definition that is another server. `None`: it was kept before that was noted.
     #[serde(default)]
     pub(crate) source: Option<String>,
     /// The arguments as they are.
@@ -423,8 +423,8 @@ impl SqliteStore {
             .await
     }
 
-    /// At most `limit` jobs that anybody may start, the oldest first, from behind the row `after`; those of one session,
-    /// or all. One that cannot be read is ended.
+    /// At most `limit` jobs that anybody may start, the oldest first, from behind the row `after`; those of one
+    /// session, or all. One that cannot be read is ended.
     pub(crate) async fn startable_jobs(
         &self,
         of: Option<&SessionId>,

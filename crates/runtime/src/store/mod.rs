@@ -40,8 +40,8 @@ impl SqliteStore {
     /// The store in `state_dir`, which is made private (0700) if it is not there.
     ///
     /// # Errors
-    /// When the directory cannot be made, or the file is plainly no whole database: it is left as it is. One that cannot be
-    /// opened for another reason fails the first operation.
+    /// When the directory cannot be made, or the file is plainly no whole database: it is left as it is. One that
+    /// cannot be opened for another reason fails the first operation.
     pub fn open(state_dir: &Path) -> Result<Arc<Self>, StoreError> {
         crate::outputs::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
@@ -61,8 +61,8 @@ impl SqliteStore {
         Ok(Arc::new(Self { thread, path }))
     }
 
-    /// Writes what waits. Where SQLite's log of writes is long (256 KiB), the file is closed as well, which leaves less to
-    /// read to whoever opens it next. What is asked of it afterwards opens it again.
+    /// Writes what waits. Where SQLite's log of writes is long (256 KiB), the file is closed as well, which leaves less
+    /// to read to whoever opens it next. What is asked of it afterwards opens it again.
     ///
     /// # Errors
     /// When its thread has ended, or another process holds the file: what waits is written when that lets go of it.

@@ -209,7 +209,8 @@ mod tests {
     use toolwright_core::session::SessionId;
     use toolwright_core::store::LedgerEntry;
 
-    /// Which version of a catalogue was accepted keeps older ones out: it is not forgotten however long nothing newer is.
+    /// Which version of a catalogue was accepted keeps older ones out: it is not forgotten however long nothing newer
+    /// is.
     #[test]
     fn what_guards_against_older_catalogues_does_not_age() {
         let mut db = Connection::open_in_memory().expect("open");

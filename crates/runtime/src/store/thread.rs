@@ -37,8 +37,8 @@ type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
 #[derive(Default)]
 struct Backlog {
     entries: Vec<LedgerEntry>,
-    /// Operations that begin once they are written, and who waits for that. What comes while the thread writes is written
-    /// at once: many share a commit.
+    /// Operations that begin once they are written, and who waits for that. What comes while the thread writes is
+    /// written at once: many share a commit.
     begun: Vec<(LedgerEntry, Answer<()>)>,
     /// When the first of them came.
     since: Option<Instant>,
