@@ -37,7 +37,7 @@ pub(crate) struct Live {
     /// Tells observers of it.
     pub(crate) events: JobEvents,
     dispatched: AtomicBool,
-    /// Whether it is with this process no more, whatever its state.
+    /// Whether this process has given it up, whatever its state.
     left: AtomicBool,
     state: watch::Sender<JobState>,
     input: Mutex<Option<oneshot::Sender<Value>>>,
@@ -73,7 +73,7 @@ impl Live {
         self.dispatched.load(Ordering::Acquire)
     }
 
-    /// Whether what it does would be lost with this process: it runs, and may not be dispatched again.
+    /// Whether the end of this process would lose its work: it runs, and may not be dispatched again.
     pub(super) fn is_at_stake(&self) -> bool {
         let rests = is_at_rest(*self.state.borrow()) || self.left.load(Ordering::Acquire);
         self.was_dispatched() && !self.resumable && !rests
@@ -111,14 +111,14 @@ impl Live {
     pub(super) async fn send(&self, input: Value) -> Result<(), StoreError> {
         let waiting = self.input().take();
         let waiting = waiting.ok_or_else(|| StoreError::Refused(format!("job {} does not wait for input", self.id)))?;
-        // Whoever waits for the next step must not see this one.
+        // A caller that waits for the next step must not see this one.
         self.step(&JobStep::Continued, JobState::Running).await?;
         // A job that has just been stopped takes nothing any more.
         let _ = waiting.send(input);
         Ok(())
     }
 
-    /// Commits a state, then tells observers and who waits for it here.
+    /// Commits a state, then tells observers and those who wait in this process.
     pub(super) async fn step(&self, step: &JobStep, state: JobState) -> Result<(), StoreError> {
         let event = self.events.of_step(step, state);
         self.store.step_job(&self.id, step).await?;
@@ -127,7 +127,7 @@ impl Live {
         Ok(())
     }
 
-    /// Tells who waits for it here that it is with this process no more.
+    /// Tells those who wait in this process that it has given the job up.
     pub(super) fn left(&self, state: JobState) {
         self.left.store(true, Ordering::Release);
         self.state.send_replace(state);
@@ -143,7 +143,7 @@ fn is_at_rest(state: JobState) -> bool {
     state.is_over() || state == JobState::WaitingInput
 }
 
-/// The journal of a job's own call: it counts as dispatched from before the tool is called, or is not called.
+/// The journal of a job's own call. The job counts as dispatched before its tool is called.
 #[async_trait]
 impl RunStore for Live {
     async fn call_dispatched(&self, _run: &str, _call: &CallId) -> Result<(), StoreError> {
@@ -156,7 +156,7 @@ impl RunStore for Live {
     }
 }
 
-/// A job as observers hear of it: each of its states once it is committed, and before anybody who waits for it.
+/// Reports a job to observers: each of its states after it is committed, before those who wait for it hear of it.
 pub(crate) struct JobEvents {
     events: Arc<dyn EventSink>,
     redactor: Arc<dyn Redactor>,

@@ -39,8 +39,8 @@ impl LogFiles {
         Self { head: file("log"), before: file("tail-1"), tail: file("tail-2") }
     }
 
-    /// Lines from `offset`, counted from the end if negative, of all that was written and of what `result` has beyond
-    /// it. It ends before the first line that does not fit, so that whoever reads on from there misses none.
+    /// Reads lines from `offset`, counted from the end if negative, of the log and of what `result` has beyond it. Ends
+    /// before the first line that does not fit, so that reading on from there misses none.
     pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
@@ -172,8 +172,8 @@ impl PartialSink for JobLog {
     }
 }
 
-/// What of a result its log, which ends so, does not have. Line ends do not count: each report ends a line of the log,
-/// also one that ended within a line of the output. A line that the log has in part is shown as a whole.
+/// The part of a result that a log with this end does not have. Line ends do not count, because each report ends a line
+/// of the log, even if it ended within a line of the output. A line that the log has in part is shown whole.
 fn unreported<'a>(log_end: &[u8], result: &'a str) -> &'a str {
     let sought: Vec<u8> = result.bytes().filter(|byte| *byte != b'\n').collect();
     let Some(last) = overlap(&sought, log_end).checked_sub(1) else { return result };
@@ -213,8 +213,8 @@ fn shortened(line: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{kept} [toolwright: {} more bytes of this line]", cut.len()))
 }
 
-/// Removes logs in `dir`: of jobs that are gone, and the longest untouched where they are too much for `max_bytes`.
-/// Those of the jobs in `live` stay.
+/// Removes logs in `dir`: those of jobs that are gone, and the oldest if all together exceed `max_bytes`. The logs of
+/// the jobs in `live` stay.
 pub(super) fn sweep(dir: &Path, gone: &HashSet<String>, live: &HashSet<String>, max_bytes: u64) {
     let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
     for (job, path) in files_in(dir) {

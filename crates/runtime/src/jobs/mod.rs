@@ -1,8 +1,8 @@
-//! Jobs: calls that go on when their caller has been answered, kept in the store so that no crash loses one.
+//! Jobs: calls that continue after their caller was answered, kept in the store so that no crash loses one.
 //!
-//! A job is committed before anybody hears its id, as `running` before its tool is called, and with its outcome
-//! before anybody is told. It is with one process, which renews a lease for all that it has. What others ask of
-//! it they write into the store, where that process looks twice a second while it has jobs.
+//! A job is committed before anybody hears its id, as `running` before its tool is called, and with its outcome before
+//! anybody hears of that. One process owns it and renews a lease for all its jobs. Other processes write requests about
+//! a job into the store, where its owner looks twice a second.
 
 mod live;
 mod log;
@@ -36,7 +36,7 @@ pub struct JobManager {
     live: Mutex<HashMap<String, Arc<Live>>>,
     keeping: AtomicBool,
     closed: AtomicBool,
-    /// Ends that could not be committed yet.
+    /// Ends of jobs that could not be committed yet.
     unkept: Mutex<Vec<(Arc<Live>, JobStep)>>,
     /// Whether this process has ever had a job.
     begun: watch::Sender<bool>,
@@ -80,8 +80,8 @@ impl JobManager {
         self.live().len()
     }
 
-    /// Settles the jobs of dead processes: those that may run again are anybody's to start, the others are
-    /// `unknown` from now on. Returns how many those are.
+    /// Settles the jobs of dead processes: any process may start those that may run again, and the others become
+    /// `unknown`. Returns how many became `unknown`.
     ///
     /// # Errors
     /// [`StoreError`] of the store.
@@ -89,9 +89,8 @@ impl JobManager {
         self.store.settle_jobs().await
     }
 
-    /// Ends the jobs of this process, within `grace`: those that were not dispatched or may run again are left for
-    /// another process to start, the others are cancelled. One that does not end becomes `unknown` when this
-    /// process is gone.
+    /// Ends the jobs of this process within `grace`. Jobs that were not dispatched or may run again are left to other
+    /// processes; the others are cancelled. A job that does not end becomes `unknown` when this process is gone.
     pub async fn shut_down(&self, grace: Duration) {
         self.closed.store(true, Ordering::Release);
         let live: Vec<Arc<Live>> = self.live().values().cloned().collect();
@@ -117,8 +116,8 @@ impl JobManager {
         while self.count() > 0 && ended.changed().await.is_ok() {}
     }
 
-    /// Waits until nothing that this process's jobs do would be lost with it. One that another process may start, or
-    /// start again, is no reason to wait, and neither is one that waits for input.
+    /// Waits until the end of this process would lose no job's work. Does not wait for jobs that another process may
+    /// start or repeat, or that wait for input.
     pub async fn none_at_stake(&self) {
         loop {
             let at_stake = self.live().values().find(|job| job.is_at_stake()).cloned();
@@ -143,7 +142,7 @@ impl JobManager {
             )));
         }
         let (id, state, resumable) = (job.record.id.clone(), job.record.state, job.resumable);
-        // Before the row is there, so that it is never seen without its process having it.
+        // Entered before the row exists, so that the row is never seen without its owner.
         let live = self.enter(id.clone(), state, cancel, resumable, events);
         if self.is_closed() {
             live.cancel.cancel(CancelCause::Shutdown);
@@ -165,7 +164,7 @@ impl JobManager {
         }
     }
 
-    /// Takes those of these jobs that are still anybody's.
+    /// Takes those of these jobs that still have no owner.
     pub(crate) async fn take(
         self: &Arc<Self>,
         ids: Vec<String>,
@@ -182,8 +181,8 @@ impl JobManager {
         Ok(taken.into_iter().map(entered).collect())
     }
 
-    /// A job of this process is over, or is left to others. A state that cannot be committed is kept here and tried
-    /// again; if this process ends before, the job is settled as that of a dead one.
+    /// Ends a job of this process or leaves it to others. A state that cannot be committed is kept here and tried
+    /// again; if this process ends first, the job is settled as that of a dead process.
     pub(crate) async fn leave(&self, live: &Arc<Live>, step: JobStep) {
         if let Err(step) = self.try_leave(live, step).await {
             self.unkept().push((Arc::clone(live), step));

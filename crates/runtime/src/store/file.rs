@@ -15,7 +15,7 @@ use toolwright_core::store::StoreError;
 
 use super::{ledger, retention};
 
-/// From how many bytes on of the log of writes it is worth to wait for it to be taken into the file.
+/// Above this size of the log of writes the file is closed, which takes the log into it.
 const LONG_LOG: u64 = 256 << 10;
 /// The path of a database that has no file.
 pub(super) const MEMORY: &str = ":memory:";
@@ -46,8 +46,8 @@ impl<'a> Opened<'a> {
         self.connection.as_mut().ok_or_else(|| Arc::new(rusqlite::Error::InvalidQuery))
     }
 
-    /// Whoever is the last to close the file takes its log of writes into it; who finds one when he opens it reads it
-    /// from one end to the other.
+    /// Closes the file if its log of writes is long. The last process to close a file takes the log into it; a log that
+    /// is left is read whole by the next process that opens the file.
     pub(super) fn close(&mut self) {
         let log = std::fs::metadata(log_of(self.path)).map_or(0, |log| log.len());
         if log > LONG_LOG
@@ -77,13 +77,13 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 
 fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
     db.busy_timeout(BUSY)?;
-    // Counts for a new file only, and before it is made.
+    // Has an effect only before the file is made.
     db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     use_wal(&db)?;
-    // A commit is with the kernel and so outlives this process however it ends. It need not outlive the loss of power:
-    // `FULL` would wait for the disk at each commit, and there is one before each call that may have an effect.
+    // A commit is with the kernel, so it survives the end of this process. It need not survive a loss of power: `FULL`
+    // would wait for the disk at each commit, and there is one before each call that may have an effect.
     db.pragma_update(None, "synchronous", "NORMAL")?;
-    // What was filled in and taken is not to stand in the file for whoever reads its bytes.
+    // Deleted form answers must not stay readable in the file.
     db.pragma_update(None, "secure_delete", "FAST")?;
     db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
@@ -95,7 +95,8 @@ fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Of processes that do this to a new file at once, SQLite refuses all but one, without waiting.
+/// Switches the file to WAL. If several processes do this to a new file at once, SQLite refuses all but one without
+/// waiting, so this tries again.
 fn use_wal(db: &Connection) -> rusqlite::Result<()> {
     let start = Instant::now();
     loop {
@@ -108,7 +109,8 @@ fn use_wal(db: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// SQLite makes files by the umask; this one holds arguments and results. Its WAL takes its mode from it.
+/// Makes the file readable by its user alone: it holds arguments and results, and SQLite would go by the umask. The log
+/// of writes gets the mode of the file.
 fn make_private(path: &Path) {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true);
@@ -156,11 +158,11 @@ fn version_refusal(db: &Connection, version: u32) -> String {
 /// The header of a database file (sqlite.org/fileformat2.html, 1.3).
 const HEADER: usize = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// The header of the log of writes; what is not longer holds nothing.
+/// The header of the log of writes; a log that is not longer holds nothing.
 const LOG_HEADER: u64 = 32;
 
-/// Refuses a file that cannot be a whole database. One that is not there, or empty without a log of writes, is a new
-/// one; one that cannot be read is left to SQLite, which says why.
+/// Refuses a file that cannot be a whole database. A missing file, or an empty one without a log of writes, is a new
+/// database. A file that cannot be read is left to SQLite, which says why.
 pub(super) fn check(path: &Path) -> Result<(), StoreError> {
     look(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
 }
@@ -174,7 +176,7 @@ fn failure(code: i32, message: String) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(message))
 }
 
-/// Says of an error that comes of damage which file it is and what is to be done.
+/// Adds the file and the remedy to an error that comes from damage.
 fn explain(path: &Path, error: rusqlite::Error) -> rusqlite::Error {
     let code = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt) => ffi::SQLITE_CORRUPT,
@@ -225,7 +227,7 @@ fn look(path: &Path) -> std::io::Result<Option<String>> {
         size => u64::from(size),
     };
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    // The number of pages counts where the one who wrote it last knew of it.
+    // The number of pages is valid only if the last writer updated it.
     let pages = if word(24) == word(92) { u64::from(word(28)) } else { 0 };
     // Another process may be about to write what is missing.
     let is_cut = length < pages * page && !has_log && file.metadata()?.len() < pages * page;

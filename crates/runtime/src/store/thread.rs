@@ -37,20 +37,20 @@ type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
 #[derive(Default)]
 struct Backlog {
     entries: Vec<LedgerEntry>,
-    /// Operations that begin once they are written, and who waits for that. What comes while the thread writes is
-    /// written at once: many share a commit.
+    /// Operations that begin once their rows are written, and who waits for that. Those that arrive during a write
+    /// share the next commit.
     begun: Vec<(LedgerEntry, Answer<()>)>,
     /// When the first of them came.
     since: Option<Instant>,
-    /// Whether the thread will look within [`MAX_AGE`] by itself: entries need not wake it.
+    /// Whether the thread looks again within [`MAX_AGE`] by itself, so that entries need not wake it.
     is_watched: bool,
-    /// They could not be written when they were to be: requests go before the next try.
+    /// Whether the last write of the entries failed. Requests go before the next try.
     kept: bool,
     /// Why the last write of the ledger failed, and when that was logged.
     failing: Option<(String, Instant)>,
     work: VecDeque<Work>,
     closed: bool,
-    /// The thread is no more: nothing is taken any longer.
+    /// The thread has ended: nothing is accepted any more.
     ended: bool,
 }
 
@@ -89,7 +89,7 @@ impl Shared {
         self.failed(&why.to_string());
     }
 
-    /// Logs that the ledger could not be written: at a level that is always shown, and not each time.
+    /// Logs that the ledger could not be written, at most once per [`TELL_AGAIN`].
     fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
@@ -122,8 +122,8 @@ impl Shared {
         }
     }
 
-    /// Puts entries back at the front of the queue, for another try. Past the high-water mark, where callers wait
-    /// already, and at the end they are lost: neither memory nor a wait may grow without bound.
+    /// Puts entries back at the front of the queue for another try. Past the high-water mark and while the store closes
+    /// they are lost, because neither memory nor a wait may grow without bound.
     fn keep(&self, mut entries: Vec<LedgerEntry>, why: &rusqlite::Error) {
         let mut backlog = self.backlog();
         if backlog.closed || entries.len() + backlog.entries.len() >= HIGH_WATER {
@@ -179,7 +179,7 @@ impl StoreThread {
         let (reply, answer) = oneshot::channel();
         let mut request: Option<Work> = Some(Box::new(move |opened| {
             let result = work(opened);
-            // Nobody listens any more when the caller was dropped; the work is done all the same.
+            // The caller may have been dropped; the work is done all the same.
             let _ = reply.send(result);
         }));
         loop {
@@ -207,7 +207,7 @@ impl StoreThread {
     /// Writes the entries that were appended before.
     pub(super) async fn flush(&self) -> Result<(), StoreError> {
         const DOING: &str = "flush the ledger";
-        // Entries go before the requests that came after them, unless they could not be written.
+        // Entries are written before the requests that came after them, unless the last write failed.
         self.run(DOING, |_| Ok(())).await?;
         self.nothing_is_kept(DOING)
     }
@@ -220,7 +220,7 @@ impl StoreThread {
         Err(StoreError::failed(self.what(doing), waiting))
     }
 
-    /// Does what was sent before, and closes the file if its log of writes is long; the next request opens it again.
+    /// Finishes earlier requests, then closes the file if its log of writes is long. The next request opens it again.
     pub(super) async fn close(&self) -> Result<(), StoreError> {
         const DOING: &str = "close its file";
         self.run_on(DOING, |opened| {
@@ -250,7 +250,7 @@ impl StoreThread {
             backlog.entries.push(entry);
             (backlog.entries.len(), backlog.is_watched)
         };
-        // The first lets the thread see to the time, and enough of them to the rest.
+        // The first entry starts the thread's timer, and a full batch is written at once.
         if (in_line == 1 && !is_watched) || in_line == MAX_BATCH {
             self.shared.filled.notify_one();
         }
@@ -303,7 +303,7 @@ impl StoreThread {
         }
     }
 
-    /// Whether the ledger can be written: where it could not be when it was to, it is tried now.
+    /// Checks that the ledger can be written. If the last write failed, tries again now.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         const DOING: &str = "write the ledger";
         if self.shared.backlog().failing.is_none() {
@@ -328,12 +328,12 @@ impl Drop for StoreThread {
 enum Next {
     Write(Batch),
     Run(Work),
-    /// Nothing waits: time to look after the file.
+    /// Nothing waits: do upkeep.
     Idle,
     End,
 }
 
-/// Tells whoever waits when the thread ends, however it does.
+/// Tells all who wait that the thread has ended, also when it panicked.
 struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
@@ -380,13 +380,13 @@ fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
             if !was_open && opened.connection.is_some() {
                 retention.opened();
             }
-            // Calls come before upkeep, but it has its turn: the file must stay bounded under any load.
+            // Calls come before upkeep, but upkeep has its turn too: the file must stay bounded under any load.
             if retention.is_pressing() {
                 look_after(&mut opened, &mut retention);
             }
         }));
         if step.is_err() {
-            // Nobody knows in which state it was left.
+            // The state of the connection is unknown.
             tracing::error!("the store's thread panicked over a piece of work; it goes on with a new connection");
             opened.connection = None;
         }
@@ -394,7 +394,7 @@ fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
     }
 }
 
-/// Operations that begin and such as have ended, to be written at once.
+/// Operations that begin and operations that have ended, to be written in one commit.
 struct Batch {
     begun: Vec<(LedgerEntry, Answer<()>)>,
     entries: Vec<LedgerEntry>,
@@ -404,7 +404,7 @@ struct Batch {
 fn write(shared: &Shared, opened: &mut Opened<'_>, batch: Batch) {
     let Batch { begun, entries } = batch;
     let (begun, answers): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
-    // What is unwound over is lost, and counted.
+    // If the write panics, the entries count as lost.
     let entries = Unwritten { shared, entries };
     let starts = |op: OpId| begun.iter().any(|entry: &LedgerEntry| entry.op.id == op);
     let ops = entries.entries.iter().map(|entry| entry.op.id);
@@ -450,7 +450,7 @@ impl Drop for Unwritten<'_> {
     }
 }
 
-/// Whether the same may be written later: another process holds the file, or its disk is full or cannot be written.
+/// Whether a later try may succeed: another process holds the file, or the disk is full or cannot be written.
 fn may_pass(error: &rusqlite::Error) -> bool {
     use ErrorCode::{CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
     matches!(
@@ -459,7 +459,7 @@ fn may_pass(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// A step of upkeep. A store that nobody has used yet is not opened for it.
+/// Does a step of upkeep. Does not open a store that nobody has used yet.
 fn look_after(opened: &mut Opened<'_>, retention: &mut Retention) {
     let Some(db) = &mut opened.connection else { return retention.rest() };
     if let Err(error) = retention.step(db) {
@@ -479,11 +479,11 @@ fn next(shared: &Shared, due: Duration, wrote: bool) -> Next {
         let ripe = is_due || age.is_some_and(|age| age >= old);
         let writes =
             !backlog.entries.is_empty() && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.kept));
-        // What begins is waited for, and so are requests: they take turns.
+        // Callers wait for begun operations and for requests, so these take turns.
         let begins = !backlog.begun.is_empty() && (backlog.work.is_empty() || !wrote);
         if writes || begins {
             let begun = std::mem::take(&mut backlog.begun);
-            // What could not be written is not tried again with each that begins.
+            // Entries whose write failed are not tried again with each operation that begins.
             let entries = if writes || !backlog.kept {
                 backlog.since = None;
                 std::mem::take(&mut backlog.entries)
