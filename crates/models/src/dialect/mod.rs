@@ -6,6 +6,8 @@ mod flatten;
 mod gemini;
 mod keywords;
 mod object;
+#[cfg(test)]
+mod property_tests;
 mod refs;
 mod restore;
 mod root;

@@ -46,7 +46,7 @@ pub enum Unusable {
     /// It broke off before the first of them was whole.
     #[error("the answer broke off before its output or its first call was whole")]
     Cut,
-    /// It is longer than [`MAX_ANSWER`] bytes.
+    /// It is longer than 128 MiB.
     #[error("the answer is longer than {} MiB", MAX_ANSWER >> 20)]
     TooLong,
 }

@@ -1,15 +1,14 @@
-mod arbitrary;
-mod portable;
+//! What the translations are, dialect by dialect.
 
 use serde_json::{Map, json};
 
 use super::*;
 
-fn tool(name: &str, parameters: Value) -> ShownTool {
+pub(super) fn tool(name: &str, parameters: Value) -> ShownTool {
     ShownTool { name: name.into(), parameters, ..ShownTool::default() }
 }
 
-fn one(dialect: Dialect, strict: bool, parameters: &Value) -> Toolset {
+pub(super) fn one(dialect: Dialect, strict: bool, parameters: &Value) -> Toolset {
     translate(dialect, &[tool("t", parameters.clone())], strict)
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolwright_core::schema::CompiledSchema;
 
-use super::{one, tool};
+use super::tests::{one, tool};
 use crate::dialect::rules::rules;
 use crate::dialect::{Dialect, TranslatedTool, root};
 
