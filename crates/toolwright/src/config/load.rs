@@ -202,6 +202,7 @@ fn resolve(
         secrets: &mut config.secrets,
         key_variables: &mut config.key_variables,
         fault: Severity::EntryDisabled,
+        empties: false,
         problems: &mut config.problems,
     };
     scope.fill_settings(&mut merged);

@@ -110,7 +110,7 @@ impl Resolver<'_, '_> {
             self.fail("command", "it is empty", "add the program that starts the server");
         }
         let before = self.scope.problems.len();
-        self.scope.fill_in(node, entry_schema("mcp_servers"), Some(self.at), &format!("mcp_servers.{}", self.entry));
+        self.scope.fill_in(node, entry_schema("mcp_servers"), self.at, &format!("mcp_servers.{}", self.entry));
         if let Some(queue) = node.text_of("queue") {
             self.scope.check_queue(self.at, &format!("mcp_servers.{}.queue", self.entry), queue);
         }

@@ -137,7 +137,7 @@ pub(super) fn document(
     }
     // Where the document is named, which may be a farther file than the entry's.
     let file = member.value.get("document").map_or(&at, |named| &named.at).file.clone();
-    scope.fill_in(&mut member.value, entry_schema("openapi"), Some(&at), &entry);
+    scope.fill_in(&mut member.value, entry_schema("openapi"), &at, &entry);
     for auth in member.value.get("auth").into_iter().flat_map(|all| all.value.members()) {
         if let Err(error) = serde_json::from_value::<Auth>(auth.value.to_value()) {
             let remedy = "give a `token`, or `username` and `password`, or `client_id` and `client_secret`";
@@ -226,7 +226,7 @@ pub(super) fn catalogue(
         let message = format!("the namespace `{name}` is reserved or another source's");
         scope.leave_out(&at, &entry, message, "rename the other one; a catalogue has the name that is signed");
     }
-    scope.fill_in(&mut member.value, entry_schema("catalogues"), Some(&at), &entry);
+    scope.fill_in(&mut member.value, entry_schema("catalogues"), &at, &entry);
     if let Some(Err(error)) = member.value.text_of("url").map(Url::parse) {
         let message = format!("it is not an address: {error}");
         scope.leave_out(&at, &format!("{entry}.url"), message, "write it like https://host/catalogue.json");

@@ -36,6 +36,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) key_variables: &'a mut Vec<String>,
     /// What a variable that is not set does to the rest.
     pub(crate) fault: Severity,
+    /// Whether a text that cannot be filled in counts as empty.
+    pub(crate) empties: bool,
     pub(crate) problems: &'a mut Vec<Problem>,
 }
 
@@ -57,16 +59,22 @@ impl Scope<'_> {
     pub(crate) fn fill_settings(&mut self, merged: &mut Node) {
         let Data::Map(sections) = &mut merged.data else { return };
         for section in sections {
+            let Data::Map(members) = &mut section.value.data else { continue };
+            let schema = section_schema(&section.key);
             // Without its token a server would be open to others.
             self.fault = if section.key == "server" { Severity::Error } else { Severity::EntryDisabled };
-            self.fill_in(&mut section.value, section_schema(&section.key), None, &section.key);
+            self.empties = true;
+            for member in members {
+                let below = &schema["properties"][&member.key];
+                let below = if below.is_null() { &schema["additionalProperties"] } else { below };
+                self.fill_in(&mut member.value, below, &member.at, &format!("{}.{}", section.key, member.key));
+            }
         }
-        self.fault = Severity::EntryDisabled;
+        (self.fault, self.empties) = (Severity::EntryDisabled, false);
     }
 
-    /// Fills in what `node` holds, by its schema. Each fault is told of as one of `field`; of an entry at `at`, which it
-    /// leaves out.
-    pub(crate) fn fill_in(&mut self, node: &mut Node, schema: &Value, at: Option<&At>, field: &str) {
+    /// Fills in what `node` holds, by its schema. Each fault is told of as one of `field`, of what stands at `at`.
+    pub(crate) fn fill_in(&mut self, node: &mut Node, schema: &Value, at: &At, field: &str) {
         if let Some(purpose) = schema.get(VARIABLES).and_then(Value::as_str) {
             self.fill_texts(node, purpose, "", at, field);
             return;
@@ -88,7 +96,7 @@ impl Scope<'_> {
         }
     }
 
-    fn fill_texts(&mut self, node: &mut Node, purpose: &str, key: &str, at: Option<&At>, field: &str) {
+    fn fill_texts(&mut self, node: &mut Node, purpose: &str, key: &str, at: &At, field: &str) {
         match &mut node.data {
             Data::Text(text) => {
                 let holds = match purpose {
@@ -103,8 +111,8 @@ impl Scope<'_> {
                     *text = format!("${{HOME}}/{rest}");
                 }
                 let before = self.problems.len();
-                self.fill(at.unwrap_or(&node.at), field, text, holds);
-                if at.is_none() && self.problems.len() > before {
+                self.fill(at, field, text, holds);
+                if self.empties && self.problems.len() > before {
                     text.clear();
                 }
             }
@@ -143,7 +151,7 @@ impl Scope<'_> {
         section: &str,
     ) -> Option<T> {
         let before = self.problems.len();
-        self.fill_in(&mut member.value, schema, Some(&member.at), &format!("{section}.{}", member.key));
+        self.fill_in(&mut member.value, schema, &member.at, &format!("{section}.{}", member.key));
         if self.problems.len() == before { self.read(member, section) } else { None }
     }
 
