@@ -186,19 +186,19 @@ pub struct Gateway {
 /// What may be replaced while the gateway serves: the views, the policy, and that policy under each profile of a view.
 struct Policies {
     views: Arc<[Arc<ViewConfig>]>,
-    own: Arc<Policy>,
-    with: Vec<(Profile, Arc<Policy>)>,
+    base: Arc<Policy>,
+    by_profile: Vec<(Profile, Arc<Policy>)>,
 }
 
 impl Policies {
-    fn of(own: Arc<Policy>, views: Arc<[Arc<ViewConfig>]>) -> Self {
-        let mut with: Vec<(Profile, Arc<Policy>)> = Vec::new();
+    fn of(base: Arc<Policy>, views: Arc<[Arc<ViewConfig>]>) -> Self {
+        let mut by_profile: Vec<(Profile, Arc<Policy>)> = Vec::new();
         for profile in views.iter().filter_map(|view| view.profile) {
-            if !with.iter().any(|(other, _)| *other == profile) {
-                with.push((profile, Arc::new(Policy { profile, ..Policy::clone(&own) })));
+            if !by_profile.iter().any(|(other, _)| *other == profile) {
+                by_profile.push((profile, Arc::new(Policy { profile, ..Policy::clone(&base) })));
             }
         }
-        Self { views, own, with }
+        Self { views, base, by_profile }
     }
 }
 
@@ -237,7 +237,7 @@ impl Gateway {
     /// The policy for the next call.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).own)
+        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).base)
     }
 
     /// Replaces the policy. Running calls keep their policy.
@@ -255,7 +255,7 @@ impl Gateway {
             if policies.views.iter().map(|view| &**view).eq(views) {
                 return false;
             }
-            *policies = Policies::of(Arc::clone(&policies.own), shared(views));
+            *policies = Policies::of(Arc::clone(&policies.base), shared(views));
         }
         self.lists.forget();
         self.views_changed.send_modify(|count| *count += 1);
@@ -283,8 +283,8 @@ impl Gateway {
     pub(crate) fn policy_at(&self, view: &View) -> Arc<Policy> {
         let profile = self.profile_at(view);
         let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let with = profile.and_then(|profile| policies.with.iter().find(|(other, _)| *other == profile));
-        Arc::clone(with.map_or(&policies.own, |(_, policy)| policy))
+        let own = profile.and_then(|profile| policies.by_profile.iter().find(|(other, _)| *other == profile));
+        Arc::clone(own.map_or(&policies.base, |(_, policy)| policy))
     }
 
     /// The profile of a view that has one of its own.
@@ -310,18 +310,18 @@ impl Gateway {
     }
 
     /// Whether requests wait for the first list of a source of this part of the catalogue.
-    pub(crate) fn awaits_lists(&self, scope: &Scope) -> bool {
+    pub(crate) fn is_awaiting_lists(&self, scope: &Scope) -> bool {
         let unlisted = self.options.catalogue.unlisted();
-        self.awaits_first_lists() && unlisted.iter().any(|provider| scope.may_have(&**provider))
+        self.is_awaiting_first_lists() && unlisted.iter().any(|provider| scope.may_have(&**provider))
     }
 
     /// Whether requests still wait for first lists at all.
-    pub(crate) fn awaits_first_lists(&self) -> bool {
+    pub(crate) fn is_awaiting_first_lists(&self) -> bool {
         Instant::now() < self.first_lists
     }
 
     /// Waits for first lists, until [`FIRST_LISTS`] after the start of the gateway.
-    pub(crate) async fn listed(&self, scope: &Scope) {
+    pub(crate) async fn await_first_lists(&self, scope: &Scope) {
         let listed = self.options.catalogue.listed(|provider| scope.may_have(provider));
         if tokio::time::timeout_at(self.first_lists, listed).await.is_err() {
             tracing::debug!("a list goes out before every server has said what it has");

@@ -21,7 +21,7 @@ use crate::http::body::Bodies;
 use crate::http::connections::{self, Bounds};
 use crate::http::guard::{self, Guard};
 use crate::http::{ApiError, HttpError, HttpOptions, MetricsSource};
-use crate::mcp::http::{Endpoint, part, whole};
+use crate::mcp::http::{Endpoint, mcp_part, mcp_whole};
 
 /// How often idle sessions are ended.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -65,8 +65,8 @@ pub async fn serve_http(
     let api = Api::new(Arc::clone(&gateway), owner, stores, limits.clone());
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
     let app = Router::new()
-        .route("/mcp", any(whole))
-        .route("/mcp/{part}", any(part))
+        .route("/mcp", any(mcp_whole))
+        .route("/mcp/{part}", any(mcp_part))
         .with_state(Arc::clone(&endpoint))
         .route("/metrics", get(scrape).with_state(scraped))
         .merge(api::router(&api))

@@ -11,13 +11,13 @@ use toolwright_core::approval::{Answered, ApprovalDecision, FormQuestion, FormRe
 use toolwright_core::session::PeerProcess;
 use toolwright_mcp::form::Form;
 
-use super::{Answer, Api, Asked, Json, Named};
+use super::{Answer, Api, JsonBody, PathParam, QueryParams};
 use crate::http::{ApiError, Connection};
 
 /// Rows that are listed.
 const LISTED: usize = 1000;
 /// The reason of a denial without one.
-const NO: &str = "the user said no";
+const DENIED: &str = "the user said no";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,15 +28,15 @@ pub(super) struct List {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Decide {
-    decision: Word,
+pub(super) struct DecideRequest {
+    decision: Decision,
     reason: Option<String>,
     content: Option<Map<String, Value>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum Decision {
     Approve,
     Always,
     Deny,
@@ -72,7 +72,7 @@ impl Api {
 }
 
 /// `GET /api/approvals`.
-pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>) -> Answer {
+pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
     api.owner_only()?;
     let state = (!asked.all).then_some(QuestionState::Pending);
     let inbox = &api.stores.inbox;
@@ -88,25 +88,25 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
 pub(super) async fn answer(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
-    Named(id): Named,
-    Json(asked): Json<Decide>,
+    PathParam(id): PathParam,
+    JsonBody(asked): JsonBody<DecideRequest>,
 ) -> Answer {
     api.decider_only(&connection).await?;
-    if asked.content.is_some() && !matches!(asked.decision, Word::Accept) {
+    if asked.content.is_some() && !matches!(asked.decision, Decision::Accept) {
         return Err(ApiError::bad_request("`content` goes with the decision `accept`"));
     }
-    if asked.reason.is_some() && !matches!(asked.decision, Word::Deny) {
+    if asked.reason.is_some() && !matches!(asked.decision, Decision::Deny) {
         return Err(ApiError::bad_request("`reason` goes with the decision `deny`"));
     }
     let (decision, state) = match asked.decision {
-        Word::Approve => (ApprovalDecision::Approve, QuestionState::Approved),
-        Word::Always => (ApprovalDecision::Always, QuestionState::Approved),
-        Word::Deny => {
-            let reason = asked.reason.unwrap_or_else(|| NO.to_owned());
+        Decision::Approve => (ApprovalDecision::Approve, QuestionState::Approved),
+        Decision::Always => (ApprovalDecision::Always, QuestionState::Approved),
+        Decision::Deny => {
+            let reason = asked.reason.unwrap_or_else(|| DENIED.to_owned());
             (ApprovalDecision::Deny { reason }, QuestionState::Denied)
         }
-        Word::Skip => (ApprovalDecision::Skip, QuestionState::Denied),
-        Word::Accept | Word::Decline => return answer_form(&api, &id, asked).await,
+        Decision::Skip => (ApprovalDecision::Skip, QuestionState::Denied),
+        Decision::Accept | Decision::Decline => return answer_form(&api, &id, asked).await,
     };
     let answered = api.stores.inbox.answer(&id, &decision, &api.principal.id).await?;
     if answered == Answered::Unknown && api.stores.inbox.form(&id).await?.is_some() {
@@ -116,7 +116,7 @@ pub(super) async fn answer(
 }
 
 /// Answers a form of a tool's source.
-async fn answer_form(api: &Api, id: &str, asked: Decide) -> Answer {
+async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> Answer {
     let inbox = &api.stores.inbox;
     let Some(form) = inbox.form(id).await? else {
         return Err(match inbox.question(id).await? {
@@ -126,10 +126,10 @@ async fn answer_form(api: &Api, id: &str, asked: Decide) -> Answer {
     };
     let (reply, state) = match asked.decision {
         // A settled form is not kept, so any content comes too late.
-        Word::Accept if form.state != QuestionState::Pending => {
+        Decision::Accept if form.state != QuestionState::Pending => {
             (FormReply::Accept { content: Map::new() }, QuestionState::Approved)
         }
-        Word::Accept => {
+        Decision::Accept => {
             let content = filled_in(&form, asked.content.unwrap_or_default())?;
             (FormReply::Accept { content }, QuestionState::Approved)
         }
@@ -173,7 +173,7 @@ pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
 pub(super) async fn revoke(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
-    Named(id): Named,
+    PathParam(id): PathParam,
 ) -> Answer {
     api.decider_only(&connection).await?;
     if api.stores.approvals.revoke(&id).await? {

@@ -69,7 +69,7 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
         "draining"
     } else if ledger.is_err() {
         "ledger_failed"
-    } else if api.gateway.awaits_first_lists() && providers.iter().any(is_unknown) {
+    } else if api.gateway.is_awaiting_first_lists() && providers.iter().any(is_unknown) {
         "starting"
     } else {
         "ready"

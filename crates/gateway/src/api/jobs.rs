@@ -10,7 +10,7 @@ use serde_json::Value;
 use toolwright_core::job::{JobRecord, JobScope, Jobs, Listed};
 use toolwright_core::session::Session;
 
-use super::{Answer, Api, Asked, Json, Named, wait};
+use super::{Answer, Api, JsonBody, PathParam, QueryParams, wait};
 use crate::http::{ApiError, Connection};
 
 /// The default and largest number of listed jobs.
@@ -62,7 +62,7 @@ fn scope(session: &Session) -> JobScope<'_> {
 }
 
 /// `GET /api/jobs`.
-pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>) -> Answer {
+pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
     let session = api.session();
     let listed = if asked.open { Listed::Open } else { Listed::All };
     let list = api.jobs()?.list(scope(&session), listed, asked.limit.unwrap_or(LISTED).min(LISTED)).await?;
@@ -70,14 +70,22 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
 }
 
 /// `GET /api/jobs/{id}`.
-pub(super) async fn show(State(api): State<Arc<Api>>, Named(id): Named, Asked(asked): Asked<Show>) -> Answer {
+pub(super) async fn show(
+    State(api): State<Arc<Api>>,
+    PathParam(id): PathParam,
+    QueryParams(asked): QueryParams<Show>,
+) -> Answer {
     let session = api.session();
     let wait = wait(asked.wait.as_deref())?;
     api.ok(&api.jobs()?.wait(scope(&session), &id, wait).await?.to_whole_json())
 }
 
 /// `GET /api/jobs/{id}/output`.
-pub(super) async fn read(State(api): State<Arc<Api>>, Named(id): Named, Asked(asked): Asked<Read>) -> Answer {
+pub(super) async fn read(
+    State(api): State<Arc<Api>>,
+    PathParam(id): PathParam,
+    QueryParams(asked): QueryParams<Read>,
+) -> Answer {
     let (session, jobs) = (api.session(), api.jobs()?);
     let lines = asked.lines.unwrap_or(LINES).min(MAX_LINES);
     let text = jobs.read(scope(&session), &id, asked.offset, lines).await?;
@@ -88,8 +96,8 @@ pub(super) async fn read(State(api): State<Arc<Api>>, Named(id): Named, Asked(as
 pub(super) async fn send(
     State(api): State<Arc<Api>>,
     Extension(connection): Extension<Connection>,
-    Named(id): Named,
-    Json(asked): Json<Send>,
+    PathParam(id): PathParam,
+    JsonBody(asked): JsonBody<Send>,
 ) -> Answer {
     api.not_nested(&connection).await?;
     let (session, jobs) = (api.session(), api.jobs()?);
@@ -99,7 +107,7 @@ pub(super) async fn send(
 }
 
 /// `POST /api/jobs/{id}/stop`.
-pub(super) async fn stop(State(api): State<Arc<Api>>, Named(id): Named) -> Answer {
+pub(super) async fn stop(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
     let (session, jobs) = (api.session(), api.jobs()?);
     jobs.stop(scope(&session), &id).await?;
     api.ok(&jobs.wait(scope(&session), &id, STOP_WAIT).await?.to_whole_json())

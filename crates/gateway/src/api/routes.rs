@@ -31,7 +31,7 @@ pub(super) struct Operation {
     /// The schema of the body.
     body: Option<&'static str>,
     /// The content of status 200.
-    answer: Good,
+    answer: Content,
     /// Other statuses: the status, when it occurs, and its schema.
     also: &'static [(u16, &'static str, &'static str)],
     /// Whether it needs the stores of jobs and approvals.
@@ -66,7 +66,7 @@ impl Method {
 
 /// The content of status 200.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Good {
+enum Content {
     /// JSON of this schema.
     Json(&'static str),
     /// Plain text.
@@ -110,7 +110,7 @@ impl Route {
         H: Handler<T, Arc<Api>>,
         T: 'static,
     {
-        let answer = Good::Json("Error");
+        let answer = Content::Json("Error");
         let stores = path.starts_with("/api/jobs") || path.starts_with("/api/approvals");
         let operation = Operation { method, path, id, about, query: Vec::new(), body: None, answer, also: &[], stores };
         Self { operation, handler: on(method.filter(), handler) }
@@ -127,12 +127,12 @@ impl Route {
     }
 
     fn gives(mut self, schema: &'static str) -> Self {
-        self.operation.answer = Good::Json(schema);
+        self.operation.answer = Content::Json(schema);
         self
     }
 
     fn gives_text(mut self) -> Self {
-        self.operation.answer = Good::Text;
+        self.operation.answer = Content::Text;
         self
     }
 
@@ -333,8 +333,8 @@ fn described(operation: &Operation) -> Value {
         })
     });
     let good = match operation.answer {
-        Good::Json(schema) => json(schema),
-        Good::Text => json!({"text/plain": {"schema": {"type": "string"}}}),
+        Content::Json(schema) => json(schema),
+        Content::Text => json!({"text/plain": {"schema": {"type": "string"}}}),
     };
     let mut responses = json!({"200": {"description": "The answer.", "content": good}});
     for (status, when, content) in refusals(operation) {

@@ -20,7 +20,7 @@ use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
 use toolwright_core::session::CallId;
 use toolwright_runtime::RunContext;
 
-use super::{Answer, Api, Asked, Json, Named, span};
+use super::{Answer, Api, JsonBody, PathParam, QueryParams, span};
 use crate::http::{ApiError, respond};
 use crate::view::Scope;
 
@@ -60,7 +60,7 @@ impl Api {
 
     /// The same after waiting for first lists.
     async fn listed(&self) -> Arc<Snapshot> {
-        self.gateway.listed(&Scope::Whole).await;
+        self.gateway.await_first_lists(&Scope::Whole).await;
         self.snapshot()
     }
 
@@ -75,7 +75,7 @@ impl Api {
 }
 
 /// `GET /api/tools`.
-pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<Filter>) -> Answer {
+pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Filter>) -> Answer {
     let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
     let snapshot = api.listed().await;
     let listed = snapshot.list().iter().filter(|entry| filter.passes(entry));
@@ -83,7 +83,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<Filter
 }
 
 /// `GET /api/tools/{id}`.
-pub(super) async fn show(State(api): State<Arc<Api>>, Named(written): Named) -> Answer {
+pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(written): PathParam) -> Answer {
     let snapshot = api.snapshot_for(&written).await;
     match snapshot.resolve(&written) {
         Resolution::Found(index, _) => api.ok(&snapshot.list().get(index).map(|entry| entry.to_whole_json()).into()),
@@ -92,7 +92,7 @@ pub(super) async fn show(State(api): State<Arc<Api>>, Named(written): Named) -> 
 }
 
 /// `GET /api/search`.
-pub(super) async fn search(State(api): State<Arc<Api>>, Asked(asked): Asked<Search>) -> Answer {
+pub(super) async fn search(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Search>) -> Answer {
     let limit = asked.limit.unwrap_or(HITS);
     if !(1..=MAX_HITS).contains(&limit) {
         return Err(ApiError::bad_request(format!("`limit` is from 1 to {MAX_HITS}")));
@@ -119,16 +119,16 @@ fn no_arguments() -> Value {
 }
 
 /// Cancels a call whose client is gone. Has no effect on a call that ended.
-struct Wanted(Cancel);
+struct CancelOnDrop(Cancel);
 
-impl Drop for Wanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel(CancelCause::CallerGone);
     }
 }
 
 /// `POST /api/call`.
-pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(asked): Json<Call>) -> Answer {
+pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBody(asked): JsonBody<Call>) -> Answer {
     let timeout = span("timeout", asked.timeout.as_deref())?;
     if api.gateway.is_draining() {
         return Err(ApiError::shutting_down());
@@ -145,7 +145,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     };
     let written = ToolCall { id: id.clone(), name: asked.tool, arguments };
     let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let wanted = Wanted(Cancel::new());
+    let cancel_on_drop = CancelOnDrop(Cancel::new());
     let options = &api.gateway.options;
     let session = api.session();
     let client = api.gateway.with_fallback(Arc::new(NoClient), &session, None, |otherwise| otherwise);
@@ -155,7 +155,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let run = RunContext {
         origin: Origin::Gateway,
         results_for: ResultsFor::Client,
-        cancel: wanted.0.clone(),
+        cancel: cancel_on_drop.0.clone(),
         client,
         timeout,
         background_after: asked.background.then_some(Duration::ZERO),

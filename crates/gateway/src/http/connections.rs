@@ -170,22 +170,22 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
         tracing::debug!("TCP_NODELAY could not be set: {error}");
     }
     let (app, closed) = (TowerToHyperService::new(app), activity.clone());
-    let noted = Noted { stream: &mut stream, activity: activity.clone() };
+    let watched = WatchedStream { stream: &mut stream, activity: activity.clone() };
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         let busy = activity.enter();
         request.extensions_mut().insert(connection.clone());
-        let answer = app.call(request.map(|body| Question::new(body, activity.clone())));
-        async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
+        let answer = app.call(request.map(|body| RequestBody::new(body, activity.clone())));
+        async move { Ok::<_, Infallible>(answer.await?.map(|body| ResponseBody { body, _busy: busy })) }
     });
-    let mut gives_way = None;
+    let mut evicted = None;
     let ended = {
         let mut connection =
-            pin!(http1::Builder::new().max_buf_size(READ_AHEAD).serve_connection(TokioIo::new(noted), service));
+            pin!(http1::Builder::new().max_buf_size(READ_AHEAD).serve_connection(TokioIo::new(watched), service));
         tokio::select! {
             biased;
-            () = closed.0.gives_way.notified() => {
+            () = closed.0.evicted.notified() => {
                 if closed.is_idle() {
-                    gives_way = Some(closed.is_owed_an_answer());
+                    evicted = Some(closed.is_owed_an_answer());
                     Ok(())
                 } else {
                     // A request arrived after the connection was chosen: it is answered, and is the last.
@@ -204,7 +204,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
         tracing::debug!("a connection broke off: {error}");
     }
     closed.lock().is_closing = true;
-    match gives_way {
+    match evicted {
         None => {}
         Some(false) => return,
         // What the system does not take at once is lost; a client that reads nothing is not waited for.
@@ -217,12 +217,12 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
 }
 
 /// The stream of a connection, which notes when a request begins to arrive.
-struct Noted<'a> {
+struct WatchedStream<'a> {
     stream: &'a mut TcpStream,
     activity: Activity,
 }
 
-impl AsyncRead for Noted<'_> {
+impl AsyncRead for WatchedStream<'_> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut *self.stream).poll_read(cx, buf);
@@ -233,7 +233,7 @@ impl AsyncRead for Noted<'_> {
     }
 }
 
-impl AsyncWrite for Noted<'_> {
+impl AsyncWrite for WatchedStream<'_> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.stream).poll_write(cx, buf)
     }
@@ -293,7 +293,7 @@ impl Leaving {
         {
             first.abort();
         }
-        activity.give_way();
+        activity.evict();
         self.0.push_back(task);
     }
 }
@@ -372,11 +372,11 @@ enum Room {
 
 /// The activity of one connection.
 #[derive(Clone)]
-struct Activity(Arc<Doing>);
+struct Activity(Arc<ActivityInner>);
 
-struct Doing {
+struct ActivityInner {
     state: Mutex<State>,
-    gives_way: Notify,
+    evicted: Notify,
 }
 
 struct State {
@@ -400,12 +400,12 @@ impl Activity {
             is_closing: false,
             has_begun: false,
         };
-        Self(Arc::new(Doing { state: Mutex::new(state), gives_way: Notify::new() }))
+        Self(Arc::new(ActivityInner { state: Mutex::new(state), evicted: Notify::new() }))
     }
 
     /// Closes the connection for others, unless it is closing already.
-    fn give_way(&self) {
-        self.0.gives_way.notify_one();
+    fn evict(&self) {
+        self.0.evicted.notify_one();
     }
 
     /// Whether the client's input is awaited.
@@ -467,19 +467,19 @@ impl Drop for Busy {
 }
 
 /// The body of a request. Until it has arrived or is dropped, the client's input is awaited.
-struct Question {
+struct RequestBody {
     body: Incoming,
     activity: Activity,
 }
 
-impl Question {
+impl RequestBody {
     fn new(body: Incoming, activity: Activity) -> Self {
         activity.wait_for_body(!body.is_end_stream());
         Self { body, activity }
     }
 }
 
-impl hyper::body::Body for Question {
+impl hyper::body::Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -500,19 +500,19 @@ impl hyper::body::Body for Question {
     }
 }
 
-impl Drop for Question {
+impl Drop for RequestBody {
     fn drop(&mut self) {
         self.activity.wait_for_body(false);
     }
 }
 
 /// The body of an answer. Its request is open until it has been sent.
-struct Answer {
+struct ResponseBody {
     body: Body,
     _busy: Busy,
 }
 
-impl hyper::body::Body for Answer {
+impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 

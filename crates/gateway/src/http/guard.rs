@@ -62,10 +62,10 @@ pub struct ClientConfig {
 
 /// The sender of a request. Every request that passes the guard carries it as an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity(Arc<Known>);
+pub(crate) struct Identity(Arc<IdentityInner>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Known {
+struct IdentityInner {
     principal: Principal,
     reach: Reach,
 }
@@ -85,7 +85,7 @@ enum Reach {
 
 impl Identity {
     fn of(principal: &Principal, reach: Reach) -> Self {
-        Self(Arc::new(Known { principal: principal.clone(), reach }))
+        Self(Arc::new(IdentityInner { principal: principal.clone(), reach }))
     }
 
     pub(crate) fn principal(&self) -> &Principal {
@@ -93,7 +93,7 @@ impl Identity {
     }
 
     /// Says that a path is not allowed, and which ones are.
-    fn elsewhere(&self) -> String {
+    fn reach_message(&self) -> String {
         match &self.0.reach {
             Reach::All | Reach::Open => "this token is for other addresses".to_owned(),
             Reach::Mcp => "this token is for /mcp and what is below it".to_owned(),
@@ -197,11 +197,11 @@ impl Guard {
 
     /// The sender by these headers; `None` where a known token is required and missing.
     fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
-        self.known(headers).or(self.anonymous.as_ref())
+        self.identity_of_token(headers).or(self.anonymous.as_ref())
     }
 
     /// The sender of the token in these headers.
-    fn known(&self, headers: &HeaderMap) -> Option<&Identity> {
+    fn identity_of_token(&self, headers: &HeaderMap) -> Option<&Identity> {
         let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
         let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
         // All are compared, so that the time does not reveal which token was near.
@@ -251,19 +251,19 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     }
     let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path)).cloned();
     let Some(identity) = identity else {
-        let mut response = refuse(path, StatusCode::UNAUTHORIZED, unknown(headers));
+        let mut response = refuse(path, StatusCode::UNAUTHORIZED, why_unauthorized(headers));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     };
     if !identity.may_reach(path) {
-        return refuse(path, StatusCode::FORBIDDEN, &identity.elsewhere());
+        return refuse(path, StatusCode::FORBIDDEN, &identity.reach_message());
     }
     request.extensions_mut().insert(identity);
     next.run(request).await
 }
 
 /// Why these headers identify nobody.
-fn unknown(headers: &HeaderMap) -> &'static str {
+fn why_unauthorized(headers: &HeaderMap) -> &'static str {
     if !headers.contains_key(header::AUTHORIZATION) {
         return "send the server's token as `Authorization: Bearer TOKEN`; `toolwright serve` says where it is";
     }
@@ -391,9 +391,13 @@ mod tests {
         ] {
             let headers = headers(&[("authorization", value)]);
             assert_eq!(guard.identity(&headers).is_none(), refused.is_some(), "{value}");
-            assert!(refused.is_none_or(|words| unknown(&headers).contains(words)), "{value}: {}", unknown(&headers));
+            assert!(
+                refused.is_none_or(|words| why_unauthorized(&headers).contains(words)),
+                "{value}: {}",
+                why_unauthorized(&headers)
+            );
         }
-        assert!(unknown(&HeaderMap::new()).starts_with("send the server's token"));
+        assert!(why_unauthorized(&HeaderMap::new()).starts_with("send the server's token"));
         assert!(guard.identity(&HeaderMap::new()).is_none());
         assert!(Token::new(" ").is_none());
         assert_eq!(format!("{:?}", Token::new("s3cret")), "Some(Token(…))");
@@ -431,7 +435,11 @@ mod tests {
             let identity = guard.identity(&headers(&[("authorization", &format!("Bearer {token}"))])).expect("known");
             let reached = ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_reach(path));
             assert_eq!((&*identity.principal().id, reached), (who, expect), "{token}");
-            assert!(token != "t2" || identity.elsewhere().ends_with("for /mcp/small"), "{}", identity.elsewhere());
+            assert!(
+                token != "t2" || identity.reach_message().ends_with("for /mcp/small"),
+                "{}",
+                identity.reach_message()
+            );
         }
     }
 

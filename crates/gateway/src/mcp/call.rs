@@ -23,7 +23,7 @@ use super::protocol::{Era, SERVER_INFO};
 use super::request::PendingRequest;
 use super::response::Waiting;
 use super::session::{Caller, ClientState};
-use super::tasks::wished;
+use super::tasks::requested_ttl;
 use super::tools::output_schema;
 use crate::Gateway;
 
@@ -59,8 +59,8 @@ impl Gateway {
         let written = params.name.take().ok_or_else(|| RpcError::invalid_params("tools/call needs a `name`"))?;
         let arguments = params.arguments.take().unwrap_or(Value::Null);
         let list = self.tools(&caller.view, &caller.session);
-        pending.task = wished(era, params, &list, &written)?;
-        let (named, meant) = (list.named(&written).cloned(), list.carried(&written, &arguments).cloned());
+        pending.task = requested_ttl(era, params, &list, &written)?;
+        let (named, meant) = (list.named(&written).cloned(), list.resolve_carried(&written, &arguments).cloned());
         let call = list.for_executor(&caller.view, &written, arguments);
         self.start(caller, pending, async move |work| {
             if let (Some(level), Some(entry)) = (work.level_asked(era), meant)
@@ -154,7 +154,7 @@ impl CallResult {
         // The search result as structured content is for programs; some clients would show the model nothing else.
         let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
         let mut structured = match stored.filter(|_| schema.is_none() && outcome.ok) {
-            Some(note) => told_of_cut(structured, note, &outcome.content),
+            Some(note) => with_storage_note(structured, note, &outcome.content),
             None => structured,
         };
         let mut content = outcome.content;
@@ -227,7 +227,7 @@ fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: 
 /// Adds the note that output was stored to the structured result of a tool without an output schema, because
 /// several clients show nothing else. Where there is no structured result, the note replaces it only if all content is
 /// text.
-fn told_of_cut(structured: Option<Value>, mut note: Value, content: &[ContentBlock]) -> Option<Value> {
+fn with_storage_note(structured: Option<Value>, mut note: Value, content: &[ContentBlock]) -> Option<Value> {
     note["message"] = joined_text(content).into();
     match structured {
         Some(Value::Object(mut own)) => {

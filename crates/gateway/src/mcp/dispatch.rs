@@ -52,8 +52,8 @@ pub(crate) fn no_batches() -> RpcError {
     RpcError::new(RpcError::INVALID_REQUEST, why)
 }
 
-/// Whether the answer to this method contains instructions: see [`Gateway::introduced`].
-pub(crate) fn introduces(method: &str) -> bool {
+/// Whether the answer to this method contains instructions: see [`Gateway::await_capabilities`].
+pub(crate) fn has_instructions(method: &str) -> bool {
     matches!(method, "initialize" | "server/discover")
 }
 
@@ -69,7 +69,7 @@ impl Gateway {
                 Some(filter) => Reply::Listen(filter),
                 None => Reply::Error(RpcError::invalid_params("subscriptions/listen needs `notifications`")),
             },
-            (_, "tools/list") if self.awaits_lists(&caller.view.scope) => {
+            (_, "tools/list") if self.is_awaiting_lists(&caller.view.scope) => {
                 self.start_list(caller, PendingRequest::new(era, request, to)).map(Reply::Running).into()
             }
             (_, "tools/list") => self.list_tools(caller, era, has_cursor).map(Reply::Result).into(),
@@ -156,7 +156,7 @@ impl Gateway {
 
     fn initialize(&self, caller: &Caller, params: &Params) -> Vec<u8> {
         let version = negotiate(params.protocol_version.as_deref());
-        caller.client.introduced(version, params.capabilities.as_ref());
+        caller.client.initialized(version, params.capabilities.as_ref());
         let mut capabilities = self.capabilities(caller);
         if version == WITH_TASKS {
             announce(&mut capabilities, Era::Legacy);
@@ -195,7 +195,7 @@ impl Gateway {
         self.start(caller, pending, async move |work| {
             let Work { gateway, caller, cancel, .. } = work;
             tokio::select! {
-                () = gateway.listed(&caller.view.scope) => {}
+                () = gateway.await_first_lists(&caller.view.scope) => {}
                 // A cancelled request needs no wait.
                 _ = cancel.cancelled() => {}
             }

@@ -24,7 +24,7 @@ use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
 use super::client::approval::ClientApprover;
 use super::client::input_required::{Binding, PausableCall, Resumed, given_answers};
-use super::client::{NamedSource, RequestClient, SessionClient, Unasked};
+use super::client::{DetachedClient, NamedSource, RequestClient, SessionClient};
 use super::dispatch::Reply;
 use super::message::{Params, Request, RpcError};
 use super::protocol::{Era, Level};
@@ -70,7 +70,7 @@ impl Work {
     pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
         Self {
             gateway: Arc::clone(gateway),
-            client: Arc::new(Unasked { state: Arc::clone(&caller.client) }),
+            client: Arc::new(DetachedClient { state: Arc::clone(&caller.client) }),
             caller,
             lineage: None,
             cancel: Cancel::new(),

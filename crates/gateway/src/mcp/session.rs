@@ -189,7 +189,7 @@ struct Page {
 
 impl ClientState {
     /// Notes the revision and capabilities with which it was initialized.
-    pub(crate) fn introduced(&self, version: &'static str, capabilities: Option<&Map<String, Value>>) {
+    pub(crate) fn initialized(&self, version: &'static str, capabilities: Option<&Map<String, Value>>) {
         let mut capabilities = capabilities.cloned().unwrap_or_default();
         if !ELICITING.contains(&version) {
             capabilities.remove("elicitation");
@@ -377,7 +377,7 @@ mod tests {
     fn only_revisions_with_elicitation_are_asked() {
         for (version, expect) in [("2025-11-25", true), ("2025-06-18", true), ("2025-03-26", false)] {
             let client = ClientState::default();
-            client.introduced(version, json!({"elicitation": {}, "roots": {}}).as_object());
+            client.initialized(version, json!({"elicitation": {}, "roots": {}}).as_object());
             let found = client.capabilities();
             assert_eq!((found.contains_key("elicitation"), found.contains_key("roots")), (expect, true), "{version}");
         }

@@ -16,7 +16,7 @@ use toolwright_core::session::Principal;
 use toolwright_mcp::asking::ROOTS;
 use toolwright_mcp::batch::is_batch;
 
-use super::dispatch::{Reply, acknowledged, introduces};
+use super::dispatch::{Reply, acknowledged, has_instructions};
 use super::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use super::protocol::{Era, check_modern, era_of};
 use super::response::ReplyTo;
@@ -89,7 +89,7 @@ where
                     // A client sends nothing else before this answer (basic/lifecycle).
                     if connection.awaits_introductions(&message) {
                         tokio::select! {
-                            () = connection.gateway.introduced(&connection.caller.view.scope) => {}
+                            () = connection.gateway.await_capabilities(&connection.caller.view.scope) => {}
                             _ = shutdown.cancelled() => {}
                         }
                     }
@@ -163,8 +163,8 @@ impl Connection {
 
     /// Whether the answer to this message contains instructions that need the lists of starting sources.
     fn awaits_introductions(&self, message: &Result<Message, Refused>) -> bool {
-        matches!(message, Ok(Message::Request(request)) if introduces(&request.method))
-            && self.gateway.awaits_lists(&self.caller.view.scope)
+        matches!(message, Ok(Message::Request(request)) if has_instructions(&request.method))
+            && self.gateway.is_awaiting_lists(&self.caller.view.scope)
     }
 
     /// Handles a message and returns the answer that is ready at once. Not async: that future would be as large as

@@ -97,24 +97,34 @@ impl ToolList {
                     let make = || Arc::new(Portable::new(&entry.wire_name, &entry.definition().shown_schema()));
                     Arc::clone(schemas.entry(entry.tool.hash()).or_insert_with(make))
                 });
-                let always_loaded = is_finder(entry) || goes_on(entry) || entry.is_named_by(&options.pinned);
-                let promises = output_schema(entry).filter(|_| !gateway.broken_output_schemas.has(entry.tool.hash()));
+                let always_loaded = is_finder(entry) || is_follow_up(entry) || entry.is_named_by(&options.pinned);
+                let output_schema =
+                    output_schema(entry).filter(|_| !gateway.broken_output_schemas.has(entry.tool.hash()));
                 let max_chars = announced_chars(executor.max_output(entry, ResultsFor::Client));
-                tools.push(Offered { name, entry, max_chars, portable, promises, always_loaded, era: Era::Modern });
+                tools.push(ListedTool {
+                    name,
+                    entry,
+                    max_chars,
+                    portable,
+                    output_schema,
+                    always_loaded,
+                    era: Era::Modern,
+                });
             }
         }
-        let is_renaming = |tool: &Offered<'_>| {
+        let is_renaming = |tool: &ListedTool<'_>| {
             let portable = tool.portable.as_ref().filter(|portable| portable.renames())?;
             Some((tool.entry.tool.hash(), Arc::clone(portable)))
         };
         let renaming = tools.iter().filter_map(is_renaming).collect();
         let index = index_of(view, &tools);
         if view.expose == Expose::Search {
-            tools
-                .retain(|tool| is_finder(tool.entry) || goes_on(tool.entry) || tool.entry.is_named_by(&options.pinned));
+            tools.retain(|tool| {
+                is_finder(tool.entry) || is_follow_up(tool.entry) || tool.entry.is_named_by(&options.pinned)
+            });
         }
         let json = Bytes::from(to_json(&tools));
-        let legacy_json = if tools.iter().any(Offered::differs_by_era) {
+        let legacy_json = if tools.iter().any(ListedTool::differs_by_era) {
             tools.iter_mut().for_each(|tool| tool.era = Era::Legacy);
             Bytes::from(to_json(&tools))
         } else {
@@ -137,7 +147,7 @@ impl ToolList {
     }
 
     /// The tool that the executor resolves this name to.
-    pub(crate) fn meant(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub(crate) fn resolve(&self, name: &str) -> Option<&Arc<Entry>> {
         self.named.get(name).or_else(|| match self.snapshot.resolve(name) {
             Resolution::Found(index, _) => self.snapshot.list().get(index),
             Resolution::Unknown(_) => None,
@@ -145,10 +155,10 @@ impl ToolList {
     }
 
     /// The same; for a call that carries another call, the carried tool.
-    pub(crate) fn carried(&self, name: &str, arguments: &Value) -> Option<&Arc<Entry>> {
-        let entry = self.meant(name)?;
+    pub(crate) fn resolve_carried(&self, name: &str, arguments: &Value) -> Option<&Arc<Entry>> {
+        let entry = self.resolve(name)?;
         let inside = arguments.get("name").and_then(Value::as_str).filter(|_| is_carrier(entry));
-        inside.map_or(Some(entry), |name| self.meant(name))
+        inside.map_or(Some(entry), |name| self.resolve(name))
     }
 
     /// Translates a call for the executor. In the whole catalogue the executor resolves every spelling of a name;
@@ -164,8 +174,8 @@ impl ToolList {
     ) -> Result<(String, RawArguments), ToolError> {
         let Some(entry) = self.named.get(written) else {
             self.check_unlisted(view, written)?;
-            let arguments = match self.meant(written) {
-                Some(entry) => self.by_own_names(entry, arguments),
+            let arguments = match self.resolve(written) {
+                Some(entry) => self.with_own_names(entry, arguments),
                 None => arguments,
             };
             return Ok((written.to_owned(), RawArguments::Value(arguments)));
@@ -176,14 +186,14 @@ impl ToolList {
         {
             *inside = meant.wire_name.as_str().into();
             if let Some(carried) = arguments.get_mut("arguments") {
-                *carried = self.by_own_names(meant, carried.take());
+                *carried = self.with_own_names(meant, carried.take());
             }
         }
-        Ok((entry.wire_name.clone(), RawArguments::Value(self.by_own_names(entry, arguments))))
+        Ok((entry.wire_name.clone(), RawArguments::Value(self.with_own_names(entry, arguments))))
     }
 
     /// Arguments written for the listed schema, as the tool takes them.
-    fn by_own_names(&self, entry: &Entry, arguments: Value) -> Value {
+    fn with_own_names(&self, entry: &Entry, arguments: Value) -> Value {
         match self.renaming.get(&entry.tool.hash()) {
             Some(portable) => portable.restore(arguments),
             None => arguments,
@@ -339,7 +349,7 @@ impl Gateway {
 }
 
 /// One line about the namespaces of the tools, and about how to find unlisted ones.
-fn index_of(view: &View, tools: &[Offered<'_>]) -> Option<String> {
+fn index_of(view: &View, tools: &[ListedTool<'_>]) -> Option<String> {
     let others = tools.iter().map(|tool| &**tool.entry).filter(|entry| !is_finder(entry));
     let list = namespaces(others);
     match (view.expose, &view.scope) {
@@ -356,18 +366,18 @@ fn is_finder(entry: &Entry) -> bool {
 }
 
 /// Whether results refer to the tool: many clients list tools once, and their models call only listed ones.
-fn goes_on(entry: &Entry) -> bool {
+fn is_follow_up(entry: &Entry) -> bool {
     is_output_tool(entry.id()) || JOB_NEXT_IDS.contains(&entry.id().as_str())
 }
 
 /// A tool as MCP lists it.
-struct Offered<'a> {
+struct ListedTool<'a> {
     name: &'a str,
     entry: &'a Arc<Entry>,
     /// The portable form of its input schema; `None`: listed as it is.
     portable: Option<Arc<Portable>>,
     /// The output schema that it is listed with.
-    promises: Option<&'a Value>,
+    output_schema: Option<&'a Value>,
     /// Whether clients with their own tool search should load it from the start.
     always_loaded: bool,
     /// The limit of its results in characters.
@@ -376,9 +386,9 @@ struct Offered<'a> {
     era: Era,
 }
 
-impl Offered<'_> {
+impl ListedTool<'_> {
     fn differs_by_era(&self) -> bool {
-        self.promises.is_some_and(|schema| !wrapped::is_of_object(schema))
+        self.output_schema.is_some_and(|schema| !wrapped::is_of_object(schema))
     }
 
     /// Its `_meta`: what its server listed, and the gateway's own keys.
@@ -397,7 +407,7 @@ pub(crate) fn output_schema(entry: &Entry) -> Option<&Value> {
     entry.definition().output_schema.as_ref().filter(|schema| schema.is_object())
 }
 
-impl Serialize for Offered<'_> {
+impl Serialize for ListedTool<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let definition = self.entry.definition();
         let mut map = serializer.serialize_map(None)?;
@@ -415,7 +425,7 @@ impl Serialize for Offered<'_> {
                 map.serialize_entry("inputSchema", &list_validation::input_schema(schema))?;
             }
         }
-        if let Some(schema) = self.promises {
+        if let Some(schema) = self.output_schema {
             map.serialize_entry("outputSchema", &list_validation::output_schema(schema, self.era))?;
         }
         if self.entry.provider.kind() == ProviderKind::Mcp {

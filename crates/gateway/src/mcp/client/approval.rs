@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(5);
 
 /// A client that dismisses a question sooner than this has shown it to nobody: some clients offer forms and dismiss
 /// each at once.
-const NOBODY: Duration = Duration::from_millis(300);
+const MIN_SEEN: Duration = Duration::from_millis(300);
 
 /// Asks the user of a client that offers forms. Where the client cannot ask after all, its user must not decide, or
 /// nobody has seen the question, `otherwise` decides.
@@ -103,7 +103,7 @@ fn decision(result: Value, after: Duration) -> ApprovalDecision {
     match (answer.action.as_str(), choice.map(Value::as_str)) {
         ("accept", None | Some(Some("approve"))) => ApprovalDecision::Approve,
         ("accept", Some(Some("always"))) => ApprovalDecision::Always,
-        ("cancel" | "decline", _) if after < NOBODY => ApprovalDecision::Later,
+        ("cancel" | "decline", _) if after < MIN_SEEN => ApprovalDecision::Later,
         ("cancel", _) => denied("the user dismissed the question"),
         ("accept", Some(Some("deny"))) | ("decline", _) => denied("the user said no"),
         _ => denied("the client's answer could not be read"),
@@ -133,13 +133,13 @@ mod tests {
             (json!({"action": "accept", "content": {"decision": 1}}), denied("the client's answer could not be read")),
             (json!("approve"), denied("the client's answer could not be read")),
         ] {
-            assert_eq!(decision(result.clone(), NOBODY), expect, "{result}");
+            assert_eq!(decision(result.clone(), MIN_SEEN), expect, "{result}");
         }
     }
 
     #[test]
     fn a_question_dismissed_at_once_is_unanswered() {
-        let (at_once, later) = (NOBODY / 2, NOBODY);
+        let (at_once, later) = (MIN_SEEN / 2, MIN_SEEN);
         for action in ["cancel", "decline"] {
             assert_eq!(decision(json!({"action": action}), at_once), ApprovalDecision::Later);
             assert!(matches!(decision(json!({"action": action}), later), ApprovalDecision::Deny { .. }));

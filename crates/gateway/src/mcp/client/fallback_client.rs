@@ -12,7 +12,7 @@ use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
 use toolwright_mcp::asking::{self, ELICIT, SAMPLE};
 
-use super::bounded;
+use super::check_count;
 use crate::Gateway;
 use crate::view::View;
 
@@ -140,7 +140,7 @@ impl CallClient for WithFallback {
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        bounded(&requests)?;
+        check_count(&requests)?;
         let is_ours: Vec<bool> = requests.iter().map(|request| self.fallback.answers(request)).collect();
         let (questions, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|one| self.fallback.answers(one));
         let asked = async { if others.is_empty() { Ok(Vec::new()) } else { self.client.ask(others).await } };

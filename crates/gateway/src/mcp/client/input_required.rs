@@ -78,18 +78,22 @@ impl Binding {
 }
 
 /// Questions that were asked together, with the answers so far.
-pub(crate) struct Asked {
+pub(crate) struct QuestionSet {
     questions: Vec<(String, Value, Option<Value>)>,
 }
 
-impl Asked {
+impl QuestionSet {
     /// Questions under the keys of their source. An answer in `given` under the same key is used.
     pub(crate) fn new(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>) -> Self {
-        Self::beside(requests, given, |_| false)
+        Self::with_taken(requests, given, |_| false)
     }
 
-    /// As [`Asked::new`], where these keys are taken already.
-    fn beside(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>, taken: impl Fn(&str) -> bool) -> Self {
+    /// As [`QuestionSet::new`], where these keys are taken already.
+    fn with_taken(
+        requests: Vec<ClientRequest>,
+        given: &mut HashMap<String, Value>,
+        taken: impl Fn(&str) -> bool,
+    ) -> Self {
         let mut questions: Vec<(String, Value, Option<Value>)> = Vec::with_capacity(requests.len());
         for ClientRequest { key, method, params } in requests {
             let taken = |key: &str| taken(key) || questions.iter().any(|(other, ..)| other == key);
@@ -145,13 +149,13 @@ pub(crate) struct OpenQuestions {
 /// Questions that were asked together.
 struct Round {
     number: u64,
-    asked: Asked,
+    asked: QuestionSet,
     answered: oneshot::Sender<Vec<Value>>,
 }
 
 impl OpenQuestions {
     /// Adds a round and returns its number, and its answers once all are there.
-    pub(crate) fn add(&mut self, asked: Asked) -> (u64, oneshot::Receiver<Vec<Value>>) {
+    pub(crate) fn add(&mut self, asked: QuestionSet) -> (u64, oneshot::Receiver<Vec<Value>>) {
         let (answered, answers) = oneshot::channel();
         let number = self.begun;
         self.begun += 1;
@@ -207,7 +211,7 @@ impl Drop for OpenRound<'_> {
 }
 
 /// The call that asks, and what came with its first request.
-pub(crate) struct Asking<'a> {
+pub(crate) struct QuestionContext<'a> {
     /// The number of the call.
     pub(crate) call: u128,
     pub(crate) channel: &'a Arc<ResponseChannel>,
@@ -230,13 +234,13 @@ impl PausedCalls {
     pub(crate) async fn ask(
         &self,
         requests: Vec<ClientRequest>,
-        asking: Asking<'_>,
+        asking: QuestionContext<'_>,
         expiry: Duration,
     ) -> Result<Vec<Value>, ToolError> {
-        let Asking { call, channel, binding, given } = asking;
+        let QuestionContext { call, channel, binding, given } = asking;
         let (question, answers, _round) = {
             let mut calls = self.lock();
-            let asked = Asked::beside(
+            let asked = QuestionSet::with_taken(
                 requests,
                 &mut given.lock().unwrap_or_else(PoisonError::into_inner),
                 |key| matches!(calls.get(&call), Some(Call::Paused(paused)) if paused.open.has(key)),
@@ -460,7 +464,7 @@ mod tests {
     fn questions_keep_their_keys_unless_they_clash() {
         let mut given = HashMap::from([("b".to_owned(), json!({"roots": [1]}))]);
         let requests = [Some("a"), Some("b"), Some("a"), None, None, Some("c")].map(ask_for).to_vec();
-        let mut asked = Asked::beside(requests, &mut given, |key| key == "c");
+        let mut asked = QuestionSet::with_taken(requests, &mut given, |key| key == "c");
         let open: Vec<String> = asked.open().map(|(key, _)| key).collect();
         assert_eq!(open, ["a", "a-2", "roots-list", "roots-list-2", "c-2"]);
         let mut take = |answers: Value| asked.take(answers.as_object().cloned().expect("object"));

@@ -16,7 +16,7 @@ use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::{asking, convert};
 
-use self::input_required::{Asking, Binding, PausedCalls};
+use self::input_required::{Binding, PausedCalls, QuestionContext};
 use super::message::{Response, RpcError, notification, request};
 use super::protocol::{Level, client_info, own_meta};
 use super::response::{ReplyTo, ResponseChannel};
@@ -33,7 +33,7 @@ pub(crate) struct SessionClient {
 }
 
 /// The client of a session for work that nobody waits for. It cannot be asked, but counts as the session's client.
-pub(crate) struct Unasked {
+pub(crate) struct DetachedClient {
     pub(crate) state: Arc<ClientState>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn ask_permitted<F>(
 where
     F: Future<Output = Result<Vec<Result<Value, ProtocolError>>, ToolError>>,
 {
-    bounded(&requests)?;
+    check_count(&requests)?;
     let refusals: Vec<Option<ProtocolError>> = requests.iter().map(|one| refusal(one, capabilities, code)).collect();
     let mut permitted: Vec<ClientRequest> =
         requests.into_iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()).map(|(one, _)| one).collect();
@@ -85,7 +85,7 @@ fn without_token(params: &mut Value) {
 }
 
 /// Refuses too many requests at once.
-pub(super) fn bounded(requests: &[ClientRequest]) -> Result<(), ToolError> {
+pub(super) fn check_count(requests: &[ClientRequest]) -> Result<(), ToolError> {
     if requests.len() <= MAX_REQUESTS {
         return Ok(());
     }
@@ -167,7 +167,7 @@ impl CallClient for SessionClient {
 }
 
 #[async_trait]
-impl CallClient for Unasked {
+impl CallClient for DetachedClient {
     fn manner_of_session(&self) -> Manner {
         self.state.manner()
     }
@@ -206,7 +206,8 @@ impl CallClient for RequestClient {
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
-            let asking = Asking { call: self.call, channel: &self.channel, binding: &self.binding, given: &self.given };
+            let asking =
+                QuestionContext { call: self.call, channel: &self.channel, binding: &self.binding, given: &self.given };
             let answers = self.paused_calls.ask(permitted, asking, EXPIRY).await?;
             Ok(answers.into_iter().map(Ok).collect())
         })

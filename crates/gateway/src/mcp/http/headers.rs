@@ -94,7 +94,7 @@ pub(super) fn check_mirrored(
 ) -> Result<(), RpcError> {
     let Some(name) = request.params.name.as_deref().filter(|_| request.method == "tools/call") else { return Ok(()) };
     let list = gateway.tools(&caller.view, &caller.session);
-    let Some(entry) = list.meant(name) else { return Ok(()) };
+    let Some(entry) = list.resolve(name) else { return Ok(()) };
     let Some(schema) = entry.definition().parameters.as_ref().filter(|schema| may_be_marked(schema)) else {
         return Ok(());
     };

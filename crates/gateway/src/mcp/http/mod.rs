@@ -25,7 +25,7 @@ use self::answer::{Events, Held, Refusal, event_stream, frame_stream, json};
 use self::events::{EventId, Kind};
 use self::headers::Accepts;
 use self::sessions::{HttpSession, Sessions};
-use super::dispatch::{Reply, acknowledged, introduces, no_batches};
+use super::dispatch::{Reply, acknowledged, has_instructions, no_batches};
 use super::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use super::protocol::{BATCHING, Era, check_modern, era_of};
 use super::response::{Event, ReplyTo};
@@ -66,7 +66,7 @@ impl Sender {
     }
 
     /// The caller, with the sender as the one who may be asked about its calls.
-    fn asked(&self, caller: &Caller) -> Caller {
+    fn as_asker(&self, caller: &Caller) -> Caller {
         let (connection, is_proven) = (self.connection.clone(), self.identity.is_proven());
         Caller { asker: Asker::Remote { connection, is_proven }, ..caller.clone() }
     }
@@ -100,12 +100,12 @@ impl Address {
 }
 
 /// `/mcp`.
-pub(crate) async fn whole(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
+pub(crate) async fn mcp_whole(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
     endpoint.respond(Scope::Whole, request).await
 }
 
 /// `/mcp/{provider}` and `/mcp/{view}`.
-pub(crate) async fn part(
+pub(crate) async fn mcp_part(
     State(endpoint): State<Arc<Endpoint>>,
     Path(name): Path<String>,
     request: HttpRequest,
@@ -225,7 +225,7 @@ impl Endpoint {
                 let caller = self.caller(principal, &format!("{} at {}", principal.id, at.scope.path()), at);
                 headers::check_mirrored(&self.gateway, &caller, &request, &parts.headers)
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
-                self.answer(&sender.asked(&caller), Era::Modern, accepts, request, (place, None)).await
+                self.answer(&sender.as_asker(&caller), Era::Modern, accepts, request, (place, None)).await
             }
             Era::Legacy if request.method == "initialize" => {
                 if self.gateway.is_draining() {
@@ -308,9 +308,9 @@ impl Endpoint {
         request: Request,
         place: Place,
     ) -> Result<Response, Refusal> {
-        self.noted(session, &request);
+        self.note_list(session, &request);
         let held = (place, Some(session.enter()));
-        self.answer(&sender.asked(&session.caller), Era::Legacy, accepts, request, held).await
+        self.answer(&sender.as_asker(&session.caller), Era::Legacy, accepts, request, held).await
     }
 
     /// Takes a batch of a session. The batch counts as one request.
@@ -330,9 +330,9 @@ impl Endpoint {
             return Err(refuse(no_batches()));
         }
         let _held = (place, session.enter());
-        let batch = self.gateway.batch(&sender.asked(&session.caller), body, |request| {
+        let batch = self.gateway.batch(&sender.as_asker(&session.caller), body, |request| {
             headers::add_traceparent(headers, request);
-            self.noted(&session, request);
+            self.note_list(&session, request);
         });
         let batch = batch.map_err(refuse)?;
         let has_requests = batch.has_requests;
@@ -345,9 +345,9 @@ impl Endpoint {
     }
 
     /// Notes what a request means for its session.
-    fn noted(&self, session: &HttpSession, request: &Request) {
+    fn note_list(&self, session: &HttpSession, request: &Request) {
         // A list that waits for sources may differ from this one, so its client is notified again.
-        if request.method == "tools/list" && !self.gateway.awaits_lists(&session.caller.view.scope) {
+        if request.method == "tools/list" && !self.gateway.is_awaiting_lists(&session.caller.view.scope) {
             session.has_listed(self.gateway.tools(&session.caller.view, &session.caller.session).fingerprint);
         }
     }
@@ -361,8 +361,8 @@ impl Endpoint {
         held: Held,
     ) -> Result<Response, Refusal> {
         let id = request.id.clone();
-        if introduces(&request.method) {
-            self.gateway.introduced(&caller.view.scope).await;
+        if has_instructions(&request.method) {
+            self.gateway.await_capabilities(&caller.view.scope).await;
         }
         let (send, sent) = mpsc::channel(NOTES);
         let to = if accepts.events { ReplyTo::Stream(send) } else { ReplyTo::Whole(send) };

@@ -24,14 +24,14 @@ pub(super) const ENDED_BYTES: usize = 64 << 20;
 
 /// The streams of one session.
 pub(super) struct Replay {
-    kept: Mutex<Vec<Arc<Kept>>>,
+    kept: Mutex<Vec<Arc<KeptStream>>>,
     begun: AtomicU64,
     ended: Cancel,
     room: Arc<ReplayBudget>,
 }
 
 /// One stream.
-pub(super) struct Kept {
+pub(super) struct KeptStream {
     kind: Kind,
     number: u64,
     /// How long it is kept without a connection.
@@ -72,7 +72,7 @@ impl Replay {
     }
 
     /// A new stream, which is kept if there is room.
-    fn keep(&self, kind: Kind) -> Arc<Kept> {
+    fn keep(&self, kind: Kind) -> Arc<KeptStream> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut all = self.lock();
         if kind == Kind::Session {
@@ -85,7 +85,7 @@ impl Replay {
             all.remove(over).give_up();
         }
         let has_room = all.len() < STREAMS;
-        let kept = Arc::new(Kept::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
+        let kept = Arc::new(KeptStream::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
         if has_room {
             all.push(Arc::clone(&kept));
         }
@@ -102,7 +102,7 @@ impl Replay {
         held: H,
     ) -> Result<impl Stream<Item = Bytes> + Send + use<H>, H> {
         let all = self.lock();
-        let is_meant = |kept: &&Arc<Kept>| kept.kind == after.kind && kept.number == after.stream;
+        let is_meant = |kept: &&Arc<KeptStream>| kept.kind == after.kind && kept.number == after.stream;
         let found = all.iter().find(is_meant).and_then(|kept| Some((kept, kept.connect(after.event)?)));
         match found {
             Some((kept, number)) => Ok(kept.frames(number, held)),
@@ -110,12 +110,12 @@ impl Replay {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Kept>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<KeptStream>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl KeptStream {
     fn new(kind: Kind, number: u64, grace: Duration) -> Self {
         Self { kind, number, grace, state: watch::Sender::new(State::new()) }
     }
@@ -213,13 +213,13 @@ pub(super) struct ReplayBudget(Mutex<Room>);
 struct Room {
     left: usize,
     /// With their sizes, oldest first.
-    kept: Vec<(Arc<Kept>, usize)>,
+    kept: Vec<(Arc<KeptStream>, usize)>,
 }
 
 /// The room of one stream, given back on drop.
 struct Share<'r> {
     budget: &'r ReplayBudget,
-    of: Arc<Kept>,
+    of: Arc<KeptStream>,
 }
 
 impl ReplayBudget {
@@ -228,25 +228,25 @@ impl ReplayBudget {
     }
 
     /// Takes this many bytes if there is enough room. Other streams go only if that makes enough.
-    fn take(&self, of: &Arc<Kept>, bytes: usize) -> Option<Share<'_>> {
+    fn take(&self, of: &Arc<KeptStream>, bytes: usize) -> Option<Share<'_>> {
         let mut room = self.lock();
         let mut missing = bytes.saturating_sub(room.left);
-        let mut going = Vec::new();
+        let mut evicted = Vec::new();
         for (kept, bytes) in room.kept.iter().filter(|(kept, _)| kept.was_sent_whole()) {
             if missing == 0 {
                 break;
             }
             missing = missing.saturating_sub(*bytes);
-            going.push(Arc::clone(kept));
+            evicted.push(Arc::clone(kept));
         }
         if missing > 0 {
             return None;
         }
-        going.iter().for_each(|kept| room.give_back(kept));
+        evicted.iter().for_each(|kept| room.give_back(kept));
         room.left -= bytes;
         room.kept.push((Arc::clone(of), bytes));
         drop(room);
-        going.iter().for_each(|kept| kept.give_up());
+        evicted.iter().for_each(|kept| kept.give_up());
         Some(Share { budget: self, of: Arc::clone(of) })
     }
 
@@ -257,7 +257,7 @@ impl ReplayBudget {
 
 impl Room {
     /// A stream that made room for another has given its room back already.
-    fn give_back(&mut self, of: &Arc<Kept>) {
+    fn give_back(&mut self, of: &Arc<KeptStream>) {
         if let Some(at) = self.kept.iter().position(|(kept, _)| Arc::ptr_eq(kept, of)) {
             self.left += self.kept.remove(at).1;
         }
@@ -272,7 +272,7 @@ impl Drop for Share<'_> {
 
 /// A connection to a stream. When it is dropped, the client may resume.
 struct Connection<H> {
-    kept: Arc<Kept>,
+    kept: Arc<KeptStream>,
     number: u64,
     seen: watch::Receiver<State>,
     _held: H,

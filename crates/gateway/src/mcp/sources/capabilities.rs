@@ -100,7 +100,7 @@ impl Gateway {
         let Scope::View(name) = scope else { return true };
         self.view(name).is_some_and(|view| {
             let named = |method: &str| wire_candidate(provider, method);
-            let (own, with) = (named(method), named(comes_with(method)));
+            let (own, with) = (named(method), named(governing_method(method)));
             [&own, &with].into_iter().any(|name| view.shows(name)) && !view.denies(&own) && !view.denies(&with)
         })
     }
@@ -114,9 +114,9 @@ impl Gateway {
 
     /// Waits briefly for the capabilities of the one source of an address; at other addresses for first lists, because
     /// instructions quote each source and are sent only once.
-    pub(crate) async fn introduced(&self, scope: &Scope) {
+    pub(crate) async fn await_capabilities(&self, scope: &Scope) {
         let Scope::Provider(name) = scope else {
-            return self.listed(scope).await;
+            return self.await_first_lists(scope).await;
         };
         let sources = self.options.catalogue.sources();
         let Some(provider) = sources.iter().find(|provider| provider.name() == &**name) else { return };
@@ -174,7 +174,7 @@ impl Gateway {
 }
 
 /// The method that views allow together with this one.
-fn comes_with(method: &str) -> &str {
+fn governing_method(method: &str) -> &str {
     match method {
         "resources/list" | "resources/templates/list" | "resources/subscribe" | "resources/unsubscribe" => {
             "resources/read"

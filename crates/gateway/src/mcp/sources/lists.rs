@@ -283,7 +283,7 @@ impl Work {
         arguments.insert("uri".into(), own.clone().into());
         let provider = self.provider(&server)?;
         let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
-        self.note_links(&server, beside(&result, &own));
+        self.note_links(&server, other_resources(&result, &own));
         if own != shown {
             readdress(&mut result, &own, &shown);
         }
@@ -383,7 +383,7 @@ fn in_prompt(result: &Map<String, Value>) -> impl Iterator<Item = &str> {
 }
 
 /// The resources in a `resources/read` result beside the one that was read.
-fn beside<'a>(result: &'a Map<String, Value>, read: &'a str) -> impl Iterator<Item = &'a str> {
+fn other_resources<'a>(result: &'a Map<String, Value>, read: &'a str) -> impl Iterator<Item = &'a str> {
     let contents = result.get("contents").and_then(Value::as_array).into_iter().flatten();
     contents.filter_map(uri_of).filter(move |uri| *uri != read)
 }
@@ -442,6 +442,6 @@ mod tests {
         assert_eq!(in_prompt(prompt).collect::<Vec<_>>(), ["x://link", "x://held"]);
         let read = json!({"contents": [{"uri": "x://dir"}, {"uri": "x://dir/a"}, {}, 5]});
         let read = read.as_object().expect("object");
-        assert_eq!(beside(read, "x://dir").collect::<Vec<_>>(), ["x://dir/a"]);
+        assert_eq!(other_resources(read, "x://dir").collect::<Vec<_>>(), ["x://dir/a"]);
     }
 }

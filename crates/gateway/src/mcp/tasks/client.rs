@@ -101,7 +101,7 @@ pub(crate) struct TaskProgress {
 impl PartialSink for TaskProgress {
     fn send(&self, partial: Partial) {
         if let Partial::Progress { message: Some(message), .. } = &partial {
-            self.task.says(message);
+            self.task.set_message(message);
         }
         if let Some(client) = &self.to_client {
             client.send(partial);

@@ -105,7 +105,12 @@ pub(crate) fn serves(era: Era, method: &str) -> bool {
 ///
 /// # Errors
 /// The request wants a task of a tool that cannot be one.
-pub(crate) fn wished(era: Era, params: &mut Params, list: &ToolList, tool: &str) -> Result<Option<Duration>, RpcError> {
+pub(crate) fn requested_ttl(
+    era: Era,
+    params: &mut Params,
+    list: &ToolList,
+    tool: &str,
+) -> Result<Option<Duration>, RpcError> {
     match (era, params.task.take()) {
         (Era::Legacy, Some(task)) if list.may_be_task(tool) => ttl(&task).map(Some),
         (Era::Legacy, Some(_)) => {

@@ -22,7 +22,7 @@ use toolwright_mcp::tasks::{Described, Status};
 
 use super::Tasks;
 use crate::mcp::call::STANDS_IN_META;
-use crate::mcp::client::input_required::{Asked, OpenQuestions};
+use crate::mcp::client::input_required::{OpenQuestions, QuestionSet};
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::Era;
 use crate::mcp::response::ResponseChannel;
@@ -249,7 +249,7 @@ impl Task {
     }
 
     /// Sets its status message.
-    pub(super) fn says(&self, message: &str) {
+    pub(super) fn set_message(&self, message: &str) {
         let mut state = self.lock();
         if matches!(state.stage, Stage::Plain | Stage::Working) {
             state.message = Some(shown(message));
@@ -314,7 +314,7 @@ impl Task {
                 state.asked += 1;
                 request.key = Some(format!("input-{}", state.asked));
             }
-            let round = state.open.add(Asked::new(requests, &mut HashMap::new()));
+            let round = state.open.add(QuestionSet::new(requests, &mut HashMap::new()));
             self.touch(state);
             round
         };
