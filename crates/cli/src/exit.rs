@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use serde_json::{Value, json};
 use toolwright::core::ErrorKind;
+use toolwright::core::store::StoreError;
 
 /// The documented exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +110,13 @@ impl From<std::io::Error> for Failure {
             std::io::ErrorKind::BrokenPipe => Self { exit: Exit::Ok, message: String::new() },
             _ => Self::failed(format!("cannot write: {error}")),
         }
+    }
+}
+
+/// What is kept cannot be read or written.
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::failed(error)
     }
 }
 

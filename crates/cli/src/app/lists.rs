@@ -11,24 +11,24 @@ use toolwright::core::{Event, Health};
 use crate::terminal::screen::{StatusLine, harmless, is_interactive, say_warning};
 
 /// After how long a person is told whom all wait for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
 /// Which providers are waited for. All of them are listed anyhow.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum WaitFor {
     /// Those of which no tools are known, not even from their last list.
-    Unknown,
+    Unlisted,
     /// All.
-    Fresh,
+    All,
 }
 
 /// Lists every provider, waits at most `bound` for those that are wanted, and says which of them are
 /// still starting then, which are down, and why.
-pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: Wanted, bound: Duration) {
+pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Duration) {
     let mut events = app.events().subscribe();
     let mut pending = starting(app, wanted);
     let mut listing = std::pin::pin!(app.list_all(bound));
-    let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
+    let mut patience = std::pin::pin!(tokio::time::sleep(NOTICE_AFTER));
     let (mut told, mut status) = (!is_interactive(), StatusLine::default());
     loop {
         tokio::select! {
@@ -57,19 +57,22 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: Wanted, bound: Durat
     }
     status.clear();
     say_failures(app);
-    let (late, unknown) = (starting(app, wanted), starting(app, Wanted::Unknown));
+    let (slow, unknown) = (starting(app, wanted), starting(app, WaitFor::Unlisted));
     let bound = toolwright::core::duration::format(bound);
-    for name in late.intersection(&pending) {
+    for name in slow.intersection(&pending) {
         let tools = if unknown.contains(name) { "missing until it is there" } else { "those of its last list" };
         say_warning(&format!("{}: still starting after {bound}; its tools are {tools}", harmless(name)));
     }
 }
 
 /// Does `work`. Where that takes long, a person is told the providers that it waits for.
-pub(crate) async fn patiently<T>(waits_for: impl FnOnce() -> BTreeSet<String>, work: impl Future<Output = T>) -> T {
+pub(crate) async fn wait_with_notice<T>(
+    waits_for: impl FnOnce() -> BTreeSet<String>,
+    work: impl Future<Output = T>,
+) -> T {
     let (mut work, mut status) = (std::pin::pin!(work), StatusLine::default());
     if is_interactive() {
-        if let Ok(done) = tokio::time::timeout(PATIENCE, work.as_mut()).await {
+        if let Ok(done) = tokio::time::timeout(NOTICE_AFTER, work.as_mut()).await {
             return done;
         }
         say_waiting(&mut status, &waits_for());
@@ -85,10 +88,10 @@ fn say_waiting(status: &mut StatusLine, providers: &BTreeSet<String>) {
 }
 
 /// The providers that have not listed yet.
-pub(crate) fn starting(app: &Toolwright, wanted: Wanted) -> BTreeSet<String> {
+pub(crate) fn starting(app: &Toolwright, wanted: WaitFor) -> BTreeSet<String> {
     let providers = match wanted {
-        Wanted::Unknown => app.catalogue().unlisted(),
-        Wanted::Fresh => app.catalogue().sources(),
+        WaitFor::Unlisted => app.catalogue().unlisted(),
+        WaitFor::All => app.catalogue().sources(),
     };
     let starting = providers.iter().filter(|provider| provider.health() == Health::Starting);
     starting.map(|provider| provider.name().to_owned()).collect()
@@ -96,7 +99,7 @@ pub(crate) fn starting(app: &Toolwright, wanted: Wanted) -> BTreeSet<String> {
 
 /// The providers that may have the tool of that name and have not listed yet: the one that it names, and all where it
 /// names none.
-pub(crate) fn starting_for(app: &Toolwright, wanted: Wanted, tool: &str) -> BTreeSet<String> {
+pub(crate) fn starting_for(app: &Toolwright, wanted: WaitFor, tool: &str) -> BTreeSet<String> {
     let separator = if tool.contains("__") { "__" } else { ":" };
     let namespace = tool.split_once(separator).map(|(namespace, _)| namespace);
     let providers = app.catalogue().sources();
@@ -109,7 +112,7 @@ pub(crate) fn starting_for(app: &Toolwright, wanted: Wanted, tool: &str) -> BTre
 
 /// Says which providers may have the tool of that name and have not listed yet.
 pub(crate) fn say_starting(app: &Toolwright, tool: &str) {
-    for name in starting_for(app, Wanted::Unknown, tool) {
+    for name in starting_for(app, WaitFor::Unlisted, tool) {
         say_warning(&format!("{}: still starting; its tools are missing until it is there", harmless(&name)));
     }
 }

@@ -12,12 +12,12 @@ use toolwright::core::{Cancel, Profile, duration};
 use toolwright::import::edit::write_atomically;
 use toolwright_eval::CompatFile;
 use toolwright_eval::bench::report::{self, Detail, Report, json};
-use toolwright_eval::bench::{Bencher, Ended, Prepared, Progress, ResultsFile, Row, RunOptions, page, run};
+use toolwright_eval::bench::{BenchOutcome, Bencher, Prepared, Progress, ResultsFile, Row, RunOptions, page, run};
 
 use super::bench_plan::{self, Bench};
 use crate::app::{Global, now_ms, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::console::{First, watch};
+use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::screen::{
     BAD, DIM, StatusLine, WARN, harmless, one_line, print_json, print_text, redacted, say, say_warning, styled,
 };
@@ -143,13 +143,13 @@ async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Done 
         concurrency: args.concurrency.unwrap_or(CONCURRENCY),
         stop: Cancel::new(),
     };
-    let signals = watch(options.stop.clone(), First::Finishes);
+    let signals = watch(options.stop.clone(), OnSignal::Finish);
     let mut bar = ProgressBar::default();
     let events = app.events().subscribe();
     let ended = run(&bencher, &pricing, &mut lines, events, &options, &mut |progress| bar.show(progress)).await;
     bar.status.clear();
     signals.abort();
-    let Ended { rows, partial, cancelled, .. } = ended;
+    let BenchOutcome { rows, partial, cancelled, .. } = ended;
     let judge = prepared.plan.judge.clone();
     let report = Report { rows, partial, judge, at: duration::iso(now_ms()) }.redacted(&*services.redactor);
     // Files first: whoever reads standard output may be gone.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
+use toolwright::Toolwright;
 use toolwright::core::approval::{
     AlwaysCovers, Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing, Wants,
 };
@@ -14,7 +15,7 @@ use toolwright::mcp::page::Page;
 
 use crate::app::{Global, not_nested, now_ms, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::person::{MAX_SHOWN, described, leads};
+use crate::terminal::person::{MAX_SHOWN, field_lines, page_lines};
 use crate::terminal::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
 use crate::terminal::table::{Cell, Table, name, print_list};
 
@@ -74,68 +75,62 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
         not_nested("approve")?;
     }
     let app = open(global).await?;
-    let (inbox, approvals) = (app.inbox(), app.approvals());
-    let done = match command {
+    let done = run(global, command, &app).await;
+    app.shut_down().await;
+    done
+}
+
+async fn run(global: &Global, command: &ApprovalsCommand, app: &Toolwright) -> Done {
+    let inbox = app.inbox();
+    match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
-            approvals.standing(LISTED).await.map_err(Failure::failed).and_then(|standing| {
-                let mut table = Table::new(["id", "tool", "in"]);
-                standing.iter().for_each(|standing| add_standing(&mut table, standing));
-                let rows = standing.iter().map(|standing| json!(standing)).collect();
-                print_list(global.json, rows, &table, "nothing was approved for always")
-            })
+            let standing = app.approvals().standing(LISTED).await?;
+            let mut table = Table::new(["id", "tool", "in"]);
+            standing.iter().for_each(|standing| add_standing(&mut table, standing));
+            let rows = standing.iter().map(|standing| json!(standing)).collect();
+            print_list(global.json, rows, &table, "nothing was approved for always")
         }
         ApprovalsCommand::Ls { all, .. } => {
-            if let Some(waiting) = crate::operate::pins::waiting(&app).await {
+            if let Some(waiting) = crate::operate::pins::waiting(app).await {
                 say(styled(WARN, waiting));
             }
             let state = (!all).then_some(QuestionState::Pending);
-            asked(&*inbox, state).await.map_err(Failure::failed).and_then(|rows| {
-                let mut table = Table::new(["id", "tool or server", "state"]);
-                let rows = rows.into_iter().map(|Row { json, cells, below, .. }| {
-                    table.row_with(cells, below);
-                    json
-                });
-                print_list(global.json, rows.collect(), &table, "nothing waits for an answer")
-            })
+            let mut table = Table::new(["id", "tool or server", "state"]);
+            let mut json = Vec::new();
+            for row in question_rows(&*inbox, state).await? {
+                table.row_with(row.cells, row.below);
+                json.push(row.json);
+            }
+            print_list(global.json, json, &table, "nothing waits for an answer")
         }
         ApprovalsCommand::Approve { id, always } => {
+            if inbox.form(id).await?.is_some() {
+                return Err(Failure::usage(format!("{id} is no call; `approvals answer {id}` answers it")));
+            }
             let decision = if *always { ApprovalDecision::Always } else { ApprovalDecision::Approve };
-            match inbox.form(id).await {
-                Ok(Some(_)) => Err(Failure::usage(format!("{id} is no call; `approvals answer {id}` answers it"))),
-                Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Approved),
-                Err(error) => Err(Failure::failed(error)),
-            }
+            print_answered(global, id, inbox.answer(id, &decision, OWNER).await?, QuestionState::Approved)
         }
-        ApprovalsCommand::Answer { id, values } => match inbox.form(id).await {
-            Ok(Some(form)) => match reply(&form, values) {
-                Ok(reply) => {
-                    let done = inbox.answer_form(id, &reply, OWNER).await;
-                    answered(global, id, done, QuestionState::Approved)
-                }
-                Err(why) => Err(Failure::usage(format!("{id}: {why}"))),
-            },
-            Ok(None) => Err(Failure::not_found(format!("no form or page has the id {id}; `approvals ls` shows them"))),
-            Err(error) => Err(Failure::failed(error)),
-        },
+        ApprovalsCommand::Answer { id, values } => {
+            let Some(form) = inbox.form(id).await? else {
+                let message = format!("no form or page has the id {id}; `approvals ls` shows them");
+                return Err(Failure::not_found(message));
+            };
+            let reply = reply(&form, values).map_err(|why| Failure::usage(format!("{id}: {why}")))?;
+            print_answered(global, id, inbox.answer_form(id, &reply, OWNER).await?, QuestionState::Approved)
+        }
         ApprovalsCommand::Deny { id, reason } => {
-            let decision = ApprovalDecision::Deny { reason: reason.clone() };
-            match inbox.form(id).await {
-                Ok(Some(_)) => {
-                    let done = inbox.answer_form(id, &FormReply::Decline, OWNER).await;
-                    answered(global, id, done, QuestionState::Denied)
-                }
-                Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Denied),
-                Err(error) => Err(Failure::failed(error)),
+            if inbox.form(id).await?.is_some() {
+                let answered = inbox.answer_form(id, &FormReply::Decline, OWNER).await?;
+                return print_answered(global, id, answered, QuestionState::Denied);
             }
+            let decision = ApprovalDecision::Deny { reason: reason.clone() };
+            print_answered(global, id, inbox.answer(id, &decision, OWNER).await?, QuestionState::Denied)
         }
-        ApprovalsCommand::Revoke { id } => match approvals.revoke(id).await {
-            Ok(true) => told(global, id, "revoked"),
-            Ok(false) => Err(Failure::not_found(format!("nothing that was approved for always has the id {id}"))),
-            Err(error) => Err(Failure::failed(error)),
+        ApprovalsCommand::Revoke { id } => match app.approvals().revoke(id).await? {
+            true => print_state(global, id, "revoked"),
+            false => Err(Failure::not_found(format!("nothing that was approved for always has the id {id}"))),
         },
-    };
-    app.shut_down().await;
-    done
+    }
 }
 
 /// One question of either kind, as it is shown.
@@ -148,7 +143,7 @@ struct Row {
 }
 
 /// What is asked of calls and what sources ask, the newest first.
-async fn asked(inbox: &dyn InboxStore, state: Option<QuestionState>) -> Result<Vec<Row>, StoreError> {
+async fn question_rows(inbox: &dyn InboxStore, state: Option<QuestionState>) -> Result<Vec<Row>, StoreError> {
     let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
     let calls = calls.iter().map(|asked| Row {
         created_ms: asked.created_ms,
@@ -199,28 +194,23 @@ fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
     form.check(given).map(|content| FormReply::Accept { content }).map_err(|wrong| wrong.join("; "))
 }
 
-fn answered<Q, A>(
-    global: &Global,
-    id: &str,
-    answer: Result<Answered<Kept<Q, A>>, StoreError>,
-    state: QuestionState,
-) -> Done {
-    match answer.map_err(Failure::failed)? {
-        Answered::Counts => told(global, id, state.as_str()),
+fn print_answered<Q, A>(global: &Global, id: &str, answer: Answered<Kept<Q, A>>, state: QuestionState) -> Done {
+    match answer {
+        Answered::Counts => print_state(global, id, state.as_str()),
         Answered::TooLate(question) => {
-            Err(Failure::failed(format!("{id} is {} already: this answer came too late", stands(&question))))
+            Err(Failure::failed(format!("{id} is {} already: this answer came too late", settled(&question))))
         }
         Answered::Unknown => Err(Failure::not_found(format!("no question has the id {id}; `approvals ls` shows them"))),
     }
 }
 
 /// How a question stands that was answered before, and by whose word.
-fn stands<Q, A>(asked: &Kept<Q, A>) -> String {
+fn settled<Q, A>(asked: &Kept<Q, A>) -> String {
     let by = asked.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
     format!("{}{by}", asked.state.as_str())
 }
 
-fn told(global: &Global, id: &str, state: &str) -> Done {
+fn print_state(global: &Global, id: &str, state: &str) -> Done {
     if global.json {
         print_json(&json!({"id": id, "state": state}))?;
     } else {
@@ -256,14 +246,14 @@ fn form_lines(form: &FormQuestion) -> String {
         Wants::Page(address) => match Page::of(&json!({"message": "", "url": address})) {
             Ok(page) => {
                 lines.push("open, if you trust it:".to_owned());
-                lines.extend(leads(&page));
+                lines.extend(page_lines(&page));
             }
             Err(why) => lines.push(harmless(&why)),
         },
         // One that cannot be read cannot be answered either.
         Wants::Form(schema) => match Form::new(request.message.clone(), schema) {
             Ok(form) => lines.extend(form.fields.iter().flat_map(|field| {
-                let described = described(field).into_iter().map(|line| format!("  {line}"));
+                let described = field_lines(field).into_iter().map(|line| format!("  {line}"));
                 std::iter::once(format!("{}=", one_line(&field.name, SHOWN))).chain(described)
             })),
             Err(why) => lines.push(harmless(&why)),

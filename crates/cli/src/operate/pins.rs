@@ -90,7 +90,7 @@ pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
     let app = open_config(global, config).await?;
     let done = match in_force.read(&app).await {
         Ok(()) => run(global, command, &app, &in_force).await,
-        Err(error) => Err(Failure::failed(error)),
+        Err(error) => Err(error.into()),
     };
     app.shut_down().await;
     done
@@ -171,7 +171,7 @@ async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force:
                 let decision = PinDecision::Approve(Some(mark.hash));
                 decided.push((pin, decide(store, pin, decision).await?));
             }
-            told(global, &decided, "approved")
+            print_decided(global, &decided, "approved")
         }
         PinsCommand::Revoke { of, all_projects } => {
             let pins = named(app, in_force, Some(of), *all_projects).await?;
@@ -189,11 +189,11 @@ async fn decide_all(global: &Global, store: &dyn PinStore, pins: &[Pin], decisio
     for pin in pins {
         decided.push((pin, decide(store, pin, decision).await?));
     }
-    told(global, &decided, state)
+    print_decided(global, &decided, state)
 }
 
 async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Result<bool, Failure> {
-    store.decide_pin(&pin.source, &pin.tool, decision, OWNER).await.map_err(Failure::failed)
+    Ok(store.decide_pin(&pin.source, &pin.tool, decision, OWNER).await?)
 }
 
 /// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
@@ -204,7 +204,7 @@ async fn named(
     name: Option<&str>,
     all_projects: bool,
 ) -> Result<Vec<Pin>, Failure> {
-    let every = || async move { app.pins().pins(None).await.map_err(Failure::failed) };
+    let every = || async move { app.pins().pins(None).await };
     let pins = match all_projects {
         true => every().await?,
         false => in_force.pins.clone(),
@@ -259,7 +259,7 @@ fn is_called(pin: &Pin, name: &str) -> bool {
 }
 
 async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Failure> {
-    let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await.map_err(Failure::failed)?;
+    let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await?;
     Ok(contracts.into_iter().next().unwrap_or_default())
 }
 
@@ -377,7 +377,7 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
     Ok(exit)
 }
 
-fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
+fn print_decided(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
     let done: Vec<&Pin> = decided.iter().filter(|(_, counts)| *counts).map(|(pin, _)| *pin).collect();
     if global.json {
         let row = |pin: &&Pin| {

@@ -55,7 +55,7 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
     let config = usable(global)?;
     let store = toolwright::runtime::SqliteStore::open(&config.state_dir).map_err(Failure::usage)?;
     let Some(name) = &args.run else {
-        let traces = store.traces(args.limit).await.map_err(Failure::failed)?;
+        let traces = store.traces(args.limit).await?;
         let (rows, columns): (Vec<Value>, Vec<_>) = traces.iter().map(listed).unzip();
         return print_list(global.json, rows, &list(columns), "nothing was called yet");
     };
@@ -87,7 +87,7 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
 
 /// The trees of what the name means, the newest first; JSON has the newest only.
 async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure> {
-    let summaries = store.find_traces(name).await.map_err(Failure::failed)?;
+    let summaries = store.find_traces(name).await?;
     if summaries.is_empty() {
         let remedy = "`toolwright trace` lists the newest";
         return Err(Failure::not_found(format!(
@@ -96,7 +96,7 @@ async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure
     }
     let mut traces = Vec::new();
     for summary in &summaries {
-        let entries = store.operations(summary, MAX_OPERATIONS).await.map_err(Failure::failed)?;
+        let entries = store.operations(summary, MAX_OPERATIONS).await?;
         traces.push(Trace::of(summary, &entries));
     }
     Ok(traces)

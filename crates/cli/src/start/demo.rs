@@ -23,7 +23,7 @@ use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Even
 use crate::app::agent::failed;
 use crate::app::{Global, open_with};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::console::{First, watch};
+use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::Terminal;
 use crate::terminal::progress::EventStream;
 use crate::terminal::screen::{
@@ -41,13 +41,13 @@ pub(crate) async fn command(global: &Global) -> Done {
     let app = open_app(folder.path()).await?;
     app.catalogue().offer_extraction(true).await;
     let cancel = Cancel::new();
-    watch(cancel.clone(), First::Cancels);
+    watch(cancel.clone(), OnSignal::Cancel);
     app.list_all(START).await;
     let terminal = Terminal::new(&app);
     let printer = StoryPrinter {
         to_stderr: global.json,
         screen: Arc::clone(&terminal.screen),
-        said: String::new(),
+        unsaid: String::new(),
         usage: Usage::default(),
         cost: 0.0,
     };
@@ -119,7 +119,7 @@ struct StoryPrinter {
     to_stderr: bool,
     screen: Arc<Screen>,
     /// What the model has said and nobody was told yet: its text comes in pieces.
-    said: String,
+    unsaid: String,
     usage: Usage,
     cost: f64,
 }
@@ -137,13 +137,13 @@ impl StoryPrinter {
     async fn follow(mut self, mut events: EventStream) -> Self {
         while let Some(event) = events.next().await {
             if let Ok(event) = event {
-                self.told(&event).await;
+                self.show(&event).await;
             }
         }
         self
     }
 
-    async fn told(&mut self, event: &Event) {
+    async fn show(&mut self, event: &Event) {
         let screen = Arc::clone(&self.screen);
         let _screen = screen.hold().await;
         match event {
@@ -158,9 +158,9 @@ impl StoryPrinter {
                     self.print(format_args!("  {}", styled(DIM, one_line(&shown.join(", "), COLUMNS - 3))));
                 }
             }
-            Event::ModelText { text, .. } => self.said.push_str(text),
+            Event::ModelText { text, .. } => self.unsaid.push_str(text),
             Event::ModelFinished { usage, cost_usd, .. } => {
-                let said = std::mem::take(&mut self.said);
+                let said = std::mem::take(&mut self.unsaid);
                 self.print(format_args!("  {}", said.replace('\n', "\n  ")));
                 self.usage.add(*usage);
                 self.cost += cost_usd.unwrap_or_default();

@@ -23,7 +23,7 @@ use toolwright::server::ListedSchemas;
 use toolwright::trust::{Judged, Standing};
 
 use crate::app::agent::can_answer;
-use crate::app::lists::{Wanted, patiently, starting};
+use crate::app::lists::{WaitFor, starting, wait_with_notice};
 use crate::app::{Global, open_config, read, variable};
 use crate::exit::{Done, Exit};
 use crate::terminal::logging;
@@ -91,7 +91,7 @@ pub(crate) async fn command(global: &Global) -> Done {
         // Of tools that were measured it is told whether they have changed.
         app.offer_llm_tools().await;
     }
-    let probes = patiently(|| starting(&app, Wanted::Fresh), probe(&app)).await;
+    let probes = wait_with_notice(|| starting(&app, WaitFor::All), probe(&app)).await;
     let snapshot = app.catalogue().snapshot();
     let models = probe_models(&app).await;
     let (default_model, unusable) = default_model(&app, &models).await;
@@ -109,8 +109,8 @@ pub(crate) async fn command(global: &Global) -> Done {
     let warnings = warnings(&settings, logged, &probes, &findings);
     let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
     let listed = listed_otherwise(&settings, &snapshot);
-    let told = Diagnosis { findings, warnings, models, default_model, tools, left_out, listed };
-    report(global, &settings, &problems, &probes, &told)
+    let diagnosis = Diagnosis { findings, warnings, models, default_model, tools, left_out, listed };
+    report(global, &settings, &problems, &probes, &diagnosis)
 }
 
 /// The tools whose schemas are listed in another form than their sources give them, as far as some address lists them so.
@@ -167,7 +167,7 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
         return None;
     }
     let all = status.withheld();
-    Some(match usual(all) {
+    Some(match most_common(all) {
         None => "0 tools: its source has none".to_owned(),
         Some((name, reason)) => {
             format!("0 tools: none of the {} that it has is offered, as `{name}`: {reason}", all.len())
@@ -176,7 +176,7 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
 }
 
 /// One that is withheld for the reason that most are. Of as many, the last: what is filtered out comes first.
-fn usual(withheld: &[(String, String)]) -> Option<&(String, String)> {
+fn most_common(withheld: &[(String, String)]) -> Option<&(String, String)> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for (_, reason) in withheld {
         *counts.entry(reason).or_default() += 1;
@@ -298,10 +298,10 @@ async fn answers_health(mut address: SocketAddr) -> bool {
     })
 }
 
-fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], told: &Diagnosis) -> Done {
+fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], diagnosis: &Diagnosis) -> Done {
     let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
         && probes.iter().all(|probe| probe.error.is_none())
-        && told.findings.is_empty()
+        && diagnosis.findings.is_empty()
         && !(settings.written.sandbox.sandbox.strict
             && sandboxes(settings).any(|(_, sandbox)| sandbox.gaps().is_some()));
     let exit = match well {
@@ -315,7 +315,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
                 json!({"name": probe.name, "kind": probe.kind, "tools": probe.tools, "ok": probe.error.is_none() && probe.empty.is_none(), "error": probe.error, "milliseconds": millis(probe.took)})
             })
             .collect();
-        let models: Vec<Value> = told.models.iter().map(ModelProbe::to_json).collect();
+        let models: Vec<Value> = diagnosis.models.iter().map(ModelProbe::to_json).collect();
         let sandboxes: Vec<Value> = sandboxes(settings)
             .map(|(whose, sandbox)| {
                 let mut report = sandbox.to_json();
@@ -325,7 +325,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             })
             .collect();
         print_json(
-            &json!({"ok": well, "files": settings.files, "trust": settings.trust.iter().map(Judged::to_json).collect::<Vec<_>>(), "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": told.tools, "not_listed": told.left_out, "models": models, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings, "schemas": told.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
+            &json!({"ok": well, "files": settings.files, "trust": settings.trust.iter().map(Judged::to_json).collect::<Vec<_>>(), "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": diagnosis.tools, "not_listed": diagnosis.left_out, "models": models, "sandboxes": sandboxes, "findings": diagnosis.findings, "warnings": diagnosis.warnings, "schemas": diagnosis.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
         )?;
         return Ok(exit);
     }
@@ -350,11 +350,11 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
         }
     }
     if !probes.is_empty() {
-        lines.push(format!("{} tools in all, as `serve` and `tools ls` list them", told.tools));
+        lines.push(format!("{} tools in all, as `serve` and `tools ls` list them", diagnosis.tools));
     }
-    lines.extend(told.left_out.iter().map(|line| styled(DIM, line)));
-    lines.extend(told.models.iter().map(ModelProbe::line));
-    lines.extend(Some(told.default_model.clone()).filter(|line| !line.is_empty()));
+    lines.extend(diagnosis.left_out.iter().map(|line| styled(DIM, line)));
+    lines.extend(diagnosis.models.iter().map(ModelProbe::line));
+    lines.extend(Some(diagnosis.default_model.clone()).filter(|line| !line.is_empty()));
     for (whose, sandbox) in sandboxes(settings) {
         lines.push(format!("sandbox of {whose}: {}", sandbox.profile));
         lines.push(styled(DIM, format_args!("  {}", settings.written.sandbox.sandbox.limits.of_trees())));
@@ -365,17 +365,17 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             });
         }
     }
-    let shown = told.listed.iter().take(MAX_LISTED).map(|tool| styled(DIM, harmless(&in_words(tool))));
+    let shown = diagnosis.listed.iter().take(MAX_LISTED).map(|tool| styled(DIM, harmless(&in_words(tool))));
     lines.extend(shown);
-    if told.listed.len() > MAX_LISTED {
-        let more = told.listed.len() - MAX_LISTED;
+    if diagnosis.listed.len() > MAX_LISTED {
+        let more = diagnosis.listed.len() - MAX_LISTED;
         lines.push(styled(DIM, format_args!("and {more} more; `toolwright tools show TOOL` says what differs")));
-    } else if !told.listed.is_empty() {
+    } else if !diagnosis.listed.is_empty() {
         lines.push(styled(DIM, "`toolwright tools show TOOL` says what differs"));
     }
-    lines.extend(told.warnings.iter().map(|warning| styled(WARN, format_args!("warning: {}", harmless(warning)))));
-    lines.extend(told.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", harmless(finding)))));
-    lines.push(match (well, problems.is_empty() && told.warnings.is_empty()) {
+    lines.extend(diagnosis.warnings.iter().map(|warning| styled(WARN, format_args!("warning: {}", harmless(warning)))));
+    lines.extend(diagnosis.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", harmless(finding)))));
+    lines.push(match (well, problems.is_empty() && diagnosis.warnings.is_empty()) {
         (true, true) => styled(GOOD, "all is well"),
         // Nothing is lost by a warning, and something is not as it was meant.
         (true, false) => styled(WARN, "all works, but for the warnings above"),
@@ -562,7 +562,7 @@ mod tests {
             (&["off", "wrong"], Some("tool 1")),
         ] {
             let withheld = withheld(reasons);
-            assert_eq!(usual(&withheld).map(|(name, _)| name.as_str()), expect, "{reasons:?}");
+            assert_eq!(most_common(&withheld).map(|(name, _)| name.as_str()), expect, "{reasons:?}");
         }
     }
 }

@@ -29,14 +29,14 @@ pub(crate) enum Typed {
 }
 
 /// How a line is read.
-enum How {
+enum ReadMode {
     Plain,
     /// With an editor that has this prompt and keeps a history in this file.
     Edited(String, PathBuf),
 }
 
 struct Reader {
-    wanted: std::sync::mpsc::Sender<How>,
+    wanted: std::sync::mpsc::Sender<ReadMode>,
     lines: mpsc::Receiver<Typed>,
     /// Whether it reads for a question that was withdrawn: what comes answers the next one.
     is_reading: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Console {
 impl Console {
     /// Asks and waits for a line; `None` at the end of the input. Dropping the future withdraws the question.
     pub(crate) async fn ask(&self, prompt: &str) -> Option<String> {
-        match self.read(prompt, How::Plain).await {
+        match self.read(prompt, ReadMode::Plain).await {
             Typed::Line(line) => Some(line),
             Typed::Interrupted | Typed::End => None,
         }
@@ -59,22 +59,22 @@ impl Console {
 
     /// As [`Console::ask`], with an editor for the line. Both ends must be a terminal.
     pub(crate) async fn edit(&self, prompt: &str, history: &Path) -> Typed {
-        self.read(prompt, How::Edited(prompt.to_owned(), history.to_owned())).await
+        self.read(prompt, ReadMode::Edited(prompt.to_owned(), history.to_owned())).await
     }
 
-    async fn read(&self, prompt: &str, how: How) -> Typed {
+    async fn read(&self, prompt: &str, mode: ReadMode) -> Typed {
         use std::io::Write as _;
         let mut reader = self.reader.lock().await;
         let reader = reader.get_or_insert_with(start);
         // An editor writes its own prompt, unless the thread is in a plain read already.
-        if reader.is_reading || matches!(how, How::Plain) {
+        if reader.is_reading || matches!(mode, ReadMode::Plain) {
             let mut screen = anstream::stderr();
             // A standard error that is gone leaves the question unasked; the answer may still come.
             let _ = write!(screen, "{prompt}");
             let _ = screen.flush();
         }
-        let is_plain = matches!(how, How::Plain);
-        if !reader.is_reading && reader.wanted.send(how).is_err() {
+        let is_plain = matches!(mode, ReadMode::Plain);
+        if !reader.is_reading && reader.wanted.send(mode).is_err() {
             return Typed::End;
         }
         reader.is_reading = true;
@@ -101,12 +101,12 @@ impl Console {
 }
 
 /// Puts the terminal back as it was when this was made: an editor that is left in the middle of a line does not.
-pub(crate) struct KeptTerminal {
+pub(crate) struct TerminalGuard {
     #[cfg(unix)]
     settings: Option<rustix::termios::Termios>,
 }
 
-impl KeptTerminal {
+impl TerminalGuard {
     pub(crate) fn new() -> Self {
         Self {
             #[cfg(unix)]
@@ -115,7 +115,7 @@ impl KeptTerminal {
     }
 }
 
-impl Drop for KeptTerminal {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(settings) = &self.settings {
@@ -130,10 +130,10 @@ fn start() -> Reader {
     // Not a task: a read of the terminal cannot be stopped, and must not hold up the end.
     std::thread::spawn(move || {
         let mut editor = None;
-        for how in wants {
-            let typed = match how {
-                How::Plain => plain(),
-                How::Edited(prompt, history) => edited(&mut editor, &prompt, &history),
+        for mode in wants {
+            let typed = match mode {
+                ReadMode::Plain => plain(),
+                ReadMode::Edited(prompt, history) => edited(&mut editor, &prompt, &history),
             };
             if sender.blocking_send(typed).is_err() {
                 break;
@@ -179,27 +179,27 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a signal means while something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum OnSignal {
     /// Work is cancelled; a second signal ends the process at once.
-    Cancels,
+    Cancel,
     /// Nothing more is begun, and what runs ends by itself; a second signal ends the process at once.
-    Finishes,
+    Finish,
     /// The server shuts down; a second signal ends the process at once.
-    ShutsDown,
+    ShutDown,
 }
 
 /// Cancels `cancel` at the first signal, until the watch is aborted. Children of a process that is
 /// ended at once are ended by their watchers.
-pub(crate) fn watch(cancel: Cancel, first: First) -> AbortHandle {
+pub(crate) fn watch(cancel: Cancel, action: OnSignal) -> AbortHandle {
     let watch = tokio::spawn(async move {
         let cause = next_signal().await;
-        let cause = if first == First::ShutsDown { CancelCause::Shutdown } else { cause };
+        let cause = if action == OnSignal::ShutDown { CancelCause::Shutdown } else { cause };
         cancel.cancel(cause);
-        match first {
-            First::Cancels => say("cancelling; once more to stop at once"),
-            First::Finishes => say("finishing what runs; once more to stop at once"),
+        match action {
+            OnSignal::Cancel => say("cancelling; once more to stop at once"),
+            OnSignal::Finish => say("finishing what runs; once more to stop at once"),
             // A server that ends as it is told to has nothing to say, unless somebody waits for it.
-            First::ShutsDown => {
+            OnSignal::ShutDown => {
                 tokio::select! {
                     _ = next_signal() => std::process::exit(i32::from(Exit::Cancelled.code())),
                     () = tokio::time::sleep(PATIENCE) => {}

@@ -37,7 +37,7 @@ impl Terminal {
 
     /// A field's value, `None` where it is left out; `Err` at the end of the input.
     async fn field(&self, field: &Field) -> Result<Option<Value>, Filled> {
-        for line in described(field) {
+        for line in field_lines(field) {
             say(line);
         }
         loop {
@@ -129,7 +129,7 @@ impl Person for Terminal {
         } else {
             ("A tool's server asks you, and gets what you type:", "[y]es, I answer, [n]o, I do not want to: ")
         };
-        asks(what, source, &form.message);
+        say_question(what, source, &form.message);
         match self.agrees(question).await {
             Some(true) => self.fields(form).await.map_or_else(|ended| ended, Filled::Accepted),
             Some(false) => Filled::Declined,
@@ -139,8 +139,8 @@ impl Person for Terminal {
 
     async fn visit(&self, source: &str, page: &Page) -> Visited {
         let _screen = self.screen.hold().await;
-        asks("A tool's server asks you to open a page:", source, &page.message);
-        for line in leads(page) {
+        say_question("A tool's server asks you to open a page:", source, &page.message);
+        for line in page_lines(page) {
             say(line);
         }
         match self.agrees("Open it yourself if you trust it. [y]es, I opened it, [n]o, I do not want to: ").await {
@@ -152,7 +152,7 @@ impl Person for Terminal {
 }
 
 /// Says who asks, and why.
-fn asks(what: &str, source: &str, message: &str) {
+fn say_question(what: &str, source: &str, message: &str) {
     say(format_args!("\n{} {}", styled(WARN, what), styled(BOLD, harmless(source))));
     for line in harmless(message).chars().take(MAX_SHOWN).collect::<String>().lines() {
         say(format_args!("  {line}"));
@@ -160,7 +160,7 @@ fn asks(what: &str, source: &str, message: &str) {
 }
 
 /// The whole address of a page, and its host apart: it alone tells whose page that is.
-pub(crate) fn leads(page: &Page) -> [String; 2] {
+pub(crate) fn page_lines(page: &Page) -> [String; 2] {
     let host = page.host();
     let odd = if host.split('.').any(|label| label.starts_with("xn--")) {
         "; it has letters that may look like others"
@@ -174,7 +174,7 @@ pub(crate) fn leads(page: &Page) -> [String; 2] {
 }
 
 /// A field in lines for a person.
-pub(crate) fn described(field: &Field) -> Vec<String> {
+pub(crate) fn field_lines(field: &Field) -> Vec<String> {
     let title = one_line(field.title.as_deref().unwrap_or(&field.name), MAX_LABEL);
     let mut kind = match &field.kind {
         Kind::Text => "a text".to_owned(),
@@ -237,7 +237,7 @@ mod tests {
             "n": {"type": "integer", "default": 3},
         }}});
         let form = Form::of(&params).expect("a form");
-        let lines: Vec<String> = form.fields.iter().flat_map(described).collect();
+        let lines: Vec<String> = form.fields.iter().flat_map(field_lines).collect();
         assert!(!lines[0].contains("\u{1b}[2J"), "{lines:?}");
         assert!(lines[0].contains("one of these"), "{lines:?}");
         assert_eq!((&*lines[1], &*lines[2]), ("  1  X", "  2  y"));
@@ -251,7 +251,7 @@ mod tests {
             ("https://b\u{430}nk.example/", "https://xn--bnk-6cd.example/", "xn--bnk-6cd.example", true),
         ] {
             let page = Page::of(&json!({"message": "m", "url": address})).expect("a page");
-            let [first, second] = leads(&page);
+            let [first, second] = page_lines(&page);
             assert_eq!(first.trim(), whole);
             assert_eq!((second.contains(host), second.contains("look like others")), (true, odd), "{second}");
         }

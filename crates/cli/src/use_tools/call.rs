@@ -24,11 +24,11 @@ use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmOptions;
 
 use crate::app::agent::{Record, approver, can_answer, can_be_asked, person, record, who};
-use crate::app::lists::{Wanted, patiently, say_starting, starting_for};
+use crate::app::lists::{WaitFor, say_starting, starting_for, wait_with_notice};
 use crate::app::{Global, open, variable};
 use crate::exit::{Done, Exit, Failure};
 use crate::input;
-use crate::terminal::console::{First, watch};
+use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::Terminal;
 use crate::terminal::progress::ProgressDisplay;
 use crate::terminal::screen::{harmless, one_line, print_result_json, print_result_text, say_error, say_warning};
@@ -84,10 +84,10 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     record(&app, &call.record)?;
     app.offer_llm_tools().await;
     let cancel = Cancel::new();
-    watch(cancel.clone(), First::Cancels);
-    let waits_for = || starting_for(&app, Wanted::Fresh, &call.tool);
+    watch(cancel.clone(), OnSignal::Cancel);
+    let waits_for = || starting_for(&app, WaitFor::All, &call.tool);
     tokio::select! {
-        () = patiently(waits_for, app.list_for(&call.tool, LIST_WAIT)) => {}
+        () = wait_with_notice(waits_for, app.list_for(&call.tool, LIST_WAIT)) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
     let snapshot = app.catalogue().snapshot();

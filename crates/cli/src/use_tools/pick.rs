@@ -13,7 +13,7 @@ use toolwright::core::Snapshot;
 use toolwright::core::select::{Pick, PickOptions, Picked};
 use toolwright_eval::select::CatalogueFile;
 
-use crate::app::lists::{Wanted, wait_for};
+use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, cwd, open_config, usable};
 use crate::exit::{Done, Exit};
 use crate::input::{self, read_catalogue};
@@ -90,7 +90,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
             (Some(file), snapshot)
         }
         None => {
-            wait_for(&app, Wanted::Fresh, LIST_WAIT).await;
+            wait_for(&app, WaitFor::All, LIST_WAIT).await;
             (None, app.catalogue().snapshot())
         }
     };
@@ -101,9 +101,9 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
         let instead = &picked.provenance.scorer;
         say_warning(&format!("{scorer} did not score: {}; the order is by {instead}", harmless(why)));
     }
-    let shown = Shown { picked: &picked, snapshot: &snapshot, file: file.as_ref(), debug: args.debug };
+    let report = PickReport { picked: &picked, snapshot: &snapshot, file: file.as_ref(), debug: args.debug };
     if args.debug && (picked.picks.is_empty() || !global.json) {
-        for (id, why) in shown.excluded() {
+        for (id, why) in report.excluded() {
             say(styled(DIM, format_args!("{} was no candidate: {why}", harmless(&id))));
         }
     }
@@ -118,14 +118,14 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
         say_warning(note);
     }
     if global.json {
-        let picks: Value = picked.picks.iter().map(|pick| shown.json(pick)).collect();
+        let picks: Value = picked.picks.iter().map(|pick| report.json(pick)).collect();
         let mut document = json!({ "picks": picks });
         if let Some(note) = note {
             document["note"] = note.into();
         }
         print_json(&document)?;
     } else {
-        shown.print()?;
+        report.print()?;
     }
     Ok(Exit::Ok)
 }
@@ -147,14 +147,14 @@ impl PickArgs {
 }
 
 /// What is put out.
-struct Shown<'a> {
+struct PickReport<'a> {
     picked: &'a Picked,
     snapshot: &'a Snapshot,
     file: Option<&'a CatalogueFile>,
     debug: bool,
 }
 
-impl Shown<'_> {
+impl PickReport<'_> {
     /// The id, as the file has it if there is one.
     fn id(&self, position: usize) -> &str {
         match self.file {

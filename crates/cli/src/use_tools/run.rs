@@ -15,11 +15,11 @@ use toolwright::core::select::{SearchFilter, search_or_similar};
 use toolwright::core::{Cancel, CancelCause, SessionId};
 
 use crate::app::agent::{Agent, agent, failed, model, profile, record};
-use crate::app::lists::{Wanted, wait_for};
+use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};
 use crate::exit::{Done, Exit, Failure};
 use crate::input;
-use crate::terminal::console::{First, KeptTerminal, Typed, background_on_quit, next_signal, watch};
+use crate::terminal::console::{OnSignal, TerminalGuard, Typed, background_on_quit, next_signal, watch};
 use crate::terminal::markdown::render;
 use crate::terminal::person::Terminal;
 use crate::terminal::progress::{Cost, ProgressDisplay, Text, TextShown};
@@ -89,7 +89,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     app.catalogue().offer_extraction(true).await;
     let profile = profile(&run.agent, &app)?;
     let cancel = Cancel::new();
-    watch(cancel.clone(), First::Cancels);
+    watch(cancel.clone(), OnSignal::Cancel);
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
     let terminal = Terminal::new(&app);
     app.follow_pins();
@@ -102,7 +102,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
         agent = agent.resume(&*id);
     }
     tokio::select! {
-        () = wait_for(&app, Wanted::Unknown, LIST_WAIT) => {}
+        () = wait_for(&app, WaitFor::Unlisted, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
     let mut conversation = agent.conversation().await.map_err(failed)?;
@@ -282,7 +282,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     app.catalogue().offer_extraction(true).await;
     let profile = profile(&chat.agent, &app)?;
     let model = model(&chat.agent, &app).await?;
-    wait_for(&app, Wanted::Unknown, LIST_WAIT).await;
+    wait_for(&app, WaitFor::Unlisted, LIST_WAIT).await;
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let terminal = Terminal::new(&app);
     let agent = agent(&chat.agent, &app, &terminal, (&id, &model), profile, None)?;
@@ -303,7 +303,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let prompt = if is_interactive() { "> " } else { "" };
     // An editor needs both ends; elsewhere lines are read as they come.
     let history = (is_interactive() && columns().is_some()).then(|| app.config().state_dir.join(HISTORY));
-    let _terminal = KeptTerminal::new();
+    let _terminal = TerminalGuard::new();
     loop {
         let asked = async {
             match &history {
@@ -353,7 +353,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
         conversation.set_cancel(cancel.clone());
         let text = Text::for_output(global.json);
         let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
-        let signals = watch(cancel.clone(), First::Cancels);
+        let signals = watch(cancel.clone(), OnSignal::Cancel);
         let report = conversation.send(message).await;
         signals.abort();
         let (shown, cost) = progress.end().await;

@@ -19,7 +19,7 @@ use toolwright::{Ask, Error, Toolwright, Transport};
 use crate::app::agent::{Record, record};
 use crate::app::{Global, files_in_force, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::console::{First, watch};
+use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::asked_for;
 use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_error, say_warning, styled};
 use crate::values::{address, profile_name, serve_ask};
@@ -65,7 +65,7 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
     let transport = if args.stdio { Transport::Stdio } else { Transport::Http };
     say_profiles(&config, serve.profile(transport));
     say(format_args!("toolwright: configuration: {}", files_in_force(&config)));
-    watch(shutdown.clone(), First::ShutsDown);
+    watch(shutdown.clone(), OnSignal::ShutDown);
     if args.stdio {
         let started = || background(&app, ready(&app, "stdio"));
         serve.until(shutdown).stdio(started).await.map_err(refused)?;

@@ -21,7 +21,7 @@ use toolwright::models::dialect::{Loss, Portable};
 use toolwright::runtime::{ToolFinder, searchable};
 
 use crate::app::agent::can_answer;
-use crate::app::lists::{Wanted, say_failures, say_starting, wait_for};
+use crate::app::lists::{WaitFor, say_failures, say_starting, wait_for};
 use crate::app::{Global, files_in_force, open_config, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::person::effects_in_words;
@@ -111,7 +111,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 say_starting(&app, tool);
             }
         }
-        Tools::Ls(_) | Tools::Search { .. } => wait_for(&app, Wanted::Fresh, LIST_WAIT).await,
+        Tools::Ls(_) | Tools::Search { .. } => wait_for(&app, WaitFor::All, LIST_WAIT).await,
     }
     let snapshot = app.catalogue().snapshot();
     app.shut_down().await;

@@ -130,9 +130,9 @@ pub(super) enum FaultOrigin {
     /// The model's: its answer was no valid result.
     Model,
     /// That of the way to it, which may pass.
-    Way,
+    Transport,
     /// That of the way to it, which will not pass by itself: a key, an account, a rule.
-    Setting,
+    Setup,
 }
 
 /// What a judge says of a check.
@@ -155,15 +155,15 @@ impl Fault {
                 | ModelErrorKind::Canceled
                 // An API may refuse one request, for its schema, and take the next.
                 | ModelErrorKind::Invalid
-                | ModelErrorKind::Unsupported => FaultOrigin::Way,
-                ModelErrorKind::Auth | ModelErrorKind::Quota => FaultOrigin::Setting,
+                | ModelErrorKind::Unsupported => FaultOrigin::Transport,
+                ModelErrorKind::Auth | ModelErrorKind::Quota => FaultOrigin::Setup,
             },
             // A queue that is full is so for a while.
-            (None, ErrorKind::LimitExceeded) if error.is_retryable() => FaultOrigin::Way,
+            (None, ErrorKind::LimitExceeded) if error.is_retryable() => FaultOrigin::Transport,
             // A window that is too small is the model's, too.
             (None, ErrorKind::ExecutionError | ErrorKind::LimitExceeded) => FaultOrigin::Model,
-            (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => FaultOrigin::Setting,
-            (None, _) => FaultOrigin::Way,
+            (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => FaultOrigin::Setup,
+            (None, _) => FaultOrigin::Transport,
         };
         Self { whose, what: clipped(&redactor.redact(error.message()), MAX_ERROR) }
     }
@@ -278,10 +278,10 @@ impl Bencher<'_> {
                             Judged::Verdict(verdict) => verdict,
                             Judged::Failed(fault) => {
                                 // The model is not to blame for its judge.
-                                let whose = if fault.whose == FaultOrigin::Setting {
-                                    FaultOrigin::Setting
+                                let whose = if fault.whose == FaultOrigin::Setup {
+                                    FaultOrigin::Setup
                                 } else {
-                                    FaultOrigin::Way
+                                    FaultOrigin::Transport
                                 };
                                 took.failed(Fault { whose, ..fault });
                                 took.by_judge = true;
@@ -358,6 +358,6 @@ mod tests {
     fn a_queue_that_is_full_is_not_the_model_s_fault() {
         let limit = || ToolError::new(ErrorKind::LimitExceeded, "too much");
         assert_eq!(Fault::of(&limit(), &NoRedaction).whose, FaultOrigin::Model);
-        assert_eq!(Fault::of(&limit().retryable(), &NoRedaction).whose, FaultOrigin::Way);
+        assert_eq!(Fault::of(&limit().retryable(), &NoRedaction).whose, FaultOrigin::Transport);
     }
 }

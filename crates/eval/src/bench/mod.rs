@@ -21,5 +21,5 @@ pub use measure::{Bencher, Prepared};
 pub use page::page;
 pub use plan::{Cell, MAX_CELLS, Plan, Planned, Terms, TooMany, leave_out_rubrics};
 pub use results_file::ResultsFile;
-pub use run::{Ended, Progress, RunOptions, run};
+pub use run::{BenchOutcome, Progress, RunOptions, run};
 pub use summary::{CaseRow, Measured, Row, Scored, summarize};

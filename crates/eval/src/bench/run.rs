@@ -21,7 +21,7 @@ const DEFAULT_COST: f64 = 5.0;
 const FAILURES: u32 = 5;
 
 /// How a run ended.
-pub struct Ended {
+pub struct BenchOutcome {
     /// What was measured, now and before.
     pub measured: Vec<Measured>,
     /// The figures of that.
@@ -76,7 +76,7 @@ pub async fn run(
     events: Receiver<Arc<Event>>,
     options: &RunOptions,
     on: &mut (dyn FnMut(Progress<'_>) + Send),
-) -> Ended {
+) -> BenchOutcome {
     let plan = &bencher.prepared.plan;
     let measured = std::mem::take(&mut lines.measured);
     let known: HashSet<String> = measured.iter().filter(|line| line.done).map(|line| line.key.clone()).collect();
@@ -115,7 +115,7 @@ pub async fn run(
         let missing = || rows.iter().find_map(|row| row.missing.clone()).unwrap_or_default();
         if said.is_empty() { format!("not every call was measured: {}", missing()) } else { said.join("; ") }
     });
-    Ended { measured, rows, partial, cancelled }
+    BenchOutcome { measured, rows, partial, cancelled }
 }
 
 struct State<'a> {
@@ -261,7 +261,7 @@ impl State<'_> {
     fn failed(&mut self, place: Option<usize>, fault: Fault) {
         let count = self.in_a_row.entry(place).or_insert(0);
         *count += 1;
-        if fault.whose != FaultOrigin::Setting && *count < FAILURES {
+        if fault.whose != FaultOrigin::Setup && *count < FAILURES {
             return;
         }
         match place {
