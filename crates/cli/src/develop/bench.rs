@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_call_whose_events_were_lost_is_charged_by_its_estimate() {
+    async fn a_call_with_lost_events_costs_its_estimate() {
         let known = measured(100).await;
         let cost = known.cost_usd.expect("a cost");
         assert_eq!((known.charged_usd, known.requests, known.done), (Some(cost), 1, true));
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_file_is_waited_for_and_not_for_ever() {
+    fn a_held_compat_file_is_awaited_with_limit() {
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("compat.json");
         let held = lock(&file, Duration::ZERO).expect("free");
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_found_at_once_is_in_the_file() {
+    fn concurrent_runs_all_reach_the_compat_file() {
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("compat.json");
         let row = |model: &str| Row {

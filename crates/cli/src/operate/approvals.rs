@@ -299,7 +299,7 @@ mod tests {
     use toolwright::core::session::SessionId;
 
     #[test]
-    fn a_page_in_the_inbox_shows_its_whole_message_and_its_host_apart() {
+    fn the_inbox_shows_a_page_message_and_host() {
         let request = FormRequest {
             session: SessionId::new("s"),
             principal: "owner".into(),

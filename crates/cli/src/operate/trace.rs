@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_is_not_all_known_is_told_as_a_part() {
+    fn a_partly_known_cost_is_a_lower_bound() {
         let of = |status: &'static str, usage: u64, cost_usd: Option<f64>| LedgerEntry {
             status: status.into(),
             usage: toolwright::core::model::Usage { input_tokens: usage, ..Default::default() },

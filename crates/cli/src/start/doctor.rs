@@ -551,7 +551,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_without_tools_is_told_by_the_usual_reason() {
+    fn an_empty_source_names_the_most_common_reason() {
         let withheld = |reasons: &[&str]| -> Vec<(String, String)> {
             reasons.iter().enumerate().map(|(n, reason)| (format!("tool {n}"), (*reason).to_owned())).collect()
         };

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_says_what_it_takes_and_hides_nothing_in_control_characters() {
+    fn a_field_is_described_without_control_characters() {
         let params = json!({"message": "m", "requestedSchema": {"type": "object", "required": ["a"], "properties": {
             "a": {"type": "string", "title": "A\u{1b}[2Jb", "oneOf": [{"const": "x", "title": "X"}, {"const": "y"}]},
             "n": {"type": "integer", "default": 3},
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_shown_whole_and_its_host_apart() {
+    fn a_page_shows_address_and_host_apart() {
         for (address, whole, host, odd) in [
             ("https://bank.example/a?b=c#d", "https://bank.example/a?b=c#d", "bank.example", false),
             ("https://b\u{430}nk.example/", "https://xn--bnk-6cd.example/", "xn--bnk-6cd.example", true),

@@ -373,14 +373,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_call_nothing_is_said_of_events_that_it_would_not_show() {
+    fn lost_events_of_a_single_call_are_silent() {
         for (detail, expect) in [(Detail::All, Some("7 events were too fast to be shown")), (Detail::Delays, None)] {
             assert_eq!(gap(detail, 7).as_deref(), expect, "{detail:?}");
         }
     }
 
     #[test]
-    fn what_is_not_kept_gave_way_to_no_handle() {
+    fn compaction_notice_counts_only_kept_handles() {
         for (results, kept, expect) in [
             (3, 3, "3 old results gave way to handles"),
             (3, 0, "3 old results were taken out, not kept"),

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_a_row_is_wrapped_and_not_cut() {
+    fn text_below_a_row_is_wrapped_uncut() {
         let mut table = Table::new(["id", "tool"]);
         table.row_with(
             [name("q1"), "fs:write".into()],
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_too_many_columns_is_a_paragraph() {
+    fn a_row_too_wide_becomes_a_paragraph() {
         let mut table = Table::new(["tool", "one>", "two>", "three>", "four>"]);
         table.row(["a:b", "123456789", "", "123456789", "123456789"].map(Cell::from));
         let drawn = plain(&table.draw(Some(30)));

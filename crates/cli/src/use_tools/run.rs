@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_with_a_slash_is_a_command_but_for_paths() {
+    fn a_slash_begins_a_command_except_in_paths() {
         for (line, expect) in [
             ("  ", Line::Empty),
             ("/help", Line::Help),

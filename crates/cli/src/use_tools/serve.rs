@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reload_is_told_in_order_and_in_whole_sentences() {
+    fn a_reload_lists_changes_in_order() {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         for (added, changed, removed, expect) in [
             (&["rest"][..], &["b", "a"][..], &[][..], "added rest; replaced a, b"),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_hold_json_that_parses_and_no_secret() {
+    fn client_lines_hold_valid_json_without_secrets() {
         for token in [false, true] {
             for (client, line) in client_lines("http://127.0.0.1:7117/mcp", token) {
                 assert_eq!(line.contains("TOOLWRIGHT_TOKEN"), token, "{client}");

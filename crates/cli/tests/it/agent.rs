@@ -119,7 +119,7 @@ async fn a_real_task_ends_well_in_every_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_terminal_what_policy_asks_for_is_denied() {
+async fn without_a_terminal_questions_are_denied() {
     let fixture = repository();
     let script: Script = vec![
         Turn::calls(vec![("fs__write", json!({"path": "x", "content": "y"}))]),
@@ -136,7 +136,7 @@ async fn without_a_terminal_what_policy_asks_for_is_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_model_fails_the_run_and_a_missing_one_is_bad_usage() {
+async fn failing_and_missing_models_exit_differently() {
     let fixture = Fixture::new();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::error(400, "no such model")].into()).await;
     let output = ended(start(&fixture, &variables, &["run", "x", "--policy", "ask"])).await;
@@ -154,7 +154,7 @@ async fn a_failing_model_fails_the_run_and_a_missing_one_is_bad_usage() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
+async fn resuming_a_killed_run_repeats_no_call() {
     let fixture = Fixture::new();
     let script: Script = vec![
         Turn::calls(vec![("shell__bash", json!({"command": "echo once >> count"}))]),
@@ -180,7 +180,7 @@ async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_run_ends_with_130_and_goes_on_when_it_is_resumed() {
+async fn a_cancelled_run_exits_130_and_resumes() {
     let fixture = Fixture::new();
     let script: Script = vec![
         Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
@@ -208,7 +208,7 @@ async fn a_cancelled_run_ends_with_130_and_goes_on_when_it_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
+async fn a_run_resumes_after_model_failure() {
     let fixture = Fixture::new();
     let (server, variables) =
         with_model(WireApi::OpenAi, vec![Turn::error(400, "not today"), Turn::text("Went on.")].into()).await;
@@ -222,7 +222,7 @@ async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_being_driven_cannot_be_resumed_beside_it() {
+async fn a_running_run_cannot_be_resumed() {
     use std::io::{BufRead as _, BufReader};
     let fixture = Fixture::new();
     let script: Script = vec![
@@ -254,7 +254,7 @@ async fn a_run_that_is_being_driven_cannot_be_resumed_beside_it() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resumed_run_has_the_tools_it_began_with() {
+async fn a_resumed_run_keeps_its_tools() {
     let fixture = Fixture::new();
     let only = |name: &'static str| move |asked: &toolwright_testkit::model_server::Asked| asked.tool_names() == [name];
     let script: Script = vec![
@@ -279,7 +279,7 @@ async fn a_resumed_run_has_the_tools_it_began_with() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_tools_are_known_is_not_waited_for() {
+async fn a_server_with_known_tools_is_not_awaited() {
     let server = toolwright_testkit::bin("misbehaving-mcp");
     let script = format!("if test -e hang; then exec sleep 60; else exec {}; fi", server.display());
     let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n    command: sh\n    args: [-c, {}]\n", json!(script)));
@@ -297,7 +297,7 @@ async fn a_server_whose_tools_are_known_is_not_waited_for() {
 }
 
 #[test]
-fn a_hanging_server_is_named_and_waited_for_no_longer_than_told() {
+fn a_hanging_server_is_named_and_bounded() {
     let fixture = Fixture::with("mcpServers:\n  stuck:\n    command: sleep\n    args: [60]\n");
     let mut run = program(&fixture);
     run.env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1").env("OPENAI_MODEL", "m").env("OPENAI_API_KEY", "k");
@@ -309,7 +309,7 @@ fn a_hanging_server_is_named_and_waited_for_no_longer_than_told() {
 }
 
 #[test]
-fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
+fn resume_refuses_options_fixed_at_start() {
     let fixture = Fixture::new();
     for (flag, value) in [
         ("--model", "openai/m"),
@@ -349,7 +349,7 @@ async fn chat_keeps_the_conversation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn chat_ends_with_the_status_of_its_last_answer() {
+async fn chat_exits_with_its_last_status() {
     use std::io::Write as _;
     for (script, code) in [
         (vec![Turn::text("one"), Turn::error(400, "not today")], 1),
@@ -371,7 +371,7 @@ async fn chat_ends_with_the_status_of_its_last_answer() {
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_asked_again_and_each_attempt_is_in_the_trace() {
+async fn retries_are_traced_attempt_by_attempt() {
     let fixture = Fixture::with(
         "models:\n  \"openai/m\": { queue: { concurrent: 1 }, retry: { attempts: 2 }, prices: { input: 1, output: 1 } }\n",
     );
@@ -394,7 +394,7 @@ async fn a_busy_provider_is_asked_again_and_each_attempt_is_in_the_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_calls_all_failed_is_no_success() {
+async fn a_run_of_failed_calls_is_partial() {
     // What is called, and what is said of it.
     for (tool, arguments, why) in [
         ("fs__read", json!({"path": "missing.txt"}), "no call succeeded: 1 failed"),
@@ -419,7 +419,7 @@ async fn a_run_whose_calls_all_failed_is_no_success() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_call_tells_the_model_one_short_sentence() {
+async fn a_denial_is_one_short_sentence() {
     let fixture = Fixture::new();
     let short = |text: &str| text.len() < 110 && !text.contains("--policy") && !text.contains('\n');
     let script = vec![
@@ -434,7 +434,7 @@ async fn a_denied_call_tells_the_model_one_short_sentence() {
 }
 
 #[test]
-fn a_model_that_cannot_be_asked_is_told_once_with_a_remedy() {
+fn an_unusable_model_is_reported_once() {
     // Nobody listens there: the port was taken, and is free again.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a port").port();
     let fixture = Fixture::with("models: {openai: {retry: {attempts: 1}}, ollama: {retry: {attempts: 1}}}\n");

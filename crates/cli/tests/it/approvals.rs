@@ -7,9 +7,8 @@ use toolwright_testkit::model_server::WireApi;
 
 use crate::agent::{ended, report, repository, start, todo_script, with_model};
 use crate::arguments::answers;
-use crate::asking::sent;
 use crate::cli::{ok, run, stderr};
-use crate::serve::Gateway;
+use crate::gateway::{Gateway, sent};
 use crate::support::{Fixture, until};
 use crate::width::{at_terminal, too_wide};
 
@@ -25,7 +24,7 @@ async fn question(fixture: &Fixture) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_without_a_terminal_waits_for_an_answer_from_elsewhere() {
+async fn a_headless_run_waits_for_the_inbox() {
     for (verb, more, state, written) in
         [("approve", &["--always"][..], "approved", true), ("deny", &["--reason", "not now"][..], "denied", false)]
     {
@@ -68,7 +67,7 @@ fn asking_fixture() -> Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_asks_of_a_person_who_is_not_there_is_answered_through_the_inbox() {
+async fn the_inbox_answers_a_servers_form() {
     let right: &[&str] = &["username=ann", "email=ann@example.org"];
     let whole = r#"{"username": "ann", "email": "ann@example.org"}"#;
     for (words, code, says) in [
@@ -103,7 +102,7 @@ async fn what_a_server_asks_of_a_person_who_is_not_there_is_answered_through_the
 }
 
 #[test]
-fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
+fn an_answer_after_the_asker_left_says_so() {
     let fixture = asking_fixture();
     ok(&fixture, &["tools", "show", "fx__test_elicitation"]);
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", "inbox"]);
@@ -126,7 +125,7 @@ fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
 }
 
 #[test]
-fn a_question_stands_in_a_table_with_all_of_it_below() {
+fn a_question_is_a_row_with_its_arguments() {
     let fixture = Fixture::new();
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "ask", "--ask", "inbox"]);
     let address = gateway.address();

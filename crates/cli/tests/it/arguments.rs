@@ -49,7 +49,7 @@ fn decode_reads_broken_arguments_without_any_configuration() {
 }
 
 #[test]
-fn validate_against_a_schema_needs_no_configuration_and_takes_any_value() {
+fn validate_by_schema_needs_no_configuration() {
     let fixture = Fixture::with("version: [not a configuration\n");
     let schema = json!({"type": ["object", "integer"], "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let file = fixture.write("project/schema.json", &schema.to_string());
@@ -74,7 +74,7 @@ fn validate_against_a_schema_needs_no_configuration_and_takes_any_value() {
 }
 
 #[test]
-fn validate_takes_json_as_it_is_whatever_its_type() {
+fn validate_takes_any_json_type() {
     let fixture = Fixture::new();
     fixture.write("project/any.json", "{}");
     let plain = |text: &str| {
@@ -88,7 +88,7 @@ fn validate_takes_json_as_it_is_whatever_its_type() {
 }
 
 #[test]
-fn validate_reads_a_schema_in_the_draft_that_is_named() {
+fn validate_reads_the_named_draft() {
     let fixture = Fixture::new();
     fixture.write("project/pair.json", r#"{"items": [{"type": "string"}]}"#);
     let code = |more: &[&str]| answers(&fixture, &[&["validate", "--schema", "pair.json"], more].concat(), "").1;
@@ -111,7 +111,7 @@ fn validate_refuses_a_remote_reference_by_name() {
 }
 
 #[test]
-fn validate_against_a_tool_does_what_a_call_does() {
+fn validate_by_tool_matches_a_call() {
     let fixture = Fixture::new();
     let tool = |arguments| answers(&fixture, &["validate", "--tool", "fs__read", arguments], "");
     let (lines, code) = tool("{path: 'a', limit: '5'}");

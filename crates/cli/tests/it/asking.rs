@@ -2,8 +2,6 @@
 //! server on pipes and a real model API.
 
 use std::collections::HashMap;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -25,7 +23,7 @@ use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};
 use crate::cli::{ok, run, stderr};
-use crate::serve::Gateway;
+use crate::gateway::{Gateway, posted, posted_to};
 use crate::support::Fixture;
 
 fn server() -> String {
@@ -68,7 +66,7 @@ fn collect(value: &Value, rows: &mut Vec<Value>) {
 }
 
 #[tokio::test]
-async fn a_server_may_ask_the_model_where_policy_lets_it_and_the_account_has_it() {
+async fn sampling_follows_policy_and_budget() {
     let fixture = fixture(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
     let (printed, rows) = sampled(&fixture).await;
     assert_eq!(printed["text"], "LLM response: Oslo", "{printed}");
@@ -79,7 +77,7 @@ async fn a_server_may_ask_the_model_where_policy_lets_it_and_the_account_has_it(
 }
 
 #[tokio::test]
-async fn what_a_server_asks_of_the_model_is_in_the_report_of_the_run_whose_call_it_answers() {
+async fn sampling_shows_in_its_runs_report() {
     let fixture = fixture(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
     let script: Script = vec![
         Turn::calls(vec![("fx__test_sampling", json!({"prompt": "What is the capital of Norway?"}))]),
@@ -105,7 +103,7 @@ async fn without_a_persons_word_no_model_is_asked() {
 }
 
 #[tokio::test]
-async fn why_a_server_got_no_answer_is_told_to_whoever_calls_and_not_to_the_server() {
+async fn sampling_failures_reach_the_caller_only() {
     let fixture = fixture(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
     let (_model, variables) = with_model(WireApi::OpenAi, vec![Turn::error(401, "no such key")].into()).await;
     let output = ended(start(&fixture, &variables, &CALL)).await;
@@ -115,7 +113,7 @@ async fn why_a_server_got_no_answer_is_told_to_whoever_calls_and_not_to_the_serv
 }
 
 #[tokio::test]
-async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_allow_it() {
+async fn sampling_is_declared_only_where_allowed() {
     for (rules, asks_somebody, declared) in [
         ("", false, false),
         ("", true, true),
@@ -150,7 +148,7 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
 }
 
 #[tokio::test]
-async fn forms_go_to_the_inbox_for_the_owners_calls_alone() {
+async fn only_owner_calls_send_forms_to_inbox() {
     let fixture = Fixture::new();
     let app = app(&fixture).await;
     let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
@@ -182,7 +180,7 @@ impl Approver for Always {
 }
 
 #[tokio::test]
-async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
+async fn approving_sampling_covers_one_server_only() {
     let fixture = Fixture::with("models: {default: openai/m}\n");
     let script: Script = [(); 4].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
     let (_model, variables) = with_model(WireApi::OpenAi, script).await;
@@ -306,7 +304,7 @@ async fn a_form_is_filled_in_declined_or_left() {
 }
 
 #[tokio::test]
-async fn a_page_is_shown_to_a_person_and_opened_by_nobody_else() {
+async fn a_page_is_opened_by_a_person_only() {
     let fixture = Fixture::new();
     let app = app(&fixture).await;
     let ask = async |person: Option<Filled>, url: &str| {
@@ -344,7 +342,7 @@ async fn the_workspace_is_the_one_root() {
 }
 
 #[test]
-fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
+fn an_unknown_name_ignores_hanging_servers() {
     let fixture = Fixture::with("mcpServers:\n  mute: {command: sleep, args: ['60']}\n");
     for arguments in [
         &["tools", "show", "nothing__there"][..],
@@ -364,48 +362,6 @@ fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
     }
 }
 
-/// One request to the API over a connection of its own, with the token of this fixture; the body of the answer.
-pub(crate) fn posted(fixture: &Fixture, address: &str, body: &Value) -> Value {
-    answer(sent(fixture, address, body))
-}
-
-/// As [`posted`], to any path, with more headers.
-pub(crate) fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
-    answer(sent_to(address, path, headers, body))
-}
-
-/// As [`posted`], without waiting for the answer: it comes on this connection.
-pub(crate) fn sent(fixture: &Fixture, address: &str, body: &Value) -> TcpStream {
-    let token = format!("authorization: Bearer {}\r\n", api_token(fixture));
-    sent_to(address, "/api/call", &token, body)
-}
-
-fn sent_to(address: &str, path: &str, headers: &str, body: &Value) -> TcpStream {
-    let body = body.to_string();
-    let mut stream = TcpStream::connect(address).expect("connects");
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
-         close\r\n{headers}\r\n{body}",
-        body.len()
-    )
-    .expect("sent");
-    stream
-}
-
-fn answer(mut stream: TcpStream) -> Value {
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
-}
-
-/// The token that a server of this fixture has made for its API.
-pub(crate) fn api_token(fixture: &Fixture) -> String {
-    fixture.read("home/.local/state/toolwright/api-token").trim().to_owned()
-}
-
 /// A call of a client of 2026-07-28 that offers this; its answer.
 fn called(address: &str, capabilities: &Value) -> Value {
     let meta = json!({
@@ -422,7 +378,7 @@ fn called(address: &str, capabilities: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
+async fn gateway_samples_for_clients_without_models() {
     for (rules, allowed) in [(ALLOWED, true), ("", false)] {
         let fixture = fixture(&format!("models: {{default: openai/m}}\n{rules}"));
         let script: Script = [(); 3].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
@@ -464,7 +420,7 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
 }
 
 #[test]
-fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_none() {
+fn gateway_inbox_answers_forms_for_limited_clients() {
     for (ask, is_asked) in [("inbox", true), ("nobody", false)] {
         let fixture = fixture("");
         // From here on its tools are known before it answers.
@@ -499,7 +455,7 @@ fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_n
 }
 
 #[test]
-fn the_api_answers_a_call_as_the_command_does() {
+fn api_and_command_answer_a_call_alike() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "hello\n");
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);

@@ -138,7 +138,7 @@ async fn models_are_measured_over_every_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_killed_goes_on_to_the_same_report() {
+async fn a_killed_bench_continues_to_equal_report() {
     let slow = || Script::from(vec![Turn::computed(answer).with_delay(Duration::from_millis(40))]).repeating();
     let models = ["--models", "openai/good,openai/bad", "--repeat", "2", "--no-compat"];
     let whole = BenchFixture::new(PRICED, script(), &cases(5, "")).await;
@@ -206,7 +206,7 @@ async fn a_run_costs_no_more_than_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_judge_is_another_model_and_its_cost_is_apart() {
+async fn a_judge_is_separate_and_costed_apart() {
     let config = PRICED.replace("models:\n", "models:\n  default: openai/good\n");
     let lab = BenchFixture::new(&config, script(), &cases(2, RUBRIC)).await;
     let output = lab.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
@@ -250,7 +250,7 @@ async fn the_example_of_the_documentation_is_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_tool_of_a_file_has_its_place() {
+async fn faults_of_a_suite_have_a_place() {
     let check = async |text: &str, code: i32, expect: &str| {
         let lab = BenchFixture::new("", script(), text).await;
         let output = lab.run(&["--models", "openai/good"]).await;
@@ -277,7 +277,7 @@ async fn what_is_wrong_with_a_tool_of_a_file_has_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_reach_its_model_is_not_measured() {
+async fn unreached_models_are_not_measured() {
     let lab = BenchFixture::new(PRICED, script(), &cases(6, "")).await;
     let models = "openai/good,openai/broken,openai/down,openai/locked";
     let output = lab.run(&["--models", models, "--json", "--full", "--max-cost", "1000", "--concurrency", "1"]).await;
@@ -369,7 +369,7 @@ async fn what_was_found_decides_which_models_are_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_stopped_reports_what_it_has() {
+async fn a_stopped_bench_reports_partially() {
     let slow = Script::from(vec![Turn::computed(answer).with_delay(Duration::from_millis(100))]).repeating();
     let lab = BenchFixture::new(PRICED, slow, &cases(40, "")).await;
     let arguments = [
@@ -479,7 +479,7 @@ async fn the_shipped_cases_run_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_in_the_folder_is_a_model_without_a_slash() {
+async fn a_local_recording_needs_no_slash() {
     let lab = BenchFixture::new("", script(), &cases(1, "")).await;
     let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/replay/recorded.jsonl");
     lab.fixture.write("project/rec.jsonl", &std::fs::read_to_string(recorded).expect("a recording"));

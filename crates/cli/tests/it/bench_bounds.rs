@@ -24,7 +24,7 @@ fn charged(lab: &BenchFixture) -> Vec<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_does_not_report_is_charged_by_its_estimate() {
+async fn unreported_usage_is_charged_by_estimate() {
     let lab = BenchFixture::new(PRICED, Script::from(vec![Turn::computed(silent)]).repeating(), &cases(9, "")).await;
     let capped = ["--models", "openai/good", "--max-cost", "90", "--concurrency", "1", "--json", "--full"];
     let output = lab.run(&capped).await;
@@ -50,7 +50,7 @@ async fn figures_that_nobody_believes_leave_lines_that_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_off_on_its_way_back_is_charged() {
+async fn an_interrupted_answer_is_charged() {
     let cut = Turn::computed(answer).with_fault(Fault::CutAfter(2));
     let lab = BenchFixture::new(PRICED, Script::from(vec![cut]).repeating(), &cases(9, "")).await;
     let capped = ["--models", "openai/good", "--max-cost", "90", "--concurrency", "1"];
@@ -69,7 +69,7 @@ fn closed() -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_not_reached_and_who_was_not_asked_costs_nothing() {
+async fn unsent_requests_cost_nothing() {
     let dead = format!("{{api: openai_chat, base_url: 'http://127.0.0.1:{}/v1', api_key: sk-0123456789}}", closed());
     let prices = "prices: {input: 100000, output: 0}, retry: {attempts: 2}";
     let config = |dead_prices: &str| {
@@ -123,7 +123,7 @@ async fn repeated_requests_keep_within_their_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_bound_of_requests_is_used_too() {
+async fn the_last_allowed_requests_are_used() {
     // Each call may take four attempts, and takes one.
     for (bound, concurrency) in [("1", "4"), ("3", "1"), ("6", "4")] {
         let lab = BenchFixture::new("", script(), &cases(9, "")).await;
@@ -155,7 +155,7 @@ async fn the_end_of_a_bound_of_requests_is_used_too() {
 
 /// Two that end at once, over and over: each takes in what the other found.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_write_one_compat_file_at_once_lose_nothing() {
+async fn concurrent_compat_writers_lose_nothing() {
     let lab = BenchFixture::new(PRICED, script(), &cases(2, "")).await;
     let models = ["good", "great", "fine", "fair"];
     let children = models.map(|model| {
@@ -177,7 +177,7 @@ async fn two_that_write_one_compat_file_at_once_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compat_file_or_page_that_cannot_be_written_is_told_and_the_measurements_stay() {
+async fn unwritable_reports_keep_the_measurements() {
     let lab = BenchFixture::new(PRICED, script(), &cases(2, "")).await;
     // A file stands where a folder would have to be.
     lab.fixture.write("project/file", "mine");
@@ -195,7 +195,7 @@ async fn a_compat_file_or_page_that_cannot_be_written_is_told_and_the_measuremen
 /// A limit on the size of files does what a full disk does: a write fails, in the midst of a line.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_full_ends_the_run_and_leaves_whole_lines() {
+async fn a_full_disk_leaves_whole_lines() {
     const LIMIT: usize = 16 << 20;
     let lab = BenchFixture::new(PRICED, script(), &cases(6, "")).await;
     let before = lab.run(&["--models", "openai/good", "--max-cost", "1000", "--out", "m.jsonl", "--repeat", "1"]).await;
@@ -267,7 +267,7 @@ async fn no_report_has_a_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_does_not_hold_up_the_others() {
+async fn a_call_too_dear_delays_no_other() {
     let large = "wants 1 ".repeat(1000);
     let large = format!("  - input: {{request: '{large}', suggestions: [a, b]}}\n    checks: []\n");
     let text = cases(2, "").replace("cases:\n", &format!("cases:\n{large}"));
@@ -278,7 +278,7 @@ async fn what_does_not_fit_does_not_hold_up_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_judge_that_fails_is_given_up_whatever_else_succeeds() {
+async fn a_failing_judge_is_given_up() {
     let judged = cases(12, RUBRIC);
     let plain = cases(12, "").replace("id: c", "id: p").replace("'case ", "'plain ");
     // One of each in turn.
@@ -305,7 +305,7 @@ async fn files_are_written_for_whoever_listens_or_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn measurements_stay_and_count_for_what_is_the_same() {
+async fn measurements_count_again_for_equal_calls() {
     let lab = BenchFixture::new(PRICED, script(), &cases(3, "")).await;
     let models = ["--models", "openai/good", "--max-cost", "1000"];
     let output = lab.run(&models).await;
@@ -353,7 +353,7 @@ async fn secrets_do_not_stay_in_notes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_model_is_configured_to_think_has_room_under_the_bound() {
+async fn configured_thinking_counts_in_the_bound() {
     // A thousand tokens out are a dollar; high effort may think for 24,576 of them. Its API is told no number of tokens.
     for (effort, asked) in [("", 1), (", effort: high", 0), (", thinking_tokens: 20000", 1)] {
         let config = format!("models: {{openai/good: {{prices: {{input: 0, output: 1000}}{effort}}}}}\n");
@@ -364,7 +364,7 @@ async fn what_a_model_is_configured_to_think_has_room_under_the_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_here_that_is_sent_headers_is_not_taken_to_be_free() {
+async fn a_local_server_with_headers_is_not_free() {
     // The server here wants a key, so that who may ask it is refused by it alone.
     for (headers, needs_price) in [("", false), (", headers: {x-key: paid}", true)] {
         let lab = BenchFixture::new("", script(), &cases(1, "")).await;

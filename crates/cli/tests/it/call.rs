@@ -10,7 +10,7 @@ use crate::cli::{fails, json_of, ok, program, run, stderr};
 use crate::support::Fixture;
 
 #[test]
-fn a_stored_output_of_one_call_is_read_by_the_next() {
+fn a_stored_output_outlives_its_call() {
     let fixture = Fixture::new();
     let line = "0123456789abcdef\n";
     fixture.write("project/big.txt", &line.repeat(40_000));
@@ -42,7 +42,7 @@ fn keys_of(listener: &TcpListener, requests: usize) -> Vec<String> {
 }
 
 #[test]
-fn calls_that_share_a_session_do_not_share_an_idempotency_key() {
+fn calls_of_a_session_have_own_keys() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("port");
     let url = format!("http://{}/orders", listener.local_addr().expect("address"));
     let fixture = Fixture::with(&format!(
@@ -97,7 +97,7 @@ fn mended_arguments_are_told_with_their_fault() {
 }
 
 #[test]
-fn a_failed_tool_is_told_by_its_last_line() {
+fn a_failed_tool_shows_its_last_line() {
     let fixture = Fixture::new();
     for lines in ["1", "2000"] {
         let command = format!("echo this went wrong; seq {lines}; exit 3");
@@ -144,7 +144,7 @@ fn a_call_prints_the_whole_result() {
 }
 
 #[test]
-fn a_name_that_is_no_tool_is_told_without_those_of_other_sources() {
+fn an_unknown_name_suggests_from_its_source() {
     let slow = toolwright_testkit::bin("misbehaving-mcp");
     let fixture = Fixture::with(&format!(
         "mcpServers:\n  slow: {{command: {0}, args: [--slow-start, '4000']}}\n  other: {{command: {0}}}\n",
@@ -155,7 +155,7 @@ fn a_name_that_is_no_tool_is_told_without_those_of_other_sources() {
 }
 
 #[test]
-fn a_tool_of_a_disabled_or_broken_entry_says_so() {
+fn a_tool_of_an_unusable_entry_says_why() {
     let fixture = Fixture::with(
         "mcp_servers:\n  off: {command: x, disabled: true}\n  half: {command: x, url: 'http://h/'}\nrest_tools:\n  \
          blocked: {description: d, url: 'https://h/${NOT_SET}'}\n  idle: {description: d, url: 'https://h/', enabled: false}\n",
@@ -171,7 +171,7 @@ fn a_tool_of_a_disabled_or_broken_entry_says_so() {
 }
 
 #[test]
-fn a_command_does_not_inherit_the_keys_that_the_configuration_names() {
+fn a_command_does_not_inherit_configured_keys() {
     let fixture = Fixture::with(
         "server:\n  token: ${GATE}\nmodels:\n  endpoints:\n    mine: {api: openai_chat, base_url: 'http://h/v1', \
          api_key: '${MINE}'}\n",

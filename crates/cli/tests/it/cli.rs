@@ -199,7 +199,7 @@ fn what_is_not_there_ends_with_one_code() {
 }
 
 #[test]
-fn an_address_to_listen_at_is_written_with_its_port() {
+fn listening_needs_an_address_with_port() {
     let fixture = Fixture::new();
     for (written, example) in [
         ("127.0.0.1", "like 127.0.0.1:7117"),
@@ -253,7 +253,7 @@ fn limits_of_nothing_are_refused() {
 }
 
 #[test]
-fn one_bad_server_leaves_the_tools_of_the_rest() {
+fn one_bad_server_leaves_other_tools() {
     let fixture = Fixture::with("mcpServers:\n  gone:\n    command: no-such-program-anywhere\n");
     let output = run(&fixture, &["tools", "ls"]);
     assert!(output.status.success());
@@ -307,13 +307,13 @@ fn a_terminal_gets_colours_and_nobody_else_does() {
 }
 
 #[test]
-fn what_is_known_of_a_catalogue_is_forgotten_on_demand() {
+fn a_catalogue_is_forgotten_on_demand() {
     let fixture = Fixture::new();
     fails(&fixture, &["catalogue", "forget", "acme"], 1, &["nothing is known of a catalogue acme"]);
 }
 
 #[test]
-fn help_is_short_and_help_of_a_command_is_whole() {
+fn help_is_short_or_whole() {
     let fixture = Fixture::new();
     let (short, whole) = (ok(&fixture, &["call", "--help"]), ok(&fixture, &["help", "call"]));
     assert!(short.contains("Examples:") && !short.contains("Exit codes:") && !short.contains("--state-dir"), "{short}");
@@ -324,7 +324,7 @@ fn help_is_short_and_help_of_a_command_is_whole() {
 }
 
 #[test]
-fn a_listing_in_a_pipe_has_a_head_and_whole_columns() {
+fn a_piped_listing_has_whole_columns() {
     let listed = ok(&Fixture::new(), &["tools", "ls"]);
     let (head, rows) = listed.split_once('\n').expect("a head");
     assert_eq!(head.split_whitespace().collect::<Vec<_>>(), ["TOOL", "EFFECTS", "TOKENS", "DESCRIPTION"]);
@@ -336,7 +336,7 @@ fn a_listing_in_a_pipe_has_a_head_and_whole_columns() {
 }
 
 #[test]
-fn a_catalogue_without_a_model_says_what_is_missing() {
+fn listing_without_model_names_missing_tools() {
     let output = run(&Fixture::new(), &["tools", "ls"]);
     assert!(stderr(&output).contains("not listed: the llm__ tools"), "{}", stderr(&output));
 }

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::asking::posted_to;
 use crate::cli::ok;
-use crate::serve::Gateway;
+use crate::gateway::{Gateway, posted_to};
 use crate::support::{Fixture, until};
 
 /// A server whose process begins to listen late.
@@ -15,7 +14,7 @@ fn slow(milliseconds: u32) -> Fixture {
 }
 
 #[test]
-fn the_first_instructions_name_a_server_that_starts_late() {
+fn first_instructions_name_a_late_server() {
     let client =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -39,7 +38,7 @@ fn the_first_instructions_name_a_server_that_starts_late() {
 }
 
 #[test]
-fn a_server_that_never_starts_holds_no_introduction_up_for_ever() {
+fn a_hanging_server_delays_instructions_briefly() {
     let fixture = Fixture::with("mcpServers:\n  mute: {command: sleep, args: ['600']}\n");
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
@@ -47,7 +46,7 @@ fn a_server_that_never_starts_holds_no_introduction_up_for_ever() {
 }
 
 #[test]
-fn a_second_start_serves_the_list_of_the_first() {
+fn a_second_start_serves_the_cached_list() {
     let program = toolwright_testkit::bin("misbehaving-mcp");
     let script = |fixture: &Fixture| {
         let once = fixture.path("once");
@@ -72,7 +71,7 @@ fn a_second_start_serves_the_list_of_the_first() {
 }
 
 #[test]
-fn what_waits_for_a_person_is_followed_without_its_id() {
+fn a_waiting_job_is_followed_without_id() {
     let fixture = Fixture::new();
     let mut gateway = Gateway::start(&fixture, &["--stdio", "--policy", "ask"]);
     gateway.handshake();

@@ -110,7 +110,7 @@ const EVENTS: [&str; 7] = [
 const STOP: &str = r#"{"type":"message_stop"}"#;
 
 #[test]
-fn decode_tells_bodies_events_and_lines_apart_at_any_chunking() {
+fn decode_detects_the_form_at_any_chunking() {
     let fixture = fixture("[]");
     let lines = format!("{}\n{STOP}\n", EVENTS.join("\n"));
     let events: String = lines.lines().map(|line| format!("event: x\ndata: {line}\n\n")).collect();
@@ -137,7 +137,7 @@ fn decode_tells_bodies_events_and_lines_apart_at_any_chunking() {
 }
 
 #[test]
-fn decode_keeps_what_was_whole_of_an_answer_that_failed() {
+fn decode_keeps_whole_parts_of_failed_answers() {
     let fixture = fixture("[]");
     let decode = ["decode", "--format", "anthropic"];
     let (document, code) = answer(&fixture, &decode, &EVENTS.join("\n"));
@@ -162,7 +162,7 @@ fn chat(calls: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn decode_gives_ids_and_objects_and_leaves_the_rest_as_it_is() {
+fn decode_numbers_calls_and_parses_arguments() {
     let body = chat(&[("a", "{\"x\": 1}"), ("b", ""), ("c", "{\"x\": "), ("d", "[1]")]);
     let (document, code) = answer(&fixture("[]"), &["decode", "--format", "openai-chat", "-"], &body);
     let expect = json!([
@@ -233,7 +233,7 @@ fn decode_answers_each_line_once_whatever_it_holds() {
 }
 
 #[test]
-fn a_byte_order_mark_before_tools_or_an_answer_is_skipped() {
+fn a_byte_order_mark_is_skipped() {
     for tools in ["\u{feff}[{\"name\": \"a\"}]", "\u{feff}{\"name\": \"a\"}\n{\"name\": \"b\"}\n"] {
         assert_eq!(encode(&fixture(tools), "ollama", &[])["tools"][0]["function"]["name"], "a", "{tools}");
     }
@@ -245,7 +245,7 @@ fn a_byte_order_mark_before_tools_or_an_answer_is_skipped() {
 }
 
 #[test]
-fn a_command_line_that_is_none_is_answered_as_json_too() {
+fn a_bad_command_line_answers_as_json() {
     for arguments in [&["decode", "--format", "nonsense"][..], &["encode", "--api", "ollama"], &["validate"]] {
         let (document, code) = answer(&fixture("[]"), arguments, "");
         assert_eq!((code, &document["error"]["kind"]), (2, &json!("usage")), "{arguments:?}");
@@ -253,7 +253,7 @@ fn a_command_line_that_is_none_is_answered_as_json_too() {
 }
 
 #[test]
-fn decode_reads_calls_in_text_by_format_model_or_the_text_itself() {
+fn decode_finds_the_text_format() {
     let fixture =
         fixture(&json!([{"name": "get/it", "parameters": {"properties": {"n": {"type": "integer"}}}}]).to_string());
     let hermes = "Hm.</think>Sure.<tool_call>\n{\"name\": \"get_it\", \"arguments\": {\"n\": 3}}\n</tool_call>";
@@ -279,7 +279,7 @@ fn decode_reads_calls_in_text_by_format_model_or_the_text_itself() {
 }
 
 #[test]
-fn decode_knows_the_same_formats_as_its_help_and_completions() {
+fn decode_formats_match_help_and_completions() {
     let fixture = fixture("[]");
     for format in toolwright::textcalls::formats() {
         let expect = json!({"text": "Plain text.", "reasoning": "", "calls": []});

@@ -63,7 +63,7 @@ impl Models {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_killed_while_turns_are_put_together_asks_nothing_again_that_was_answered() {
+async fn a_run_killed_in_compaction_repeats_no_request() {
     let fixture = Fixture::with("context: {model: openai/memory}\n");
     let models = Arc::new(Models::default());
     let says = Arc::clone(&models);

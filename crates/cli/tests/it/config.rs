@@ -61,7 +61,7 @@ fn one_bad_server_never_stops_the_rest() {
 }
 
 #[test]
-fn a_pasted_block_of_another_client_works_as_it_is() {
+fn a_pasted_client_block_works() {
     let fixture = Fixture::with(
         "{\n  \"mcpServers\": {\n    \"github\": {\n      \"type\": \"streamable-http\",\n      \"serverUrl\": \"https://h/mcp\",\n      \"headers\": {\"Authorization\": \"Bearer ${GH}\"}\n    },\n    \"time\": {\"command\": \"uvx\", \"args\": [\"mcp-server-time\"], \"transport\": \"stdio\"}\n  }\n}\n",
     )
@@ -85,7 +85,7 @@ fn literal_secrets_are_known_and_masked() {
 }
 
 #[test]
-fn views_and_clients_are_read_and_their_tokens_never_shown() {
+fn views_are_read_and_tokens_hidden() {
     let fixture = Fixture::with(
         "views:\n  small: {allow: ['git__*'], deny: ['git__push'], expose: search, profile: ask, roles: [dev]}\nserver:\n  \
          tokens:\n    ci: {token: \"${CI}\", roles: [dev], views: [small]}\n    all: {token: sk-all}\n",
@@ -128,7 +128,7 @@ fn literal_secrets_are_known_wherever_they_stand() {
 }
 
 #[test]
-fn nearer_layers_win_entry_by_entry_and_key_by_key() {
+fn nearer_layers_win_key_by_key() {
     let fixture = Fixture::with(
         "mcpServers:\n  a:\n    command: near\ndefaults:\n  tool_timeout: 1s\npolicy:\n  rules:\n    - effect: deny\n      tool: x\n",
     );
@@ -166,7 +166,7 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
 }
 
 #[test]
-fn the_type_and_the_address_of_a_server_say_what_is_spoken_there() {
+fn type_and_address_choose_the_transport() {
     let fixture = Fixture::new();
     for (entry, expect) in [
         ("url: http://h/mcp", "http"),
@@ -207,7 +207,7 @@ fn empty_sections_are_sections_not_given() {
 }
 
 #[test]
-fn queues_bind_and_the_namespace_of_a_clash_is_told_apart() {
+fn queues_bind_and_clashing_namespaces_differ() {
     let fixture = Fixture::with(
         "queues:\n  slow: {concurrent: 1, wait_timeout: 2s}\nmcpServers:\n  mcp-memory: {command: x, queue: slow}\n  memory: {command: y}\n",
     );
@@ -247,7 +247,7 @@ fn a_rest_tool_without_placeholders_needs_no_parameters() {
 }
 
 #[test]
-fn the_schema_accepts_the_example_and_refuses_what_the_program_refuses() {
+fn the_json_schema_matches_the_program() {
     let schema = json_schema();
     let validator = jsonschema::validator_for(&schema).expect("the schema compiles");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../toolwright.yaml");
@@ -283,7 +283,7 @@ fn variables_that_hold_our_keys_are_known() {
 }
 
 #[test]
-fn a_server_is_shared_and_offers_its_tools_alone_unless_its_entry_says_more() {
+fn servers_are_shared_with_tools_only() {
     for (written, expect) in [
         ("enabled: true", (true, false, false, false)),
         ("shared: false\n    lazy: true", (false, true, false, false)),
@@ -298,7 +298,7 @@ fn a_server_is_shared_and_offers_its_tools_alone_unless_its_entry_says_more() {
 }
 
 #[test]
-fn an_entry_says_how_long_a_server_may_take_to_start_and_how_large_its_messages_may_be() {
+fn server_entries_set_start_and_message_limits() {
     for (written, expect) in [
         ("enabled: true", Some((Duration::from_secs(30), 16 << 20))),
         ("connect_timeout: 2m", Some((Duration::from_secs(120), 16 << 20))),
@@ -314,7 +314,7 @@ fn an_entry_says_how_long_a_server_may_take_to_start_and_how_large_its_messages_
 }
 
 #[test]
-fn a_time_to_live_is_a_duration_or_off() {
+fn ttl_is_a_duration_or_off() {
     use std::time::Duration;
     let minutes = |n: u64| Some(Duration::from_secs(60 * n));
     for (written, of_server, of_tool) in [
@@ -347,7 +347,7 @@ fn a_time_to_live_is_a_duration_or_off() {
 }
 
 #[test]
-fn documents_are_resolved_and_faults_leave_out_their_entry() {
+fn a_faulty_document_leaves_out_its_entry() {
     let fixture = Fixture::with(
         r#"
 openapi:
@@ -402,7 +402,7 @@ catalogues:
 }
 
 #[test]
-fn models_have_terms_of_their_own_and_those_of_their_provider() {
+fn models_inherit_their_providers_terms() {
     let fixture = Fixture::with(
         "models:\n  p: { window: 8000, queue: { requests_per_minute: 60 }, retry: { longest_wait: 90s }, timeouts: { first_byte: 20s, idle: 5s } }\n  \
          p/m: { max_output: 500, timeouts: { idle: 30s }, queue: { concurrent: 2, wait_timeout: 1m } }\n  \
@@ -436,7 +436,7 @@ fn models_have_terms_of_their_own_and_those_of_their_provider() {
 }
 
 #[test]
-fn models_answer_as_they_and_their_provider_are_set() {
+fn models_inherit_their_providers_settings() {
     let fixture = Fixture::with(
         "models:\n  p: { effort: low, top_p: 0.5, stop: [END], cache: 1h, temperature: 0.3, keep_alive: 2h }\n  \
          p/m: { thinking_tokens: 0, seed: 7, cache: off, keep_alive: 30s }\n",

@@ -5,7 +5,7 @@ use toolwright::config::Severity;
 use crate::config::broken;
 
 #[test]
-fn every_kind_of_broken_configuration_gets_a_good_message() {
+fn every_broken_configuration_gets_a_good_message() {
     use Severity::{EntryDisabled, Error, Warning};
     broken("models:\n  p/m: {tokenizer: none.json}\n", 2, "models.p/m.tokenizer", Warning, &["none.json", "estimated"]);
     let vscode = &["`mcpServers`", "toolwright import vscode"];

@@ -8,7 +8,7 @@ use crate::cli::stderr;
 use crate::support::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_ends_the_same_whenever_its_calls_start() {
+async fn dispatch_does_not_change_the_result() {
     for api in WireApi::ALL {
         let fixture = repository();
         configure(&fixture, api);
@@ -23,7 +23,7 @@ async fn a_task_ends_the_same_whenever_its_calls_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_cut_anywhere_runs_nothing_twice() {
+async fn a_cut_answer_runs_nothing_twice() {
     let mut kept = 0;
     // Anthropic's blocks close one by one; other APIs may close all calls at the end.
     for frames in 1..18 {
@@ -48,7 +48,7 @@ async fn an_answer_that_is_cut_anywhere_runs_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_hand_calls_are_printed_and_each_resume_lets_them_run() {
+async fn manual_dispatch_prints_calls_until_resumed() {
     let fixture = repository();
     let (server, variables) = with_model(WireApi::OpenAi, todo_script()).await;
     let begin = ["run", "count the TODOs", "--policy", "workspace", "--dispatch", "manual", "--json"];
@@ -71,7 +71,7 @@ async fn by_hand_calls_are_printed_and_each_resume_lets_them_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configured_model_mends_arguments_of_runs_and_calls() {
+async fn a_configured_model_repairs_arguments() {
     let fixture = Fixture::with("defaults:\n  repair_model: openai/m\n");
     fixture.write("project/a.rs", "// TODO one\n");
     let mended = || {

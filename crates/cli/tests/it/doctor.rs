@@ -78,7 +78,7 @@ fn schemas_that_clients_are_listed_otherwise_are_named() {
 }
 
 #[test]
-fn what_matches_nothing_is_found_with_what_was_meant() {
+fn unmatched_patterns_get_suggestions() {
     for (more, words) in [
         (
             "    tools_allowed: [ecoh]\n",
@@ -157,7 +157,7 @@ fn a_source_without_tools_is_a_finding() {
 
 /// What would be there if its source were, or were switched on, is not called a mistake.
 #[test]
-fn names_of_sources_that_are_down_or_off_are_not_judged() {
+fn patterns_of_missing_sources_are_not_judged() {
     let (code, report) = doctor(&fixture(
         "  gone: {command: no-such-program-anywhere}\n  off: {command: x, enabled: false}\n\
          views:\n  a: {allow: ['gone__*', off__x]}\npolicy:\n  rules:\n  - {effect: deny, tool: 'gone:*'}\n  - {effect: ask, namespace: off}\n",
@@ -186,7 +186,7 @@ fn warnings_of_the_log_are_told() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_not_called_missing() {
+fn an_unreadable_file_is_not_missing() {
     for text in ["a: 1\na: 2\n", "mcpServers: [\n"] {
         let fixture = Fixture::with(text);
         let output = run(&fixture, &["doctor"]);
@@ -200,7 +200,7 @@ fn a_file_that_cannot_be_read_is_not_called_missing() {
 }
 
 #[test]
-fn the_whole_machine_as_a_workspace_is_warned_of() {
+fn a_workspace_of_everything_is_warned_of() {
     let fixture = Fixture::new();
     let output = program(&fixture).current_dir("/").args(["doctor", "--json"]).output().expect("runs");
     let report: Value = serde_json::from_slice(&output.stdout).expect("json");
@@ -275,7 +275,7 @@ fn doctor_tells_well_from_ill() {
 }
 
 #[test]
-fn doctor_knows_its_own_server_from_a_stranger_on_the_port() {
+fn doctor_recognises_its_own_server() {
     for (answer, well) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", true),
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", false),

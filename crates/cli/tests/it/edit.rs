@@ -327,7 +327,7 @@ fn an_import_of_nothing_says_why_and_fails() {
 
 /// Tools of a document that is grouped are in namespaces of their own, which a process that has not listed does not know.
 #[test]
-fn grouped_operations_are_found_by_a_process_that_has_not_listed_them() {
+fn grouped_operations_are_found_before_listing() {
     let fixture = Fixture::new();
     let operation = |id: &str, tag: &str| json!({"operationId": id, "tags": [tag], "responses": {}});
     let document = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},

@@ -22,7 +22,7 @@ fn found(config: &Config) -> Option<EmbeddingsConfig> {
 }
 
 #[test]
-fn a_directory_or_an_api_is_found_in_the_configuration() {
+fn embeddings_come_from_directory_or_api() {
     let fixture = Fixture::with("selection:\n  embeddings: {path: \"${MODELS}/minilm\"}\n").set("MODELS", "models");
     let config = fixture.load();
     assert_eq!(config.problems, []);
@@ -47,7 +47,7 @@ fn a_directory_or_an_api_is_found_in_the_configuration() {
 }
 
 #[test]
-fn what_names_no_model_is_left_out_with_the_reason() {
+fn embeddings_without_a_model_are_refused() {
     let check = |settings: &str, key: &str, words: &str| {
         let text = format!("selection:\n  embeddings: {{{settings}}}\n");
         broken(&text, 2, &format!("selection.embeddings.{key}"), Severity::EntryDisabled, &[words]);
@@ -62,7 +62,7 @@ fn what_names_no_model_is_left_out_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_no_model_is_named_with_the_remedy() {
+async fn a_directory_without_model_names_the_remedy() {
     let fixture = Fixture::new();
     let error = embedder(&fixture.path("home")).await.err().expect("no model").to_string();
     assert!(error.contains(&fixture.path("home").display().to_string()), "{error}");
@@ -150,7 +150,7 @@ async fn query(app: &Toolwright, text: &str) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_for_vectors_wait_in_the_queue_of_their_model() {
+async fn vector_requests_use_their_models_queue() {
     let server = Server::start(vec![200]).await;
     let fixture = fixture(&server, "  embeddings: {queue: {concurrent: 2}}\n");
     let (events, _) = told(&fixture, async |app| {
@@ -166,7 +166,7 @@ async fn requests_for_vectors_wait_in_the_queue_of_their_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_for_vectors_is_made_again_and_each_attempt_is_accounted_for() {
+async fn vector_requests_are_retried_and_recorded() {
     let server = Server::start(vec![503, 200]).await;
     // The prices of the one model, the terms of all.
     let models = "  embeddings: {retry: {attempts: 2}}\n  embeddings/small: {prices: {input: 100, output: 0}}\n";
@@ -187,7 +187,7 @@ async fn a_request_for_vectors_is_made_again_and_each_attempt_is_accounted_for()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_for_vectors_end_with_the_terms_of_their_provider() {
+async fn vector_requests_follow_their_providers_limits() {
     let server = Server::start(vec![503]).await;
     // What has the address of a provider is one of its models.
     let url = &server.url;

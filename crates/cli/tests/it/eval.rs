@@ -74,7 +74,7 @@ fn select_reports_halves_where_they_are_asked_for() {
 }
 
 #[test]
-fn tools_that_no_word_speaks_for_are_ranked_too() {
+fn unmatched_tools_are_ranked_last() {
     let tools = [("alpha", "Adds."), ("beta", "Subtracts."), ("gamma", "Divides.")];
     let tools = tools.map(|(name, about)| json!({"name": name, "description": about}).to_string()).join("\n");
     let fixture = fixture(&tools, r#"{"query": "nothing of the kind", "relevant": ["beta"]}"#);
@@ -163,7 +163,7 @@ fn a_tool_among_many_namesakes_turns_up() {
 }
 
 #[test]
-fn searched_and_picked_tools_cost_a_tenth_of_all_tools() {
+fn search_and_pick_cost_a_tenth() {
     let Some(tools) = toolwright_testkit::test_data("retrieval/bfcl/tools.jsonl") else { return };
     let queries = std::fs::read_to_string(tools.with_file_name("queries.jsonl")).expect("queries");
     let tools = std::fs::read_to_string(tools).expect("tools");

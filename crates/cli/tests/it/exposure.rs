@@ -29,7 +29,7 @@ fn searching() -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_done_through_three_tools_over_every_api() {
+async fn three_tools_do_a_task_over_every_api() {
     for api in WireApi::ALL {
         let fixture = Fixture::new();
         configure(&fixture, api);
@@ -50,7 +50,7 @@ async fn a_task_is_done_through_three_tools_over_every_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_s_own_setting_beats_the_general_one() {
+async fn a_model_setting_beats_the_general_one() {
     let fixture = Fixture::with(
         "selection:\n  exposure: direct\n  pinned: ['fs:read']\nmodels:\n  anthropic:\n    exposure: deferred\n",
     );

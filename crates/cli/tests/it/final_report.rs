@@ -10,7 +10,7 @@ use crate::support::Fixture;
 const SCHEMA: &str = r##"{"type": "object", "properties": {"todos": {"type": "integer"}}, "required": ["todos"]}"##;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_ends_with_json_that_fits_its_schema() {
+async fn a_run_ends_with_schema_valid_json() {
     for api in [WireApi::OpenAi, WireApi::Anthropic, WireApi::Gemini] {
         let fixture = repository();
         fixture.write("project/schema.json", SCHEMA);
@@ -37,7 +37,7 @@ async fn a_run_ends_with_json_that_fits_its_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_is_printed_and_its_status_is_the_exit_code() {
+async fn the_report_status_is_the_exit_code() {
     for (status, code) in [("success", 0), ("failure", 1), ("partial", 1)] {
         let fixture = Fixture::new();
         let said = json!({"status": status, "format": "markdown", "content": "# What I found"});
@@ -59,7 +59,7 @@ async fn an_answer_in_text_is_printed_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_batch_is_shown_where_it_is_configured_and_runs_in_any_case() {
+async fn batch_is_shown_if_configured_and_always_runs() {
     for (config, shown) in [("defaults: {agent_tools: [batch]}\n", true), ("", false)] {
         let fixture = repository();
         fixture.write("project/toolwright.yaml", config);
@@ -86,7 +86,7 @@ async fn the_batch_is_shown_where_it_is_configured_and_runs_in_any_case() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_that_cannot_be_used_is_bad_usage() {
+async fn an_unusable_output_schema_is_bad_usage() {
     let fixture = Fixture::new();
     fixture.write("project/broken.json", r#"{"type": "nonsense"}"#);
     fixture.write("project/schema.json", SCHEMA);

@@ -208,7 +208,7 @@ fn owned(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn each_client_is_looked_for_where_it_keeps_its_file() {
+fn each_client_has_its_default_file() {
     for (source, file) in [
         (Source::Codex, "project/.codex/config.toml"),
         (Source::Gemini, "home/.gemini/settings.json"),
@@ -245,7 +245,7 @@ fn other_transports_are_carried_over() {
 }
 
 #[test]
-fn what_a_pasted_entry_may_say_is_carried_over() {
+fn imports_carry_every_known_key() {
     let fixture = Fixture::new();
     let entry = json!({"command": "x", "timeout": 2, "lazy": true, "toolsCache": {"search": "5m"}, "trusted": true, "icon": "i"});
     let file = fixture.write("x.json", &json!({"mcpServers": {"w": entry}}).to_string());

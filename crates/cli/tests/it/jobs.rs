@@ -42,7 +42,7 @@ fn listed(fixture: &Fixture, id: &str) -> Value {
 }
 
 #[test]
-fn a_job_of_one_process_is_listed_read_and_stopped_by_another() {
+fn another_process_lists_reads_and_stops_jobs() {
     let fixture = Fixture::new();
     let (mut child, id) = start(&fixture, "echo begun; sleep 60");
     let job = listed(&fixture, &id);
@@ -71,7 +71,7 @@ fn a_job_that_ends_keeps_its_result() {
 }
 
 #[test]
-fn what_a_job_wrote_while_it_ran_is_read_once() {
+fn job_output_is_read_once() {
     let fixture = Fixture::new();
     let (mut child, id) = start(&fixture, "echo a; sleep 0.7; echo b >&2; echo c; sleep 0.7; printf d; exit 3");
     assert!(child.wait().is_ok());
@@ -83,7 +83,7 @@ fn what_a_job_wrote_while_it_ran_is_read_once() {
 }
 
 #[test]
-fn what_a_job_wrote_is_read_once_where_its_result_was_too_large() {
+fn oversized_job_output_is_read_once() {
     let fixture = Fixture::new();
     let lines = "x=$(head -c 3000 /dev/zero | tr '\\0' x); for n in 1 2 3 4 5 6; do echo \"$n: $x\"; sleep 0.3; done";
     let (mut child, id) = start(&fixture, lines);
@@ -97,7 +97,7 @@ fn what_a_job_wrote_is_read_once_where_its_result_was_too_large() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_job_that_is_lost_with_its_process_says_so_and_is_not_run_again() {
+fn a_lost_job_is_reported_and_not_repeated() {
     let fixture = Fixture::new();
     let (mut child, id) = start(&fixture, "echo ran >> ran; sleep 60");
     until("it runs", || fixture.path("project/ran").exists());
@@ -157,7 +157,7 @@ fn offered(app: &Toolwright, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
+async fn job_tools_appear_with_the_first_job() {
     let fixture = Fixture::new();
     let plain = app(&fixture, &[]).await;
     assert!(!offered(&plain, "job__wait") && !offered(&plain, "job__info"));
@@ -190,7 +190,7 @@ async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
 }
 
 #[tokio::test]
-async fn metrics_show_how_jobs_stand_and_how_they_ended() {
+async fn metrics_count_jobs_by_state() {
     let fixture = Fixture::new();
     let app = app(&fixture, &["later", "talk"]).await;
     let _counts_from_here = app.metrics();
@@ -213,7 +213,7 @@ async fn metrics_show_how_jobs_stand_and_how_they_ended() {
 }
 
 #[tokio::test]
-async fn a_manual_that_must_be_read_is_read_first() {
+async fn a_required_manual_is_read_first() {
     let fixture = Fixture::new();
     let app = app(&fixture, &["studied"]).await;
     let blocked = call(&app, "t__studied", json!({})).await;
@@ -225,7 +225,7 @@ async fn a_manual_that_must_be_read_is_read_first() {
 }
 
 #[tokio::test]
-async fn the_first_job_of_a_app_that_stays_brings_the_tools_that_follow_it() {
+async fn an_open_instance_offers_job_tools_later() {
     let fixture = Fixture::new();
     let app = app(&fixture, &[]).await;
     app.recover_jobs();

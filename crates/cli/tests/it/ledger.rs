@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use toolwright::core::store::{LedgerEntry, LedgerStore as _, RUNNING, UNKNOWN_OUTCOME};
 use toolwright::runtime::SqliteStore;
 
-use crate::asking::{api_token, posted};
 use crate::cli::{ok, program, stderr};
-use crate::serve::Gateway;
+use crate::gateway::{Gateway, api_token, posted};
 use crate::support::{Fixture, until};
 
 /// Arguments of a length of their own, by which the row of a call is known.
@@ -34,7 +33,7 @@ async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_effect_of_a_killed_program_is_in_its_ledger() {
+async fn a_killed_program_leaves_every_effect_recorded() {
     const CALLS: usize = 120;
     let fixture = Fixture::new();
     let mut seen = 0;
@@ -92,7 +91,7 @@ fn on_a_full_disk(fixture: &Fixture, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_full_disk_is_told_and_refuses_calls_where_it_is_to() {
+fn a_full_disk_warns_or_refuses_as_configured() {
     for (config, runs) in [("{}", true), ("defaults: {ledger: required}", false)] {
         let fixture = Fixture::with(config);
         let call = ["call", "shell__bash", r#"{"command": "echo x > effect"}"#];
@@ -107,7 +106,7 @@ fn a_full_disk_is_told_and_refuses_calls_where_it_is_to() {
 }
 
 #[test]
-fn a_gateway_on_a_full_disk_is_not_ready_and_counts_it() {
+fn a_full_disk_makes_the_gateway_unready() {
     for (config, runs) in [("{}", true), ("defaults: {ledger: required}", false)] {
         let fixture = Fixture::with(config);
         // What a first start writes is there.
@@ -145,7 +144,7 @@ fn got(fixture: &Fixture, address: &str, path: &str) -> String {
 }
 
 #[test]
-fn a_damaged_database_stops_every_command_with_its_remedy() {
+fn a_damaged_database_stops_commands_with_remedy() {
     let fixture = Fixture::new();
     ok(&fixture, &["call", "shell__bash", r#"{"command": "true"}"#]);
     let file = fixture.load().state_dir.join("toolwright.sqlite3");

@@ -117,7 +117,7 @@ async fn the_six_answer_over_every_api() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_model_takes_the_place_of_one_that_fails() {
+async fn a_failing_model_is_replaced() {
     let script: Script = vec![
         Turn::text("no JSON at all"),
         Turn::text(r#"{"summary": "S.", "key_points": []}"#)
@@ -145,7 +145,7 @@ async fn another_model_takes_the_place_of_one_that_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_no_model_answered_says_what_it_used() {
+async fn an_unanswered_call_reports_its_usage() {
     let script: Script = vec![Turn::text("no JSON at all"), Turn::text("nor here"), Turn::error(401, "no")].into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let models = "preferredModel: openai/a, fallbackModels: [openai/b, openai/c]";
@@ -158,7 +158,7 @@ async fn a_call_that_no_model_answered_says_what_it_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_summary_that_is_too_long_comes_with_a_warning() {
+async fn a_long_summary_comes_with_warning() {
     let long = json!({"summary": "word ".repeat(60), "key_points": []}).to_string();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(long)].into()).await;
     let fixture = Fixture::new();
@@ -178,7 +178,7 @@ fn listed(fixture: &Fixture, variables: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn the_six_are_listed_where_a_model_answers_them() {
+fn shipped_tools_are_listed_with_a_model() {
     let six =
         ["summarize", "classify", "score", "structure", "clarify", "fact-extract"].map(|name| format!("llm__{name}"));
     let key = [("OPENAI_API_KEY", "sk-x")];
@@ -195,7 +195,7 @@ fn the_six_are_listed_where_a_model_answers_them() {
 }
 
 #[test]
-fn texts_are_filled_in_without_a_model_and_faults_are_said() {
+fn template_tools_need_no_model() {
     let fixture = Fixture::with(
         "llm_tools:\n  greet:\n    description: Greets.\n    parameters: {type: object, properties: {name: {type: string}}, \
          required: [name]}\n    prepare: {loud: 'name | upper'}\n    template: 'Dear {{ loud }},'\n  letter:\n    file: \
@@ -221,7 +221,7 @@ fn texts_are_filled_in_without_a_model_and_faults_are_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_in_a_file_asks_as_it_says_and_follows_its_file() {
+async fn a_file_tool_follows_its_file() {
     let script: Script = vec![
         Turn::text("[1, 2]")
             .expecting("the prompts", |asked| {
@@ -265,7 +265,7 @@ async fn a_tool_in_a_file_asks_as_it_says_and_follows_its_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_s_model_answers_as_its_file_the_caller_and_the_configuration_say() {
+async fn model_settings_merge_file_caller_configuration() {
     let file = "---\ndescription: Says it.\nparameters: {type: object}\nmodelPreference: {effort: medium, topP: 0.4, stop: \
                 [END], maxTokens: 50}\nvariants:\n  - {id: usual, isDefault: true}\n  - {id: brief, mode: brief, modelPreference: {effort: minimal}}\n---\n\
                 # System\nBe brief.\n# User\nSay it.\n";
@@ -309,7 +309,7 @@ fn thinks_for(tokens: u64, says: &str) -> Turn {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn models_that_think_by_themselves_have_room_to_answer() {
+async fn thinking_models_have_room_to_answer() {
     let summary = r#"{"summary": "Short.", "key_points": []}"#;
     for (api, model) in [
         (WireApi::OpenAi, "openai/gpt-5-mini"),
@@ -338,7 +338,7 @@ async fn models_that_think_by_themselves_have_room_to_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_was_cut_says_so_and_names_effort() {
+async fn a_cut_answer_names_effort() {
     let script = Script::from(vec![thinks_for(100_000, "{}")]).repeating();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let fixture = Fixture::new();
@@ -352,7 +352,7 @@ async fn an_answer_that_was_cut_says_so_and_names_effort() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tuned_tool_s_limit_caps_the_rule_of_the_shipped_one() {
+async fn a_tuned_limit_caps_the_shipped_rule() {
     let script = Script::from(vec![Turn::text(r#"{"reasoning": "r", "selected_index": 0, "confidence": 1}"#)]);
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let fixture = Fixture::with("llmTools:\n  classify:\n    modelPreference: {maxTokens: 120}\n");
@@ -371,7 +371,7 @@ async fn a_tuned_tool_s_limit_caps_the_rule_of_the_shipped_one() {
 }
 
 #[test]
-fn a_file_may_put_its_tool_out_of_use_and_names_no_other_file() {
+fn a_file_may_disable_its_tool() {
     let front = |more: &str| format!("---\ndescription: d\nparameters: {{type: object}}\n{more}---\nSay it.\n");
     let check = |entry: &str, more: &str, listed_is: bool, problem: &str| {
         let fixture = Fixture::with(&format!("llmTools:\n  say: {entry}\n"));

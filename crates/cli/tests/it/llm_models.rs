@@ -39,7 +39,7 @@ fn asked(server: &ScriptedModel) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_asks_what_benchmarks_recommend_where_no_model_is_set() {
+async fn calls_use_recommended_models_by_default() {
     let (server, ollama) = (server().await, server().await);
     let fixture = fixture(&server, "");
     let nothing = [("OLLAMA_HOST", "127.0.0.1:1".to_owned())];
@@ -77,7 +77,7 @@ fn listed(fixture: &Fixture) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_shipped_tool_is_listed_where_a_model_of_its_own_is_known() {
+async fn shipped_tools_need_a_known_model() {
     let server = server().await;
     let six = ["summarize", "classify", "score", "structure", "clarify", "fact-extract"];
     let check = |more: &str, recommended: &[(&str, &str)], expect: &[&str]| {
@@ -100,7 +100,7 @@ async fn each_shipped_tool_is_listed_where_a_model_of_its_own_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_says_why_it_takes_so_long_and_who_took_whose_place() {
+async fn a_call_reports_retries_and_fallbacks() {
     let script: Script =
         vec![Turn::error(503, "come back later"), Turn::error(401, "no such key"), Turn::computed(|_| classified())]
             .into();
@@ -119,7 +119,7 @@ async fn a_call_says_why_it_takes_so_long_and_who_took_whose_place() {
 }
 
 #[test]
-fn a_model_that_cannot_be_asked_is_bad_usage_in_call_as_in_run() {
+fn an_unusable_model_is_bad_usage() {
     let fixture = Fixture::new();
     for (model, why) in [
         ("openai/gpt-5", "set OPENAI_API_KEY, or name its server under models.endpoints.openai"),
@@ -146,7 +146,7 @@ fn that_no_tool_suits_a_model_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_that_stands_for_no_key_is_taken_out_of_nothing() {
+async fn a_placeholder_key_is_not_redacted() {
     for (key, hidden) in [("none", false), ("ollama", false), ("sk-0123456789", true)] {
         let said = format!("none of the tests of ollama at {key}");
         let server = ScriptedModel::start(Script::from(vec![Turn::error(400, said.clone())])).await.expect("a port");
@@ -161,7 +161,7 @@ async fn a_word_that_stands_for_no_key_is_taken_out_of_nothing() {
 }
 
 #[test]
-fn the_file_of_a_tool_stands_beside_the_configuration_that_names_it() {
+fn tool_files_are_relative_to_their_configuration() {
     let fixture = Fixture::with("llm_tools:\n  near: {file: near.yaml}\n");
     let tool = |says: &str| format!("description: Says.\nparameters: {{type: object}}\ntemplate: {says}\n");
     fixture.write("home/.config/toolwright/toolwright.yaml", "llm_tools:\n  far: {file: tools/far.yaml}\n");

@@ -23,6 +23,7 @@ mod embeddings;
 mod eval;
 mod exposure;
 mod final_report;
+mod gateway;
 mod import;
 mod jobs;
 mod ledger;

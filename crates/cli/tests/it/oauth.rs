@@ -128,7 +128,7 @@ fn answer(mut stream: TcpStream, base: &str, scope: &str) -> std::io::Result<()>
 }
 
 #[test]
-fn what_an_authorization_server_says_of_a_login_does_not_reach_the_terminal_as_it_is() {
+fn authorization_server_text_is_escaped() {
     let base = authorization_server("read \u{1b}]0;pwned\u{7}\u{1b}[2J\u{202e}evil");
     let fixture = Fixture::with(&format!(
         "mcp_servers:\n\

@@ -39,7 +39,7 @@ fn ids(picks: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn the_catalogue_is_picked_from_and_nothing_found_is_an_empty_list() {
+fn pick_reads_the_catalogue_and_may_be_empty() {
     let fixture = Fixture::new();
     let found = picks(&fixture, &["pick", "read the lines of a text file", "--json"]);
     assert!(found.len() <= 3 && found[0]["wire_name"] == "fs__read", "{found:?}");
@@ -55,7 +55,7 @@ fn the_catalogue_is_picked_from_and_nothing_found_is_an_empty_list() {
 }
 
 #[test]
-fn a_file_keeps_its_ids_and_its_filters_hold() {
+fn a_catalogue_file_keeps_ids_and_filters() {
     let fixture = fixture();
     let check = |more: &[&str], expect: &[&str]| {
         let found = picks(&fixture, &[&FILE, more].concat());
@@ -96,7 +96,7 @@ fn a_query_is_text_whatever_it_looks_like() {
 }
 
 #[test]
-fn a_scorer_that_is_not_there_is_replaced_and_it_is_said() {
+fn a_missing_scorer_is_replaced_with_notice() {
     let fixture = fixture();
     for (scorer, instead) in [("embedding", "bm25"), ("hybrid", "bm25"), ("judge", "auto")] {
         let output = run(&fixture, &[&FILE[..], &["letter", "--scorer", scorer]].concat());
@@ -128,7 +128,7 @@ fn what_cannot_be_done_is_bad_usage() {
 }
 
 #[test]
-fn what_is_not_given_is_taken_from_the_configuration() {
+fn pick_options_default_to_the_configuration() {
     let fixture = fixture();
     let file = ["pick", "--catalogue", "tools.jsonl", "--json", "weather current"];
     fixture.write("project/toolwright.yaml", "selection: {max_candidates: 2, min_score: 0.5, scorer: keyword}\n");
@@ -173,7 +173,7 @@ async fn a_model_judges_all_tools_in_one_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_judge_that_garbles_or_dawdles_is_done_without() {
+async fn a_garbled_or_slow_judge_is_skipped() {
     let fixture = fixture();
     fixture.write("project/toolwright.yaml", JUDGE);
     let answer = r#"{"scores": [{"tool": 1, "score": "high"}]}"#;

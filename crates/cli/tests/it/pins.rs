@@ -27,7 +27,7 @@ fn output_of(fixture: &Fixture, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_changed_tool_is_withheld_shown_and_let_in_again() {
+fn a_changed_tool_is_withheld_until_approved() {
     let fixture = Fixture::with(&config("Returns the text", ""));
     assert!(ok(&fixture, &["tools", "show", "odd__echo"]).contains("Returns the text"));
     let pins = output_of(&fixture, &["pins", "ls", "odd"]);
@@ -74,7 +74,7 @@ fn a_changed_tool_is_withheld_shown_and_let_in_again() {
 }
 
 #[test]
-fn pins_of_an_entry_that_cannot_be_used_now_are_decided_about_too() {
+fn pins_of_unusable_entries_can_be_decided() {
     for cannot in ["    enabled: false\n", "    env: {KEY: \"${SET_WHERE_THE_GATEWAY_RUNS}\"}\n"] {
         let fixture = Fixture::with(&config("Returns the text", ""));
         ok(&fixture, &["tools", "show", "odd__echo"]);
@@ -90,7 +90,7 @@ fn pins_of_an_entry_that_cannot_be_used_now_are_decided_about_too() {
 }
 
 #[test]
-fn two_projects_with_a_server_of_one_name_have_pins_of_their_own() {
+fn projects_with_same_server_name_pin_apart() {
     let fixture = Fixture::with(&config("Returns the text", ""));
     fixture.write("other/toolwright.yaml", &config("Sends the text", ""));
     let there = |folder: &str, arguments: &[&str]| {
@@ -145,7 +145,7 @@ fn two_projects_with_a_server_of_one_name_have_pins_of_their_own() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_is_the_same_however_it_is_reached_and_that_of_a_user_wherever_its_folder_leads() {
+fn pins_follow_a_file_through_links() {
     use std::os::unix::fs::symlink;
 
     let fixture = Fixture::with(&config("Returns the text", ""));
@@ -178,7 +178,7 @@ fn a_file_is_the_same_however_it_is_reached_and_that_of_a_user_wherever_its_fold
 }
 
 #[test]
-fn a_tool_is_called_what_its_operator_calls_it() {
+fn pins_use_the_operators_tool_name() {
     let shown = "    tools:\n      echo: {name: say_again, description: Says it again.}\npins:\n  first_use: ask\n";
     let fixture = Fixture::with(&config("Returns the text", shown));
     assert_eq!(run(&fixture, &["tools", "show", "odd__say_again"]).status.code(), Some(3), "first it must be approved");
@@ -197,7 +197,7 @@ fn a_tool_is_called_what_its_operator_calls_it() {
 }
 
 #[test]
-fn a_changed_operation_of_a_document_is_withheld_too() {
+fn a_changed_openapi_operation_is_withheld() {
     let fixture = Fixture::with("openapi:\n  shop: {document: ./shop.json}\n");
     let document = |summary: &str| {
         let operation = json!({"operationId": "list", "summary": summary});
@@ -218,7 +218,7 @@ fn a_changed_operation_of_a_document_is_withheld_too() {
 }
 
 #[test]
-fn what_takes_the_place_of_a_pinned_tool_is_shown_with_its_new_name_and_let_in_by_either() {
+fn a_renamed_pinned_tool_answers_to_both_names() {
     let fixture = Fixture::with("openapi:\n  shop: {document: ./shop.json}\n");
     let document = |name: &str| {
         let paths = json!({"/orders": {"get": {"operationId": name, "summary": "Lists the orders"}}});
@@ -265,7 +265,7 @@ fn site(published: Arc<Mutex<String>>) -> String {
 }
 
 #[test]
-fn a_catalogue_that_serves_on_or_lacks_tools_is_told_of() {
+fn a_stale_or_incomplete_catalogue_is_reported() {
     let fixture = Fixture::with("");
     let key = output_of(&fixture, &["catalogue", "keygen", "key.pem"])["key"].as_str().expect("key").to_owned();
     let tool = |id: &str| json!({"id": id, "kind": "template", "description": "d", "template": "t", "parameters": {"type": "object"}});

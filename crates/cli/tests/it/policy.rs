@@ -126,7 +126,7 @@ fn requests(suite: &Suite) -> [Vec<Option<Arc<UserRequest>>>; 2] {
 const SUITES: [&str; 2] = ["banking", "slack"];
 
 #[test]
-fn the_example_policy_stops_every_attack_and_asks_little() {
+fn the_example_policy_stops_attacks_asking_little() {
     let policy = example_policy();
     for name in SUITES {
         let suite = Suite::read(name);
@@ -139,7 +139,7 @@ fn the_example_policy_stops_every_attack_and_asks_little() {
 }
 
 #[test]
-fn a_policy_that_allows_or_asks_everything_is_found_out() {
+fn useless_policies_fail_the_cases() {
     for (rules, expect) in [
         (json!([{"effect": "allow"}]), "runs by rule 1"),
         (json!([{"effect": "ask"}]), "are asked about"),
@@ -180,7 +180,7 @@ fn the_example_policy_knows_no_attack() {
 }
 
 #[test]
-fn policy_test_decides_as_the_executor_does_and_needs_no_server() {
+fn policy_test_decides_like_the_executor() {
     let fixture = Fixture::new();
     let (policy, file) = (example_policy(), example());
     let file = file.to_str().expect("a path");
@@ -257,7 +257,7 @@ fn policy_test_has_its_contract() {
 }
 
 #[test]
-fn a_condition_that_is_none_is_told_with_file_line_and_field() {
+fn a_bad_condition_is_located() {
     let fixture = Fixture::with("policy:\n  rules:\n  - effect: deny\n    when: args.amount >\n");
     let (lines, code) = answers(&fixture, &["policy", "test", "fs__read"], "");
     let told = lines[0]["error"]["message"].as_str().expect("a message").to_owned();

@@ -66,7 +66,7 @@ fn a_read_that_leads_elsewhere_is_asked_about() {
 }
 
 #[test]
-fn a_name_that_begins_like_a_read_is_looked_at_to_its_end() {
+fn a_reading_prefix_does_not_hide_a_write() {
     let names = [
         "get_and_delete",
         "get_and_delete_message",
@@ -100,7 +100,7 @@ fn a_name_that_begins_like_a_read_is_looked_at_to_its_end() {
 }
 
 #[test]
-fn what_the_user_did_not_name_is_asked_about() {
+fn targets_the_user_did_not_name_ask() {
     let cases = [
         // Who and where.
         ("send_money", "Send 20 to Jan", json!({"recipient": "Eve", "amount": 20})),
@@ -231,7 +231,7 @@ fn what_the_user_wants_runs_without_a_question() {
 
 /// A rule on `fs:read` alone leaves the other readers open.
 #[test]
-fn a_rule_by_effects_covers_every_reader_of_files() {
+fn an_effects_rule_covers_all_file_readers() {
     let fixture = Fixture::with(
         "policy:\n  rules:\n  - effect: deny\n    tool: 'fs:*'\n    effects: {read_only: true}\n    when: args.exists(name, string(args[name]).contains('secret'))\n",
     );

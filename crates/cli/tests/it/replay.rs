@@ -9,7 +9,7 @@ use toolwright_testkit::model_server::{Fault, Script, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, repository, start, todo_script, with_model};
 use crate::cli::{program, run, stderr};
-use crate::serve::Gateway;
+use crate::gateway::Gateway;
 use crate::support::Fixture;
 
 const RUN: [&str; 5] = ["run", "count the TODOs", "--policy", "workspace", "--json"];
@@ -32,7 +32,7 @@ fn said(output: &Output, file: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recorded_run_is_played_without_its_model_in_every_api() {
+async fn a_recorded_run_plays_in_every_api() {
     // The files are not where tools look.
     for api in WireApi::ALL {
         let fixture = repository();
@@ -84,7 +84,7 @@ fn operations(trace: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_task_is_no_request_of_the_recording_but_loosely() {
+async fn another_task_matches_only_loosely() {
     let fixture = repository();
     let (_server, variables) = with_model(WireApi::OpenAi, todo_script()).await;
     let output = ended(start(&fixture, &variables, &and(&RUN, &["--record", "r.jsonl"]))).await;
@@ -109,7 +109,7 @@ async fn another_task_is_no_request_of_the_recording_but_loosely() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_tools_ask_is_recorded_too_and_played_to_calls_and_servers() {
+async fn requests_of_tools_are_recorded_and_played() {
     let answer = r#"{"reasoning": "r", "selected_index": 1, "confidence": 0.9}"#;
     let script: Script = vec![
         Turn::calls(vec![("llm__classify", serde_json::from_str::<Value>(CLASSIFY).expect("json"))]),
@@ -214,7 +214,7 @@ async fn check_fallback(first: Turn, second: Turn, answer: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_fell_back_from_one_model_to_another_is_played() {
+async fn a_run_with_fallback_is_played() {
     check_fallback(Turn::error(400, "not so"), Turn::text("HEY"), "HEY").await;
     check_fallback(
         Turn::text("half of it, and of what comes behind it").with_fault(Fault::CutAfter(3)),
@@ -225,13 +225,13 @@ async fn a_run_that_fell_back_from_one_model_to_another_is_played() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_tool_got_no_model_to_answer_is_played() {
+async fn a_run_with_failed_sampling_is_played() {
     let told = "openai/first: the model behind this tool could not be asked; openai/second: the model";
     check_fallback(Turn::error(400, "not so"), Turn::error(400, "neither"), told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chat_is_recorded_and_played_message_by_message() {
+async fn a_chat_is_played_by_message() {
     let fixture = Fixture::new();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text("Hello."), Turn::text("Bye.")].into()).await;
     let chat = |fixture: &Fixture, variables: &[(&str, String)], more: &[&str]| {
@@ -250,7 +250,7 @@ async fn a_chat_is_recorded_and_played_message_by_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_secret_is_recorded_and_the_recording_is_the_user_s() {
+async fn recordings_are_private_and_without_secrets() {
     let secret = "sk-test-0123456789";
     let fixture = Fixture::new();
     let script: Script = vec![Turn::text(format!("Your key is {secret}."))].into();
@@ -287,7 +287,7 @@ fn the_example_plays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_not_recorded_is_set_beside_the_one_of_its_own_tool() {
+async fn an_unrecorded_call_shows_the_nearest() {
     let classified = r#"{"reasoning": "r", "selected_index": 1, "confidence": 0.9}"#;
     let facts = r#"{"facts": [{"key": "birth", "value": "1815", "category": "time"}]}"#;
     let script: Script = [classified, facts, facts, classified].into_iter().map(Turn::text).collect::<Vec<_>>().into();

@@ -12,7 +12,7 @@ use crate::cli::{program, stderr};
 use crate::support::Fixture;
 
 #[tokio::test]
-async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
+async fn workspace_profile_asks_before_configuration_writes() {
     let fixture = Fixture::with("defaults: {}\n");
     let given = fixture.write("project/conf/mine.yaml", "defaults: {}\n");
     let options = LoadOptions {
@@ -42,7 +42,7 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
 }
 
 #[test]
-fn the_file_of_secrets_is_withheld_from_file_tools() {
+fn file_tools_cannot_read_the_secrets_file() {
     let fixture = Fixture::new();
     fixture.write("home/.config/toolwright/secrets.env", "API_TOKEN=tok-1111\n");
     fixture.write("home/.config/toolwright/notes.env", "API_TOKEN=other\n");
@@ -91,7 +91,7 @@ fn as_plain_user(fixture: &Fixture) -> Command {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_command_cannot_read_the_environment_of_those_above_it() {
+fn a_command_cannot_read_its_parents_environment() {
     let fixture = Fixture::new();
     let seconds = format!("600.{}", std::process::id());
     // Above the command is its watcher, above that the gateway. What it leaves running must end all the same.

@@ -52,7 +52,7 @@ pub(crate) fn call(fixture: &Fixture, tool: &str, arguments: &Value) -> Value {
 }
 
 #[test]
-fn a_call_runs_behind_its_profile_and_says_so() {
+fn a_call_names_its_sandbox_profile() {
     let fixture = Fixture::with("sandbox:\n  bash: read-only\n");
     let plan = enforcement(SandboxProfile::ReadOnly, means());
     if plan.mechanism == Mechanism::None {
@@ -74,7 +74,7 @@ fn a_call_runs_behind_its_profile_and_says_so() {
 }
 
 #[test]
-fn protected_files_that_a_sandboxed_command_makes_are_told() {
+fn new_protected_files_are_reported() {
     let fixture = Fixture::with("sandbox:\n  bash: workspace\n");
     let plan = enforcement(SandboxProfile::Workspace, means());
     if plan.mechanism == Mechanism::None {

@@ -14,7 +14,7 @@ use toolwright_testkit::model_server::{Turn, WireApi};
 
 use crate::agent::{ended, run_id, start, with_model};
 use crate::cli::{program, stderr};
-use crate::serve::Gateway;
+use crate::gateway::Gateway;
 use crate::support::{Fixture, until};
 
 /// From a variable, in a header.

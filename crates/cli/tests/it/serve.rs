@@ -1,8 +1,7 @@
 //! `serve` on both transports, hot reload with a real file, and a clean end.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,127 +11,10 @@ use toolwright::app::watch;
 use toolwright::config::LoadOptions;
 use toolwright::providers::catalogue::SigningKey;
 
-use crate::asking::{api_token, posted, posted_to};
-use crate::cli::{ok, program, run, stderr};
+use crate::cli::{ok, run, stderr};
+use crate::gateway::{Gateway, api_token, posted, posted_to};
 use crate::support::{Fixture, signal, until};
 use crate::views::Client;
-
-/// A running gateway, what it said so far, and for `--stdio` its streams.
-pub(crate) struct Gateway {
-    child: Child,
-    said: Arc<Mutex<String>>,
-    streams: Option<(ChildStdin, BufReader<ChildStdout>)>,
-    next: u64,
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Gateway {
-    pub(crate) fn start(fixture: &Fixture, arguments: &[&str]) -> Self {
-        Self::start_with(fixture, arguments, &[])
-    }
-
-    pub(crate) fn start_with(fixture: &Fixture, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = program(fixture);
-        command.envs(variables.iter().copied()).arg("serve").args(arguments);
-        Self::of(command)
-    }
-
-    /// One that is started in another folder of the fixture.
-    pub(crate) fn start_in(fixture: &Fixture, folder: &str, arguments: &[&str]) -> Self {
-        let mut command = program(fixture);
-        command.current_dir(fixture.path(folder)).arg("serve").args(arguments);
-        Self::of(command)
-    }
-
-    /// What a command that serves says of itself.
-    pub(crate) fn of(mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program runs");
-        let said = Arc::new(Mutex::new(String::new()));
-        let (log, errors) = (Arc::clone(&said), BufReader::new(child.stderr.take().expect("stderr")));
-        std::thread::spawn(move || {
-            for line in errors.lines().map_while(Result::ok) {
-                let mut log = log.lock().expect("log");
-                log.push_str(&line);
-                log.push('\n');
-            }
-        });
-        let streams = Some((child.stdin.take().expect("stdin"), BufReader::new(child.stdout.take().expect("stdout"))));
-        let gateway = Self { child, said, streams, next: 0 };
-        gateway.says("toolwright: ready");
-        gateway
-    }
-
-    /// Where it listens.
-    pub(crate) fn address(&self) -> String {
-        let said = self.said();
-        let address = said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next());
-        address.expect("the ready line").to_owned()
-    }
-
-    /// What it has said so far.
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().expect("log").clone()
-    }
-
-    pub(crate) fn says(&self, words: &str) {
-        until(&format!("it says {words:?}, not only: {}", self.said()), || self.said().contains(words));
-    }
-
-    /// One request over stdio.
-    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.send(method, params);
-        self.answer(id)
-    }
-
-    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
-        self.next += 1;
-        let id = self.next;
-        let (input, _) = self.streams.as_mut().expect("streams");
-        writeln!(input, "{}", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).expect("write");
-        id
-    }
-
-    fn answer(&mut self, id: u64) -> Value {
-        let (_, output) = self.streams.as_mut().expect("streams");
-        loop {
-            let mut line = String::new();
-            assert!(output.read_line(&mut line).expect("read") > 0, "the gateway closed its output");
-            let message: Value = serde_json::from_str(&line).expect("only JSON lines on standard output");
-            if message["id"] == id {
-                return message;
-            }
-        }
-    }
-
-    pub(crate) fn handshake(&mut self) {
-        let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
-        assert!(self.ask("initialize", client)["result"]["serverInfo"]["name"].is_string());
-        let (input, _) = self.streams.as_mut().expect("streams");
-        writeln!(input, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).expect("write");
-    }
-
-    pub(crate) fn tool_names(&mut self) -> Vec<String> {
-        let listed = self.ask("tools/list", json!({}));
-        let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
-        tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()
-    }
-
-    pub(crate) fn has_tool(&mut self, name: &str, present: bool) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while self.tool_names().iter().any(|have| have == name) != present {
-            assert!(Instant::now() < end, "{name} present: wanted {present}; {}", self.said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
 
 fn server(extra: &str) -> String {
     format!("    command: {}\n{extra}", toolwright_testkit::bin("misbehaving-mcp").display())
@@ -153,7 +35,7 @@ fn stdio_lists_and_calls() {
 }
 
 #[test]
-fn stdio_lists_what_finds_tools_reads_outputs_and_is_pinned() {
+fn stdio_search_lists_finders_and_pinned_tools() {
     let fixture = Fixture::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
     fixture.write("project/a.txt", "hello\n");
     let mut gateway =
@@ -177,7 +59,7 @@ fn stdio_lists_what_finds_tools_reads_outputs_and_is_pinned() {
 }
 
 #[test]
-fn http_lists_as_the_address_says_and_else_as_it_was_told() {
+fn http_lists_by_address_then_by_option() {
     let fixture = Fixture::new();
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--expose", "search"]);
     let said = gateway.said();
@@ -191,7 +73,7 @@ fn http_lists_as_the_address_says_and_else_as_it_was_told() {
 }
 
 #[test]
-fn a_cold_start_tells_how_many_tools_there_are_in_the_end() {
+fn a_cold_start_reports_the_final_count() {
     let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
@@ -201,7 +83,7 @@ fn a_cold_start_tells_how_many_tools_there_are_in_the_end() {
 }
 
 #[test]
-fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
+fn the_first_list_waits_for_servers_bounded() {
     let script = format!("sleep 1; exec {}", toolwright_testkit::bin("misbehaving-mcp").display());
     let servers = |mute: &str| format!("mcpServers:\n  odd: {{command: sh, args: [-c, {script:?}]}}\n{mute}");
     let fixture = Fixture::with(&servers("  mute: {command: sleep, args: ['60']}\n"));
@@ -220,7 +102,7 @@ fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
 }
 
 #[test]
-fn the_end_of_its_input_ends_the_stdio_gateway_with_code_0() {
+fn end_of_input_ends_stdio_with_0() {
     let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     fixture.write("project/a.txt", "hello\n");
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
@@ -248,7 +130,7 @@ fn says_nothing_after(gateway: &Gateway, words: &str) {
 }
 
 #[test]
-fn the_first_lines_say_which_profile_holds_and_where_the_token_is() {
+fn the_first_lines_name_profile_and_token() {
     let fixture = Fixture::with("views:\n  free: {allow: [fs__read], profile: trusted}\n");
     let first = |arguments: &[&str]| {
         let gateway = Gateway::start(&fixture, arguments);
@@ -269,7 +151,7 @@ fn the_first_lines_say_which_profile_holds_and_where_the_token_is() {
 }
 
 #[test]
-fn over_http_nobody_gets_a_shell_without_being_allowed() {
+fn http_gives_no_shell_unasked() {
     let fixture = Fixture::new();
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let address = gateway.address();
@@ -326,7 +208,7 @@ fn a_shell_that_toolwright_started_does_not_approve() {
 }
 
 #[test]
-fn a_command_that_killed_its_watchers_does_not_approve() {
+fn killing_watchers_does_not_allow_approval() {
     let fixture = Fixture::new();
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let write = json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": "1"}});
@@ -352,7 +234,7 @@ fn a_command_that_killed_its_watchers_does_not_approve() {
 }
 
 #[test]
-fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
+fn http_announces_and_ends_on_sigterm() {
     let fixture = Fixture::new();
     let mut gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let said = gateway.said();
@@ -371,7 +253,7 @@ fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
 }
 
 #[test]
-fn with_json_that_it_is_ready_is_one_line_of_standard_output() {
+fn json_readiness_is_one_line() {
     let fixture = Fixture::new();
     let mut gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--json"]);
     let (_, output) = gateway.streams.as_mut().expect("streams");
@@ -457,7 +339,7 @@ fn hot_reload_adds_keeps_and_removes() {
 }
 
 #[tokio::test]
-async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
+async fn early_changes_are_read_once() {
     let fixture = Fixture::with("defaults: {calls_per_turn: 7}\n");
     for written in [None, Some("defaults: {calls_per_turn: 8}\n"), Some("defaults: [\n")] {
         let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
@@ -491,7 +373,7 @@ async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
 
 #[cfg(unix)]
 #[test]
-fn a_configuration_behind_links_and_in_new_folders_is_reloaded() {
+fn linked_and_new_configurations_reload() {
     let with = |name: &str| format!("mcpServers:\n  {name}:\n{}", server(""));
     let fixture = Fixture::new();
     fixture.write("elsewhere/real.yaml", &with("first"));
@@ -515,7 +397,7 @@ fn a_configuration_behind_links_and_in_new_folders_is_reloaded() {
 }
 
 #[test]
-fn a_running_call_finishes_on_a_server_that_is_taken_out() {
+fn a_call_finishes_on_a_removed_server() {
     let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
@@ -530,7 +412,7 @@ fn a_running_call_finishes_on_a_server_that_is_taken_out() {
 }
 
 #[test]
-fn a_name_that_moves_to_a_source_of_another_kind_stays() {
+fn a_name_may_move_between_source_kinds() {
     let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
@@ -573,7 +455,7 @@ fn children(of: u32) -> Vec<u32> {
 
 #[cfg(unix)]
 #[test]
-fn what_runs_when_the_server_is_told_to_end_gets_the_time_that_is_set() {
+fn running_calls_get_the_shutdown_time() {
     for (grace, ok) in [("10s", true), ("500ms", false)] {
         let fixture = Fixture::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
         let mut gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
@@ -606,7 +488,7 @@ fn left_behind(fixture: &Fixture, mut call: Value, runs: impl FnOnce()) -> Value
 
 #[cfg(unix)]
 #[test]
-fn a_job_that_would_be_lost_gets_that_time_too() {
+fn unrepeatable_jobs_get_the_shutdown_time() {
     for (grace, state) in [("10s", "done"), ("500ms", "cancelled")] {
         let fixture = Fixture::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
         let call = json!({"tool": "shell__bash", "arguments": {"command": "touch begun; sleep 3; echo whole"}});
@@ -617,7 +499,7 @@ fn a_job_that_would_be_lost_gets_that_time_too() {
 
 #[cfg(unix)]
 #[test]
-fn a_job_that_may_run_again_is_left_to_another_process_at_once() {
+fn repeatable_jobs_are_left_at_shutdown() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", silent.local_addr().expect("its address"));
     let rest = format!("restTools:\n  slow: {{description: x, method: GET, url: '{url}', allow_private: true}}\n");
@@ -630,7 +512,7 @@ fn a_job_that_may_run_again_is_left_to_another_process_at_once() {
 
 #[cfg(unix)]
 #[test]
-fn a_job_of_a_server_goes_on_in_its_own_project() {
+fn a_job_continues_in_its_own_project() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", silent.local_addr().expect("its address"));
     let rest = format!("restTools:\n  slow: {{description: x, method: GET, url: '{url}', allow_private: true}}\n");

@@ -19,7 +19,7 @@ use toolwright_testkit::model_server::WireApi;
 
 use crate::agent::{ended, start, todo_script, with_model};
 use crate::cli::{program, run, stderr};
-use crate::serve::Gateway;
+use crate::gateway::Gateway;
 use crate::support::{Fixture, until};
 
 /// What may be seen nowhere.
@@ -99,7 +99,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_peer_is_told_the_ids_of_the_span_that_the_receiver_gets_and_nobody_a_secret() {
+fn peers_get_span_ids_and_no_secrets() {
     let (receiver, api) = (Peer::start(), Peer::start());
     let fixture = Fixture::with(&format!(
         "telemetry:\n  endpoint: {}\n  service_name: my-tools\n  headers: {{x-team: '${{RECEIVER_KEY}}'}}\n  content: true\n\
@@ -165,7 +165,7 @@ async fn a_run_is_one_tree() {
 }
 
 #[test]
-fn a_receiver_that_is_gone_or_hangs_costs_a_call_nothing_but_a_moment_at_the_end() {
+fn a_dead_receiver_delays_no_call() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("port");
     let gone = TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("address");
     for address in [silent.local_addr().expect("address"), gone] {
@@ -242,7 +242,7 @@ fn where_telemetry_goes() {
 }
 
 #[test]
-fn what_is_wrong_with_telemetry_leaves_it_out_and_is_told() {
+fn faulty_telemetry_is_left_out_with_notice() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
     for (text, variables, words) in [
         ("telemetry:\n  endpoint: ${MISSING}\n", &[][..], "telemetry.endpoint: the variable MISSING is not set"),
@@ -280,7 +280,7 @@ fn what_is_wrong_with_telemetry_leaves_it_out_and_is_told() {
 }
 
 #[test]
-fn headers_sampling_and_the_resource_come_from_both_places() {
+fn telemetry_merges_configuration_and_environment() {
     let (config, ..) = resolved(
         "telemetry:\n  headers: {X-Team: '${KEY}', b: from-the-file}\n  content: true\n",
         &[

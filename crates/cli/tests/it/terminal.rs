@@ -108,7 +108,7 @@ fn fixture() -> Fixture {
 }
 
 #[test]
-fn the_end_of_input_ends_the_line_of_its_question() {
+fn end_of_input_ends_the_question_line() {
     let fixture = Fixture::new();
     fixture.write_as_stranger("project/toolwright.yaml", "mcpServers:\n  a: {command: none}\n");
     for (arguments, question) in [(&["demo"][..], "in this session: "), (&["tools", "ls"], "[y/N] ")] {
@@ -121,7 +121,7 @@ fn the_end_of_input_ends_the_line_of_its_question() {
 }
 
 #[test]
-fn a_call_that_needs_a_page_first_tells_the_person_at_the_terminal_and_goes_by_their_word() {
+fn a_call_asks_before_a_required_page() {
     // What is typed at which question; calls that are refused; the exit code, the kind of error and what is told of it.
     for (answers, refusals, code, kind, says) in [
         (&[(OPEN, "y\n"), (DONE, "y\n")][..], 1, 0, None, "welcome"),
@@ -159,7 +159,7 @@ fn a_call_that_needs_a_page_first_tells_the_person_at_the_terminal_and_goes_by_t
 }
 
 #[test]
-fn without_anybody_to_show_the_page_to_a_call_fails_and_says_where_to_go() {
+fn a_required_page_without_person_fails() {
     let fixture = fixture();
     for json in [false, true] {
         let arguments = ["call", "bad__log_in", "--json"];
@@ -177,7 +177,7 @@ fn without_anybody_to_show_the_page_to_a_call_fails_and_says_where_to_go() {
 }
 
 #[test]
-fn whoever_waits_long_for_a_server_is_told_for_which() {
+fn a_long_wait_names_the_server() {
     for arguments in [&["call", "slow__x"][..], &["doctor"], &["tools", "ls"]] {
         let fixture = Fixture::with("mcpServers:\n  slow: {command: sleep, args: ['600']}\n");
         let terminal = Terminal::start(&fixture, arguments);
@@ -186,7 +186,7 @@ fn whoever_waits_long_for_a_server_is_told_for_which() {
 }
 
 #[test]
-fn the_demo_asks_at_a_terminal_and_takes_no_for_an_answer() {
+fn the_demo_accepts_a_no() {
     let fixture = Fixture::new();
     let mut terminal = Terminal::start(&fixture, &["demo"]);
     terminal.types("[y]es, [n]o, [s]kip", "n\n");
@@ -197,7 +197,7 @@ fn the_demo_asks_at_a_terminal_and_takes_no_for_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chat_edits_lines_keeps_them_and_answers_commands() {
+async fn chat_has_editing_history_and_commands() {
     let fixture = Fixture::new();
     let is_hello = |asked: &toolwright_testkit::model_server::Asked| asked.last_user_text() == "hello";
     let script = vec![

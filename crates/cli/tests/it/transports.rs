@@ -29,7 +29,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn a_server_is_called_over_each_transport_and_its_faults_stay_its_own() {
+fn each_transport_works_and_isolates_faults() {
     for (door, kind) in [("--http", ""), ("--sse", "type: sse"), ("--sse", "type: http"), ("--ws", "")] {
         let server = Server::start(&[door, "0"]);
         let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n    url: {}\n    {kind}\n", server.url));

@@ -10,8 +10,8 @@ use toolwright::sandbox::sandbox::means;
 use toolwright::trust::Standing;
 
 use crate::cli::{ok, program, run, stderr};
+use crate::gateway::Gateway;
 use crate::sandbox::call;
-use crate::serve::Gateway;
 use crate::support::{Fixture, until};
 use crate::terminal::Terminal;
 
@@ -185,7 +185,7 @@ fn a_broken_change_leaves_what_was_approved() {
 }
 
 #[test]
-fn a_harmless_change_is_taken_and_an_entry_does_not_come_back() {
+fn a_harmless_change_needs_no_approval() {
     let fixture = Fixture::new();
     let (a, b) = (marking(&fixture, "a"), marking(&fixture, "b"));
     let both = format!("mcpServers:\n{a}{b}");
@@ -217,7 +217,7 @@ fn a_changed_file_of_an_llm_tool_waits() {
 }
 
 #[test]
-fn a_written_configuration_is_not_loaded_by_a_running_serve() {
+fn serve_does_not_load_unapproved_configuration() {
     let fixture = Fixture::new();
     fixture.write(FILE, "sandbox: {bash: workspace}\npolicy: {profile: trusted}\n");
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
@@ -242,7 +242,7 @@ fn a_written_configuration_is_not_loaded_by_a_running_serve() {
 }
 
 #[test]
-fn a_nested_configuration_that_a_tool_wrote_is_not_loaded() {
+fn a_tools_nested_configuration_is_not_loaded() {
     let fixture = Fixture::new();
     std::fs::create_dir_all(fixture.path("project/sub")).expect("folder");
     let server = |name: &str| json!({"mcpServers": {name: {"command": "touch", "args": [fixture.path(&format!("mark-{name}"))]}}});
@@ -335,7 +335,7 @@ fn a_file_that_says_nothing_needs_no_approval() {
 }
 
 #[test]
-fn a_file_of_misspelt_keys_is_told_and_takes_nothing_away() {
+fn a_file_of_misspelt_keys_is_reported() {
     let fixture = Fixture::with("views:\n  top: {}\n");
     std::fs::create_dir(fixture.path("project/.git")).expect("repository");
     fixture.write_as_stranger("project/sub/toolwright.yaml", "mcpServer:\n  a: {command: sh}\npolcy: {}\n");
@@ -361,7 +361,7 @@ fn a_file_of_misspelt_keys_is_told_and_takes_nothing_away() {
 }
 
 #[test]
-fn the_servers_of_a_document_are_shown_as_data() {
+fn document_servers_are_shown_as_data() {
     let fixture = Fixture::new();
     let operation = json!({"responses": {}, "servers": [{"url": "https://other.example/v1"}]});
     let document = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},

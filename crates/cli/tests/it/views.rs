@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::serve::Gateway;
+use crate::gateway::Gateway;
 use crate::support::{Fixture, until};
 
 const FILE: &str = "project/toolwright.yaml";
@@ -85,7 +85,7 @@ fn hears(stream: &mut BufReader<TcpStream>, words: &str) -> bool {
 }
 
 #[test]
-fn changed_views_are_in_force_for_sessions_that_are_open() {
+fn changed_views_apply_to_open_sessions() {
     let fixture = Fixture::with("views:\n  files: {allow: [fs__read, fs__write]}\n  old: {allow: [fs__read]}\n");
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
     let address = gateway.address();

@@ -88,7 +88,7 @@ fn every_command_fits_eighty_columns() {
 }
 
 #[test]
-fn what_is_said_of_an_unapproved_file_fits_eighty_columns() {
+fn unapproved_file_notices_fit_eighty_columns() {
     let fixture = Fixture::new();
     fixture.write_as_stranger("project/toolwright.yaml", &config());
     let (_, shown) = at_terminal(&fixture, &["trust", "--show"]).ended_whole();

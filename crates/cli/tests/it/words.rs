@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cli::{ok, run, stderr};
-use crate::serve::Gateway;
+use crate::gateway::Gateway;
 use crate::support::{Fixture, until};
 
 /// Clauses that a line says twice.
@@ -108,7 +108,7 @@ fn the_same_tools_are_listed_everywhere() {
 }
 
 #[test]
-fn a_small_cap_shows_the_beginning_and_the_way_on() {
+fn a_small_cap_shows_the_beginning() {
     let fixture = Fixture::new();
     let output = run(&fixture, &["call", "shell__bash", "command=seq 1 10000", "--max-output", "300"]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -133,7 +133,7 @@ fn effects_are_told_as_they_are_declared() {
 }
 
 #[test]
-fn search_lists_every_tool_that_a_job_is_followed_with() {
+fn search_finds_every_job_tool() {
     let fixture = Fixture::new();
     let mut gateway = Gateway::start(&fixture, &["--stdio", "--expose", "search"]);
     gateway.handshake();

@@ -466,7 +466,7 @@ cases:
     }
 
     #[test]
-    fn cases_may_name_their_tools_and_say_in_short_what_is_expected() {
+    fn cases_may_name_tools_and_use_expect() {
         let text = "# cases\n---\n- tool: a:b\n  input: {}\n  expect: {x/y: 1, z: null}\n- {tool: c:d, input: {}, expect: yes}\n";
         let suites = first(text, "c.yaml").expect("cases");
         let checks = |suite: &Suite| serde_json::to_value(&suite.cases[0].checks).expect("json");
@@ -482,7 +482,7 @@ cases:
     }
 
     #[test]
-    fn what_is_wrong_has_a_place_and_a_remedy() {
+    fn faults_have_a_place_and_remedy() {
         let case = |case: &str| format!("tool: a:b\ncases:\n  - input: {{}}\n    {case}\n");
         let check = |check: &str| case(&format!("checks:\n      - {check}"));
         for (text, expect) in [
@@ -549,7 +549,7 @@ cases:
     }
 
     #[test]
-    fn there_are_good_cases_for_each_of_the_six() {
+    fn each_shipped_tool_has_good_cases() {
         let suites = shipped_cases().unwrap_or_else(|faults| panic!("{}", faults[0]));
         let tools = shipped();
         let ids: Vec<String> = tools.iter().map(|tool| tool.source().id.without_version().to_owned()).collect();

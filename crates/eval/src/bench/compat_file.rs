@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_fit_model_is_recommended_first_over_several_runs() {
+    fn the_cheapest_fit_model_comes_first() {
         let by_hand = r#"{"llm:score@1.0.0": {"recommended": ["hand/made"], "note": "kept"}}"#;
         let mut file = CompatFile::parse(by_hand).expect("parses");
         let partial = Row { done: 1, ..row("p/partial", 100.0, Some(0.0), 1.0) };
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_s_word_counts_before_what_was_measured() {
+    fn the_operator_overrides_measurements() {
         let mut file = CompatFile::default();
         file.take(&[
             row("p/a", 95.0, Some(2.0), 1.0),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_wrong_takes_nothing_from_the_others() {
+    fn a_wrong_entry_spares_the_others() {
         let good = r#""llm:score@1.0.0": {"recommended": ["p/a"]}"#;
         for (wrong, expect) in [
             (r#""summarize": {"recommended": []}"#, "no tool id"),

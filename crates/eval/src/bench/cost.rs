@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_between_attempts_are_no_latency_of_the_model() {
+    fn retry_waits_are_not_model_latency() {
         let (_sender, receiver) = tokio::sync::broadcast::channel(1);
         let mut meter = Meter::new(receiver);
         let op = Lineage::named("t").begin(OpId::new(1));
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_counts_until_it_is_known_what_it_cost() {
+    fn running_calls_hold_their_estimate() {
         let mut cap = Cap::new(Some(1.0), Some(10), 0.25, 0);
         let first = cap.reserve(0.5, 1, 1).expect("room");
         assert_eq!(cap.reserve(0.5, 1, 1), Err(Refusal::Later));
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_bound_of_requests_is_used_too() {
+    fn the_last_allowed_requests_are_used() {
         let mut cap = Cap::new(None, Some(10), 0.0, 0);
         let mut granted = Vec::new();
         while let Ok(room) = cap.reserve(0.0, 4, 2) {

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_is_full_is_not_the_model_s_fault() {
+    fn a_full_queue_is_not_the_models_fault() {
         let limit = || ToolError::new(ErrorKind::LimitExceeded, "too much");
         assert_eq!(Fault::of(&limit(), &NoRedaction).whose, FaultOrigin::Model);
         assert_eq!(Fault::of(&limit().retryable(), &NoRedaction).whose, FaultOrigin::Transport);

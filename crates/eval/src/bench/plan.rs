@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn another_endpoint_other_settings_and_another_contract_of_the_judge_are_other_measurements() {
+    fn other_settings_make_other_measurements() {
         let hash = |text: &str| ContentHash::of_bytes(text.as_bytes());
         let terms = |one: &str, judge: &str, contract: &str| Terms {
             of_models: [("p/1".to_owned(), hash(one)), ("j/1".to_owned(), hash(judge))].into(),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn models_stand_side_by_side_and_keys_tell_what_is_measured() {
+    fn keys_tell_what_is_measured() {
         let plan_of = |judge| plan(vec![case("a", false), case("b", true)], 2, &["p/1", "p/2"], judge).expect("a plan");
         let (one, other) = (plan_of(Some("j/1")), plan_of(Some("j/2")));
         let order: Vec<_> = one.cells.iter().map(|cell| (cell.case, cell.repeat, cell.model)).collect();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_written_is_told_and_leaves_the_others_whole() {
+    fn a_failed_write_leaves_whole_lines() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("f");
         let mut lines = open(&path, false).expect("opens");

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_the_weighted_mean_of_its_checks() {
+    fn a_score_is_its_checks_weighted_mean() {
         let check = |weight, value| Scored::new("exact", weight, Verdict { value, note: None });
         for (checks, expect) in
             [(vec![], 100.0), (vec![check(1.0, 0.5)], 50.0), (vec![check(1.0, 0.0), check(3.0, 1.0)], 75.0)]

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_read_in_every_form_and_null_is_absence() {
+    fn tools_are_read_in_every_form() {
         let line =
             r#"{"name": "a.b", "description": null, "inputSchema": {"type": "dict"}, "server": "s", "roles": ["x"]}"#;
         let wrapped = r#"{"type": "function", "server": "s", "function": {"name": "a.b", "input_schema": {"type": "dict"},

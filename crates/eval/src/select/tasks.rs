@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_read_in_every_form_and_what_is_wrong_has_a_place() {
+    fn queries_are_read_and_faults_located() {
         let line = r#"{"id": "1", "query": "q", "relevant": ["b.é", "a", "a"]}"#;
         check(line, Ok(&[("q", &[0, 1])]));
         check(&format!("{line}\n\n{line}"), Ok(&[("q", &[0, 1]), ("q", &[0, 1])]));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_in_the_half_that_its_id_says() {
+    fn a_querys_half_follows_its_id() {
         let positions = HashMap::from([("a", 0)]);
         // SHA-256 of `a` begins with ca, that of `1` with 6b.
         for (case, expect) in [
