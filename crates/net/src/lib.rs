@@ -9,24 +9,18 @@
 //! What the proxy resolves later is the proxy's affair.
 
 mod address;
-mod authorize;
 mod client;
 mod error;
-mod media;
 mod proxy;
-mod resolve;
 mod response;
 
 use std::sync::Once;
 
-pub use address::AddressPolicy;
-pub use authorize::{Authorizer, Challenge, Retry};
-pub use client::{HttpClient, HttpOptions, HttpRequest};
+pub use address::{AddressPolicy, HostResolver, SystemResolver};
+pub use client::{Authorizer, Challenge, HttpClient, HttpOptions, HttpRequest, Retry};
 pub use error::NetError;
-pub use media::{MediaType, decode_text};
 pub use proxy::ProxySettings;
-pub use resolve::{HostResolver, SystemResolver};
-pub use response::{Body, Bounds, HttpResponse};
+pub use response::{Body, Bounds, HttpResponse, MediaType, decode_text};
 
 /// Makes `ring` the process's TLS provider, the first time it is called, unless the embedding program
 /// has chosen one. Every client of this crate calls it before it is built; nothing calls it at start-up.

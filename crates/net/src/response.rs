@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use toolwright_core::{Cancel, ToolContext};
 use url::Url;
 
 use super::error::{NetError, without_secrets};
-use super::media::MediaType;
 
 /// How long a request may take: until it is cancelled or its deadline passes.
 #[derive(Debug, Clone, Copy)]
@@ -139,5 +139,142 @@ impl HttpResponse {
             }
         }
         Ok(Body { bytes, cut: false })
+    }
+}
+
+/// How far into a page its own declaration of a charset is looked for (HTML, "prescan a byte stream").
+const PRESCAN: usize = 1024;
+
+/// A `Content-Type`, lower-cased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaType {
+    /// `type/subtype`.
+    pub essence: String,
+    /// The `charset` parameter.
+    pub charset: Option<String>,
+}
+
+impl MediaType {
+    /// Parses a header's value; `None` unless it begins with `type/subtype`.
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
+        let mut parts = value.split(';');
+        let essence = parts.next()?.trim().to_ascii_lowercase();
+        let (kind, subtype) = essence.split_once('/')?;
+        if kind.is_empty() || subtype.is_empty() {
+            return None;
+        }
+        let charset = parts.find_map(|parameter| {
+            let (name, value) = parameter.split_once('=')?;
+            name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"').to_ascii_lowercase())
+        });
+        Some(Self { essence, charset })
+    }
+
+    /// HTML or XHTML.
+    #[must_use]
+    pub fn is_html(&self) -> bool {
+        matches!(self.essence.as_str(), "text/html" | "application/xhtml+xml")
+    }
+
+    /// JSON, by its own name or a `+json` suffix (RFC 6839).
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.essence == "application/json" || self.essence == "text/json" || self.essence.ends_with("+json")
+    }
+
+    /// Something that reads as text.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        const TEXT: [&str; 12] = [
+            "application/ecmascript",
+            "application/graphql",
+            "application/javascript",
+            "application/jsonl",
+            "application/sql",
+            "application/toml",
+            "application/x-javascript",
+            "application/x-ndjson",
+            "application/x-sh",
+            "application/x-www-form-urlencoded",
+            "application/xml",
+            "application/yaml",
+        ];
+        self.essence.starts_with("text/")
+            || self.is_json()
+            || self.essence.ends_with("+xml")
+            || self.essence.ends_with("+yaml")
+            || self.essence == "application/x-yaml"
+            || TEXT.contains(&self.essence.as_str())
+    }
+}
+
+/// The text of `bytes`: by byte order mark, else by the charset that the type states, else by the one
+/// that an HTML page declares, else UTF-8, else Windows-1252. Malformed sequences become U+FFFD.
+#[must_use]
+pub fn decode_text(bytes: &[u8], media_type: Option<&MediaType>) -> String {
+    let stated = media_type.and_then(|media_type| Encoding::for_label(media_type.charset.as_deref()?.as_bytes()));
+    let declared = || media_type.filter(|media_type| media_type.is_html()).and_then(|_| declared_charset(bytes));
+    let guess = || if valid_utf8_prefix(bytes) { UTF_8 } else { WINDOWS_1252 };
+    // `decode` lets a byte order mark decide.
+    stated.or_else(declared).unwrap_or_else(guess).decode(bytes).0.into_owned()
+}
+
+/// Whether `bytes` are UTF-8, but for a character that is cut at the end.
+fn valid_utf8_prefix(bytes: &[u8]) -> bool {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => true,
+        Err(error) => error.error_len().is_none(),
+    }
+}
+
+/// `<meta charset="…">` or `<meta http-equiv content="…charset=…">`.
+fn declared_charset(bytes: &[u8]) -> Option<&'static Encoding> {
+    let head: String = bytes.iter().take(PRESCAN).map(|&byte| char::from(byte).to_ascii_lowercase()).collect();
+    head.split("<meta").skip(1).find_map(|rest| {
+        let tag = rest.split('>').next()?;
+        let value = tag.split_once("charset")?.1.trim_start().strip_prefix('=')?;
+        let label = value.trim_start().trim_start_matches(['"', '\'']);
+        let end = label.find(|c: char| !c.is_ascii_alphanumeric() && !"-_:.".contains(c)).unwrap_or(label.len());
+        Encoding::for_label(&label.as_bytes()[..end])
+    })
+}
+
+#[cfg(test)]
+mod media_tests {
+    use super::*;
+
+    #[test]
+    fn types_are_told_apart() {
+        for (value, html, json, text) in [
+            ("text/html; charset=utf-8", true, false, true),
+            ("Application/Problem+JSON", false, true, true),
+            ("image/svg+xml", false, false, true),
+            ("application/pdf", false, false, false),
+            ("application/octet-stream", false, false, false),
+        ] {
+            let parsed = MediaType::parse(value).expect(value);
+            assert_eq!((parsed.is_html(), parsed.is_json(), parsed.is_text()), (html, json, text), "{value}");
+        }
+        assert_eq!(MediaType::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn text_is_decoded_by_what_is_known() {
+        let check = |bytes: &[u8], content_type: &str, expect: &str| {
+            assert_eq!(decode_text(bytes, MediaType::parse(content_type).as_ref()), expect, "{content_type}");
+        };
+        check("é".as_bytes(), "text/plain", "é");
+        check(b"\xe9", "text/plain; charset=\"ISO-8859-1\"", "é");
+        check(b"\xff\xfeA\0", "text/plain; charset=utf-8", "A");
+        check(b"<meta charset='windows-1251'>\xcf", "text/html", "<meta charset='windows-1251'>П");
+        check(
+            b"<meta http-equiv=x content=\"text/html; charset=koi8-r\">\xf0",
+            "text/html",
+            "<meta http-equiv=x content=\"text/html; charset=koi8-r\">П",
+        );
+        check(b"caf\xe9 x", "text/plain", "café x");
+        check(b"caf\xc3", "text/plain", "caf\u{fffd}");
+        check(b"a\xffb", "text/plain; charset=nonsense", "aÿb");
     }
 }

@@ -5,13 +5,10 @@
 //! Linux, when this process dies, even by SIGKILL; processes that called setsid(2) included.
 
 mod cgroup;
-mod env;
-mod error;
 #[cfg(not(target_os = "linux"))]
 mod group;
-mod lookup;
 pub mod nesting;
-mod peer;
+mod program;
 pub mod protected;
 pub mod sandbox;
 mod tree;
@@ -40,13 +37,10 @@ use watcher::{Lifeline, harden, spawn as spawn_below};
 use sandbox::{Placeholders, Prepared, Sandbox, Scratch};
 
 pub use cgroup::use_control_groups;
-pub use env::withheld_by_default;
 use tree::{Tree, TreeLimits};
 
-pub use error::SpawnError;
-pub use lookup::{candidates, find_program};
-pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process};
-pub use peer::peer_process;
+pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process, peer_process};
+pub use program::{SpawnError, candidates, find_program, withheld_by_default};
 pub use tree::Exceeded;
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.
@@ -138,7 +132,7 @@ impl SupervisedCommand {
     /// [`withheld_by_default`]). Variables set after this stay.
     #[must_use]
     pub fn withhold(mut self, patterns: &[String]) -> Self {
-        self.variables.extend(env::matching(patterns).map(Variable::Removed));
+        self.variables.extend(program::matching(patterns).map(Variable::Removed));
         self
     }
 
@@ -264,7 +258,7 @@ impl SupervisedCommand {
         }
         let name = self.program.to_string_lossy().into_owned();
         let found = match self.variables.iter().rev().find_map(Variable::path) {
-            Some(path) => lookup::find_in(path, &self.program, self.directory.as_deref()),
+            Some(path) => program::find_in(path, &self.program, self.directory.as_deref()),
             None => find_program(&self.program, self.directory.as_deref()),
         };
         let program = found.ok_or_else(|| {

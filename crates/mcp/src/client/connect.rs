@@ -1,31 +1,28 @@
-//! Connecting: starting the process or reaching the URL, and finding the generation.
+//! Connecting: starting the process or reaching the URL, and finding the generation. A server that would start this
+//! Toolwright again is refused.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::protocol::revision::Era;
 use toolwright_core::event::{Event, EventSink};
+use toolwright_sandbox::{Stdin, SupervisedCommand, nesting};
 use url::Url;
 
-use super::config::McpTransport;
-use super::connect_failure::Failure;
+use super::config::{McpServerSpec, McpTransport};
 use super::connection::Connection;
-use super::folders::Folders;
-use super::handshake::{Late, ServerInfo, shake, shake_unknown};
+use super::handshake::{Certainty, Failure, Late, ServerInfo, VersionProbe, shake, shake_unknown};
 use super::inbox::Inbox;
-use super::listener::Listener;
-use super::log_level::LogLevel;
+use super::listener::{Folders, Listener};
 use super::peer::Peer;
-use super::recursion_guard;
-use super::spec::McpServerSpec;
-use super::subscription::Followed;
-use super::version_probe::{Certainty, VersionProbe};
+use super::subscription::{Followed, LogLevel};
+use crate::protocol::revision::Era;
 use crate::transport::process::{Process, with_last_words};
 use crate::transport::remote::{self, Target, Way, header_map};
 use crate::transport::stdio::StdioTransport;
 use crate::transport::{Incoming, SendError, Transport};
-use toolwright_sandbox::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
 /// the most. On a pipe an older one may leave it unanswered, or be starting still: it is asked to `initialize` beside it,
@@ -95,7 +92,7 @@ impl Connector {
         };
         match &self.spec.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
-                recursion_guard::check(command, args, env, cwd.as_deref())?;
+                check_recursion(command, args, env, cwd.as_deref())?;
                 let supervised = || {
                     let supervised = SupervisedCommand::new(command)
                         .args(args)
@@ -351,6 +348,64 @@ impl Tried {
     }
 }
 
+/// Variable that names a configuration file, as `--config` does.
+const CONFIG_VARIABLE: &str = "TOOLWRIGHT_CONFIG";
+/// A process at this depth starts no stdio servers.
+const MAX_DEPTH: u32 = 3;
+
+/// Checks that a server may be started.
+///
+/// # Errors
+/// Why it must not be, and the remedy: this process is too deep down itself, or the server would be this
+/// program with the configuration that the entry is in.
+fn check_recursion(
+    command: &str,
+    args: &[String],
+    env: &BTreeMap<String, String>,
+    cwd: Option<&Path>,
+) -> Result<(), String> {
+    let depth = nesting::depth();
+    if depth >= MAX_DEPTH {
+        return Err(format!(
+            "this Toolwright was started by another one (depth {depth}); its own MCP servers are not started again: \
+             remove the entry that starts Toolwright from the configuration, or give it one of its own with --config"
+        ));
+    }
+    if asks_for_the_same(args, env) && starts_this_program(command, env, cwd) {
+        return Err("it would start this very Toolwright with this very configuration, again and again: remove the \
+                    entry, or give it a configuration of its own with --config"
+            .to_owned());
+    }
+    Ok(())
+}
+
+/// Whether the arguments ask a Toolwright to serve the configuration that it finds.
+fn asks_for_the_same(args: &[String], env: &BTreeMap<String, String>) -> bool {
+    let names_another = |arg: &String| arg == "--config" || arg.starts_with("--config=");
+    args.iter().any(|arg| arg == "serve") && !args.iter().any(names_another) && !env.contains_key(CONFIG_VARIABLE)
+}
+
+/// Whether the command is the file that this process runs, in the folder that it runs in, which is where
+/// it looks for its configuration.
+fn starts_this_program(command: &str, env: &BTreeMap<String, String>, cwd: Option<&Path>) -> bool {
+    let Ok(here) = std::env::current_dir() else { return false };
+    let folder = cwd.map_or_else(|| here.clone(), |cwd| here.join(cwd));
+    let own = std::env::current_exe().and_then(|own| own.canonicalize()).ok();
+    let path = env.get("PATH").map(|path| path.into()).or_else(|| std::env::var_os("PATH"));
+    own.is_some()
+        && own == find(command, &folder, path.as_deref())
+        && folder.canonicalize().ok() == here.canonicalize().ok()
+}
+
+/// The file that the command names, looked up as exec does.
+fn find(command: &str, folder: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    if command.contains('/') {
+        return folder.join(command).canonicalize().ok();
+    }
+    let mut places = std::env::split_paths(path?).map(|place| folder.join(place).join(command));
+    places.find(|place| place.is_file())?.canonicalize().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,5 +431,34 @@ mod tests {
             });
             assert_eq!(shares.collect::<Vec<_>>(), expect, "{way:?} {known:?} {timeout}");
         }
+    }
+}
+
+#[cfg(test)]
+mod recursion_guard_tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_starts_ourselves_is_recognised() {
+        let own = std::env::current_exe().expect("this binary");
+        let (folder, name) = (own.parent().expect("folder"), own.file_name().expect("name"));
+        let (own, name) = (own.to_str().expect("text"), name.to_str().expect("text"));
+        let on_path = format!("/nowhere:{}", folder.display());
+        let check = |command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<&str>, refused: bool| {
+            let args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let checked = super::check_recursion(command, &args, &env, cwd.map(Path::new));
+            assert_eq!(checked.is_err(), refused, "{command} {args:?} {env:?} {cwd:?}: {checked:?}");
+        };
+        check(own, &["serve", "--stdio"], &[], None, true);
+        check(own, &["--root", "/x", "serve"], &[], Some("."), true);
+        check(name, &["serve", "--stdio"], &[("PATH", &on_path)], None, true);
+        check(name, &["serve", "--stdio"], &[("PATH", "/nowhere")], None, false);
+        check(own, &["tools", "ls"], &[], None, false);
+        check(own, &["serve", "--config", "other.yaml"], &[], None, false);
+        check(own, &["--config=other.yaml", "serve"], &[], None, false);
+        check(own, &["serve"], &[(CONFIG_VARIABLE, "other.yaml")], None, false);
+        check(own, &["serve"], &[], Some("/"), false);
+        check("sh", &["serve"], &[], None, false);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::protocol::revision::Era;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -13,11 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::{Caller, Inbox};
-use super::log_level::LogLevel;
-use super::params::Params;
-use super::peer::{AskError, Peer, Reached, Request};
-use super::subscription::{Followed, follow};
+use super::peer::{AskError, Params, Peer, Reached, Request};
+use super::subscription::{Followed, LogLevel, follow};
 use super::url_elicitation::Pages;
+use crate::protocol::revision::Era;
 use crate::transport::{Incoming as _, RequestId, has_come};
 
 /// Bound on learning why a connection has ended.

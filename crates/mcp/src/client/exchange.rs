@@ -6,26 +6,25 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::asking;
-use crate::protocol::message::RpcError;
-use crate::protocol::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 use http::{HeaderName, HeaderValue};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use toolwright_core::catalogue::ProviderCall;
 use toolwright_core::client::ClientRequest;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::outcome::ToolOutput;
 
 use super::connection::Connection;
 use super::handshake::modern_meta;
 use super::inbox::{Caller, Purpose};
-use super::listing;
-use super::params::{Meta, Params};
-use super::peer::{AskError, EXPIRED, Request};
-use super::reply::Reply;
-use super::tasks;
-use super::tool_facts::Fact;
-use super::url_elicitation;
+use super::listing::Fact;
+use super::peer::{AskError, EXPIRED, Meta, Params, Request};
+use super::reply::{CallReply, Reply};
+use super::{listing, tasks, url_elicitation};
+use crate::protocol::asking;
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 use crate::transport::UNREADABLE;
 
 /// Bound on how often one request is made again with more input.
@@ -323,4 +322,34 @@ pub(crate) fn transport(server: &str, reason: &str) -> ToolError {
     let first_line = reason.lines().next().unwrap_or_default();
     ToolError::new(ErrorKind::TransportError, format!("MCP server {server}: {reason}"))
         .with_model_message(format!("the connection to the tool failed: {first_line}"))
+}
+
+/// Runs one call. Dropping the future cancels it at the server.
+///
+/// # Errors
+/// As [`Exchange::run`].
+pub(crate) async fn call_tool(
+    exchange: Exchange<'_>,
+    call: ProviderCall<'_>,
+    fact: Option<&Fact>,
+) -> Result<ToolOutput, ToolError> {
+    let mut params = Params { name: Some(call.raw_name), ..Params::default() };
+    let mut headers = Vec::new();
+    if let Value::Object(arguments) = &call.arguments {
+        headers = fact.map(|fact| fact.headers(arguments)).unwrap_or_default();
+        params.arguments = Some(call.arguments);
+    }
+    if fact.is_some_and(|fact| fact.wants_task) && tasks::can_be_asked_for(exchange.connection.server()) {
+        params.others.insert("task".to_owned(), json!({}));
+    }
+    let sent = Sent {
+        method: "tools/call",
+        what: What("the call of ", call.raw_name),
+        name: Some(call.raw_name),
+        headers,
+        params,
+        idempotency_key: Some(call.idempotency_key),
+    };
+    let reply = pin!(exchange.run::<CallReply>(sent)).await?;
+    reply.output(exchange.connection.server().era).map_err(|reason| transport(exchange.server, reason))
 }

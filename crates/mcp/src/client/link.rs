@@ -11,7 +11,7 @@ use toolwright_core::duration;
 use super::config::McpTransport;
 use super::connect::Connector;
 use super::connection::Connection;
-use super::log_level::LogLevel;
+use super::subscription::LogLevel;
 
 /// Pauses before a connection is made again: the first after an end, the last for good.
 const BACK_OFF: [Duration; 7] = [

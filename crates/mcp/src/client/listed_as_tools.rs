@@ -7,8 +7,8 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 
 use super::exchange::{Exchange, Sent, transport};
+use super::listing::StandsFor;
 use super::reply::block;
-use super::tool_facts::StandsFor;
 
 /// Raw names of the tools that stand for resources.
 const LIST: &str = "list_resources";

@@ -1,22 +1,28 @@
-//! From a server's tool list to tools of the catalogue.
+//! From a server's tool list to tools of the catalogue, and the list as it is kept between runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::message::RpcError;
-use crate::protocol::{headers, list_validation};
+use hashbrown::HashMap;
+use http::{HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
 
+use super::config::{AsTools, McpServerSpec, McpTransport};
 use super::connection::Connection;
+use super::handshake::{Found, ServerInfo};
+use super::listed_as_tools;
 use super::listed_as_tools::Shown;
 use super::peer::AskError;
-use super::spec::McpServerSpec;
-use super::tool_facts::{Fact, Facts};
+use crate::protocol::headers::Mirrored;
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::MODERN_VERSIONS;
+use crate::protocol::{headers, list_validation};
 
 /// Bounds on one list.
 #[derive(Debug, Clone, Copy)]
@@ -264,6 +270,107 @@ fn effects(annotations: Option<&Map<String, Value>>) -> Effects {
         destructive: hint("destructiveHint").unwrap_or(!read_only),
         idempotent: hint("idempotentHint").unwrap_or(read_only),
         open_world: hint("openWorldHint").unwrap_or(Effects::UNKNOWN.open_world),
+    }
+}
+
+/// What a server listed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Manifest {
+    /// Its tools.
+    pub(crate) tools: Vec<Value>,
+    /// Its prompts, where they are offered as tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) prompts: Vec<Value>,
+    /// What it tells a model.
+    pub(crate) instructions: Option<String>,
+    /// What it announced.
+    pub(crate) capabilities: Arc<Map<String, Value>>,
+    /// The revision that it spoke.
+    pub(crate) version: Option<String>,
+    /// Whether it asked for folders before it was called.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) asks_folders: bool,
+    /// The generation that was found, under the key `KEPT` of [`VersionProbe`](super::handshake::VersionProbe).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generation: Option<Found>,
+}
+
+impl Manifest {
+    /// That of a server that said this of itself.
+    pub(crate) fn new(server: &ServerInfo, found: Option<Found>, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
+        Self {
+            tools,
+            prompts,
+            instructions: server.instructions.clone(),
+            capabilities: Arc::clone(&server.capabilities),
+            version: Some(server.version.to_owned()),
+            asks_folders: false,
+            generation: found,
+        }
+    }
+
+    /// The tools that it makes.
+    ///
+    /// # Errors
+    /// When the namespace is illegal.
+    pub(crate) fn build(&self, spec: &McpServerSpec) -> Result<Listed, ProviderError> {
+        let mut shown = Vec::new();
+        if spec.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
+            shown.extend(listed_as_tools::resources());
+        }
+        if spec.config.prompts == AsTools::Yes {
+            shown.extend(listed_as_tools::prompts(&self.prompts));
+        }
+        let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
+        let has_headers = matches!(spec.config.transport, McpTransport::Http { .. });
+        let marks = if is_modern && has_headers { Marks::Followed } else { Marks::Ignored };
+        build(spec, Raw { tools: &self.tools, shown, marks })
+    }
+}
+
+/// What is known of a tool. Most have nothing worth knowing, and are not here.
+#[derive(Debug, Default)]
+pub(crate) struct Facts(pub(crate) HashMap<String, Fact>);
+
+/// What is known of one tool.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fact {
+    /// Its parameters that are said again in headers.
+    pub(crate) mirrored: Vec<Mirrored>,
+    /// It cannot be called but as a task (up to 2025-11-25).
+    pub(crate) wants_task: bool,
+    /// It is no tool of the server, but something else that is offered as one.
+    pub(crate) stands_for: Option<StandsFor>,
+}
+
+/// What a tool of ours stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StandsFor {
+    /// `resources/list` and `resources/templates/list`.
+    Resources,
+    /// `resources/read`.
+    Resource,
+    /// `prompts/get` of this prompt.
+    Prompt(String),
+}
+
+impl Facts {
+    /// What is known of the tool with this raw name.
+    pub(crate) fn of(&self, raw_name: &str) -> Option<&Fact> {
+        self.0.get(raw_name)
+    }
+}
+
+impl Fact {
+    /// The headers of a call with these arguments.
+    pub(crate) fn headers(&self, arguments: &Map<String, Value>) -> Vec<(HeaderName, HeaderValue)> {
+        let header = |mirrored: &Mirrored| {
+            let name = HeaderName::try_from(mirrored.header.as_str()).ok()?;
+            let value = HeaderValue::try_from(mirrored.value(arguments)?).ok()?;
+            Some((name, value))
+        };
+        self.mirrored.iter().filter_map(header).collect()
     }
 }
 

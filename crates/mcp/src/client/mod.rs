@@ -17,7 +17,7 @@
 //! over a pipe are asked to `initialize` in the same process. One that is silent, which may be starting still, is asked so
 //! too, and what it says late of the first question is remembered. Where it stays silent or ends on a message that it does
 //! not know, it is started again and gets `initialize` first. Where no process is at stake (HTTP, WebSocket) a failed
-//! attempt costs one request. What was found is kept with the server's cached manifest (`version_probe`), so that all this
+//! attempt costs one request. What was found is kept with the server's cached manifest (`VersionProbe`), so that all this
 //! is paid once a server and not once a start; an older server is looked at anew when it says that it is another
 //! version of itself. The legacy HTTP+SSE transport knows `initialize` alone.
 //!
@@ -29,43 +29,29 @@
 //! question is refused, and `shared: false` gives each session a connection. A task that a server makes of a call is
 //! followed to its end inside the call (`tasks`).
 
-mod call;
 pub(crate) mod config;
 mod connect;
-mod connect_failure;
 mod connection;
 mod exchange;
-mod folders;
 mod handshake;
 pub(crate) mod inbox;
 pub(crate) mod link;
 mod links;
-mod list_change_notice;
 mod list_refresh;
 mod listed_as_tools;
 pub(crate) mod listener;
 mod listing;
-mod lists;
-mod log_level;
-mod manifest;
 mod methods;
-mod params;
 mod peer;
-mod progress;
 mod provider;
 mod questions;
-mod recursion_guard;
 mod reply;
-mod sessions;
 mod source;
-mod spec;
 mod subscription;
 mod tasks;
-mod tool_facts;
 mod url_elicitation;
-mod version_probe;
 
 pub use config::{AsTools, McpServerConfig, McpTransport};
+pub use config::{McpDeps, McpServerSpec};
 pub use provider::McpProvider;
-pub use spec::{McpDeps, McpServerSpec};
 pub use toolwright_sandbox::DEPTH_VARIABLE;

@@ -20,25 +20,19 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, SessionId};
 
-use super::call;
-use super::config::AsTools;
+use super::config::{AsTools, McpDeps, McpServerSpec};
 use super::connect::Connector;
-use super::exchange::Exchange;
-use super::folders::Folders;
+use super::exchange::{Exchange, call_tool};
+use super::handshake::VersionProbe;
 use super::link::{Link, Patience};
 use super::links::Links;
-use super::list_change_notice::Announced;
-use super::list_refresh::{Attempt, Changes, Relist};
+use super::list_refresh::{Announced, Attempt, Changes, Relist};
 use super::listed_as_tools;
-use super::listener::Listener;
-use super::listing::{self, Listed as Built, RawList};
-use super::lists::OtherLists;
-use super::manifest::Manifest;
-use super::methods::McpMethods;
+use super::listener::{Folders, Listener};
+use super::listing::{self, Listed as Built, Manifest, RawList};
+use super::methods::{McpMethods, OtherLists};
 use super::peer::{AskError, EXPIRED};
 use super::source::{Source, Way};
-use super::spec::{McpDeps, McpServerSpec};
-use super::version_probe::VersionProbe;
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
 /// a server that does not answer is found out here, where it can be probed.
@@ -309,7 +303,7 @@ impl Provider for McpProvider {
             match fact.and_then(|fact| fact.stands_for.as_ref()) {
                 Some(stands_for) => Box::pin(listed_as_tools::run(exchange, stands_for, call)).await,
                 // Pinned, here and below: a future that is awaited by value is copied first.
-                None => pin!(call::run(exchange, call, fact)).await,
+                None => pin!(call_tool(exchange, call, fact)).await,
             }
         };
         pin!(self.source.during(context, Way::OfSession(manner), work)).await

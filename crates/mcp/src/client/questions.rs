@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::protocol::asking;
-use crate::protocol::message::{RpcError, SaidBy, read as read_part, to_json};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -15,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ToolError};
 
-use super::folders::Folders;
 use super::inbox::{Attribution, Caller};
+use super::listener::Folders;
+use crate::protocol::asking;
+use crate::protocol::message::{RpcError, SaidBy, read as read_part, to_json};
 use crate::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 
 /// Bound on questions of one server that wait for their answers.

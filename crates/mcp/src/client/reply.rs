@@ -4,7 +4,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::protocol::revision::Era;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -12,6 +11,8 @@ use serde_json::{Map, Value};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::RESULT_FIELDS;
+
+use crate::protocol::revision::Era;
 
 /// Longest piece of an unknown block that is shown, in characters.
 const EXCERPT: usize = 500;

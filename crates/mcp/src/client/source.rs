@@ -9,14 +9,14 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::McpPeer;
 
+use super::config::McpServerSpec;
 use super::connection::Connection;
 use super::exchange::transport;
 use super::link::Patience;
 use super::links::{Lent, Links};
 use super::listener::Listener;
-use super::spec::McpServerSpec;
+use super::listing::Facts;
 use super::subscription::Followed;
-use super::tool_facts::Facts;
 
 /// One server.
 pub(crate) struct Source {

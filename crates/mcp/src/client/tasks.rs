@@ -9,8 +9,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::message::RpcError;
-use crate::protocol::revision::Era;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -20,9 +18,10 @@ use super::connection::{Connection, Held};
 use super::exchange::{Exchange, What, refusal, tool_error, transport};
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Caller;
-use super::params::Params;
-use super::peer::{AskError, Request};
+use super::peer::{AskError, Params, Request};
 use super::reply::Reply;
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::Era;
 use crate::transport::has_come;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";

@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::protocol::asking;
-use crate::protocol::message::RpcError;
-use crate::protocol::page::Page;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolwright_core::approval::EXPIRY;
@@ -19,6 +16,9 @@ use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 
 use super::exchange::{Exchange, Sent, What};
 use super::reply::Reply;
+use crate::protocol::asking;
+use crate::protocol::message::RpcError;
+use crate::protocol::page::Page;
 use crate::transport::RequestId;
 
 /// Pages that one refusal may name.

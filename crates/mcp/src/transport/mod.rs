@@ -1,11 +1,9 @@
 //! What carries messages to one server and back: the line between the protocol and its transports.
 
-mod frames;
 mod outbox;
 pub(crate) mod process;
 pub(crate) mod remote;
 pub(crate) mod stdio;
-pub(crate) mod stdout_noise;
 
 use crate::protocol::revision::Era;
 use async_trait::async_trait;

@@ -37,7 +37,7 @@ fn seccomp() -> bool {
 }
 
 fn mounts() -> bool {
-    let view = super::mounts::Mounts::probe();
+    let view = super::enter::Mounts::probe();
     let mut command = Command::new("true");
     // SAFETY: `enter` makes system calls only, as it must between fork and exec.
     unsafe { command.pre_exec(move || view.enter()) };
@@ -46,7 +46,7 @@ fn mounts() -> bool {
 
 fn bubblewrap() -> bool {
     let arguments = "--ro-bind / / --unshare-pid --unshare-ipc --unshare-net --proc /proc --dev /dev true";
-    let started = Command::new(super::bubblewrap::PROGRAM)
+    let started = Command::new(super::grants::BUBBLEWRAP)
         .args(arguments.split(' '))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -10,26 +10,10 @@
 //!
 //! Children inherit all of it; nothing inside can take it off again.
 
-#[cfg(target_os = "linux")]
-mod bubblewrap;
-#[cfg(target_os = "linux")]
-mod enter;
-#[cfg(target_os = "linux")]
-mod landlock;
-#[cfg(target_os = "linux")]
-mod means;
-#[cfg(target_os = "linux")]
-mod mounts;
-#[cfg(target_os = "linux")]
-mod placeholders;
-#[cfg(target_os = "linux")]
-mod places;
-mod scratch;
-#[cfg(target_os = "linux")]
-mod seccomp;
-
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,7 +29,17 @@ pub(crate) use enter::Entry;
 pub use means::means;
 #[cfg(target_os = "linux")]
 pub(crate) use placeholders::Placeholders;
-pub(crate) use scratch::Scratch;
+
+#[cfg(target_os = "linux")]
+mod enter;
+#[cfg(target_os = "linux")]
+mod grants;
+#[cfg(target_os = "linux")]
+mod means;
+#[cfg(target_os = "linux")]
+mod placeholders;
+#[cfg(target_os = "linux")]
+mod seccomp;
 
 /// Why the names of configuration are not all held.
 #[cfg(target_os = "linux")]
@@ -213,12 +207,12 @@ impl Sandbox {
         let directory = std::env::current_dir()?.join(directory.unwrap_or(Path::new("")));
         if prepared.enforcement.mechanism == Mechanism::Bubblewrap {
             let filter = seccomp::as_file(filter)?;
-            prepared.wrapper = bubblewrap::arguments(self, program, scratch, &directory, filter.as_ref());
+            prepared.wrapper = grants::bubblewrap_arguments(self, program, scratch, &directory, filter.as_ref());
             entry.hand_over(filter);
         } else {
-            entry.restrict(landlock::ruleset(self, program, scratch)?, filter);
+            entry.restrict(grants::ruleset(self, program, scratch)?, filter);
             if means().mounts {
-                entry.remount(mounts::Mounts::of(self, scratch, &directory)?);
+                entry.remount(enter::Mounts::of(self, scratch, &directory)?);
             }
         }
         prepared.entry = Some(entry);
@@ -247,5 +241,45 @@ impl Sandbox {
     #[expect(clippy::unused_self, reason = "the signature is that of Linux")]
     fn build(&self, _: &Path, _: Option<&Path>, _: &Path, _: &mut Prepared) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Tries to remove it, and the wait between them: a tree that is being killed may still write.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A folder that only the user may enter, removed in the background when dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> io::Result<Self> {
+        let private = Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("toolwright-").permissions(private).tempdir()?;
+        // Canonical: rules are about where it is, not about links on the way.
+        folder.keep().canonicalize().map(Self)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let path = std::mem::take(&mut self.0);
+        let remove = move || {
+            for _ in 0..TRIES {
+                match std::fs::remove_dir_all(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(PAUSE),
+                    _ => return,
+                }
+            }
+            tracing::warn!(path = %path.display(), "a temporary folder could not be removed");
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
+        }
     }
 }

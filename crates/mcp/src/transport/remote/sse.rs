@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
-use super::deliver::{Waiting, deliver};
+use super::HttpFailure;
 use super::events::{Events, TooLarge};
-use super::failure::HttpFailure;
+use super::events::{Waiting, deliver};
 use super::target::{EVENT_STREAM, JSON, Kind, Refusal, Target, kind, not_mcp, read_rest};
 use crate::transport::{Incoming, Outgoing, OutgoingKind, SendError, Transport};
 

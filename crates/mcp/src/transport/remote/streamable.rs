@@ -16,12 +16,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::deliver::{Waiting, deliver, error_for};
+use super::HttpFailure;
 use super::events::{Events, TooLarge};
-use super::failure::HttpFailure;
+use super::events::{Waiting, deliver, error_for};
 use super::sse::LegacySse;
 use super::target::{BOTH_KINDS, EVENT_STREAM, JSON, Kind, Refusal, Target, excerpt, kind, not_mcp, read_rest};
-use crate::transport::stdout_noise::may_be_message;
+use crate::transport::process::may_be_message;
 use crate::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");

@@ -13,8 +13,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::Way;
-use super::deliver::{is_answer_to, rpc_error};
-use super::failure::{HttpFailure, is_fault};
+use super::events::{is_answer_to, rpc_error};
+use super::{HttpFailure, is_fault};
 use crate::transport::RequestId;
 use toolwright_net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptions, Retry};
 

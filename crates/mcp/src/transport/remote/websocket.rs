@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::deliver::deliver;
-use super::failure::HttpFailure;
+use super::HttpFailure;
+use super::events::deliver;
 use super::target::{Refusal, Target};
 use crate::transport::{Incoming, Outgoing, SendError, Transport};
 

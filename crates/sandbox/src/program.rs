@@ -1,9 +1,11 @@
-//! Why a command does not start, and what would mend it.
+//! What a start takes from its surroundings, the program and the variables that it inherits, and why a command does not start.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use toolwright_core::pattern::glob_match;
 use toolwright_core::sandbox::SandboxProfile;
 
 /// A command that could not be started.
@@ -110,4 +112,79 @@ impl SpawnError {
             _ => Self::Failed { program: name, source: error },
         }
     }
+}
+
+/// The file that `program` names: in `PATH`, or, where it has a slash, from `directory` (ours, where there is
+/// none). `None` where nothing executable is there. Touches the disk.
+#[must_use]
+pub fn find_program(program: impl AsRef<OsStr>, directory: Option<&Path>) -> Option<PathBuf> {
+    find_in(&std::env::var_os("PATH").unwrap_or_default(), program.as_ref(), directory)
+}
+
+/// As [`find_program`], with another value of `PATH`.
+pub(crate) fn find_in(path: &OsStr, program: &OsStr, directory: Option<&Path>) -> Option<PathBuf> {
+    let program = Path::new(program);
+    if program.components().count() > 1 || program.is_absolute() {
+        let path = std::path::absolute(directory.unwrap_or(Path::new("")).join(program)).ok()?;
+        return path.is_file().then_some(path);
+    }
+    in_folders(path, program).next()
+}
+
+/// All that a command of this name could be, in the order of `PATH`.
+#[must_use]
+pub fn candidates(name: &str) -> Vec<PathBuf> {
+    in_folders(&std::env::var_os("PATH").unwrap_or_default(), Path::new(name)).collect()
+}
+
+fn in_folders(path: &OsStr, name: &Path) -> impl Iterator<Item = PathBuf> {
+    std::env::split_paths(path).map(move |folder| folder.join(name)).filter(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Toolwright's own variables, its token among them, and the keys of model APIs.
+const WITHHELD: [&str; 25] = [
+    "TOOLWRIGHT_*",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "AZURE_OPENAI_API_KEY",
+    "CEREBRAS_API_KEY",
+    "COHERE_API_KEY",
+    "CO_API_KEY",
+    "DASHSCOPE_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "FIREWORKS_API_KEY",
+    "GROQ_API_KEY",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "MISTRAL_API_KEY",
+    "MOONSHOT_API_KEY",
+    "NVIDIA_API_KEY",
+    "OLLAMA_API_KEY",
+    "OPENROUTER_API_KEY",
+    "PERPLEXITY_API_KEY",
+    "REPLICATE_API_TOKEN",
+    "TOGETHER_API_KEY",
+    "XAI_API_KEY",
+];
+
+/// Patterns (`*` and `?`, without regard to case) of the variables that no child inherits unless its
+/// configuration says otherwise: Toolwright's own and the keys of model APIs, which are ours to spend.
+#[must_use]
+pub fn withheld_by_default() -> Vec<String> {
+    WITHHELD.map(str::to_owned).to_vec()
+}
+
+/// The variables of this process that match one of the patterns.
+pub(crate) fn matching(patterns: &[String]) -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        patterns.iter().any(|pattern| glob_match(pattern, &name))
+    })
 }

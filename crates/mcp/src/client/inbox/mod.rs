@@ -21,19 +21,18 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 
-use super::folders::Folders;
+use super::listener::Folders;
 use super::listener::Listener;
 use super::questions::Questions;
 use super::url_elicitation::Pages;
-use crate::transport::stdout_noise::{StdoutNoise, seems_message};
+use crate::transport::process::{StdoutNoise, seems_message};
 use crate::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
 mod notifications;
-mod recent_calls;
 
 pub(crate) use self::attribution::Attribution;
-use self::recent_calls::RecentCalls;
+use self::attribution::RecentCalls;
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(crate) const MAX_IN_FLIGHT: usize = 1024;

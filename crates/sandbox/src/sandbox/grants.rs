@@ -1,0 +1,180 @@
+//! Where the areas of a profile are on Linux, and its grants as a Landlock ruleset and as arguments of bubblewrap.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
+    Scope, path_beneath_rules,
+};
+use toolwright_core::sandbox::{Area, Grant, Wall};
+
+use super::Sandbox;
+use crate::protected::{existing_in, folders_between};
+
+/// What programs and their libraries need to run. No place where services keep secrets.
+const PROGRAMS: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/gnu/store",
+    // The linker's, and those that libc reads for names, time and languages.
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/ld-musl-x86_64.path",
+    "/etc/ld-musl-aarch64.path",
+    "/etc/alternatives",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/locale.alias",
+    "/etc/mime.types",
+    "/etc/os-release",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    // What runtimes size themselves by.
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/filesystems",
+    "/sys/devices/system/cpu",
+];
+
+/// Devices without a memory. `/dev/shm` is none of them: others read it.
+const DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
+
+/// The paths of an area; those that do not exist stand for nothing.
+pub(super) fn paths(area: Area, sandbox: &Sandbox, scratch: &Path) -> Vec<PathBuf> {
+    let fixed = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+    match area {
+        Area::Everything => vec![PathBuf::from("/")],
+        Area::Programs => fixed(PROGRAMS),
+        Area::Devices => fixed(DEVICES),
+        Area::Scratch => vec![scratch.to_owned()],
+        Area::Workspace => {
+            let mut paths = vec![sandbox.root.clone()];
+            paths.extend(sandbox.settings.write.iter().cloned());
+            paths
+        }
+    }
+}
+
+/// The newest rights that were looked at. What an older kernel does not know is left out, and reported by
+/// [`toolwright_core::sandbox::enforcement`].
+const KNOWN: ABI = ABI::V9;
+
+/// The grants as a Landlock ruleset, for a start of `program`; `None` where the kernel has no Landlock.
+///
+/// # Errors
+/// Of the kernel: out of memory or descriptors.
+pub(super) fn ruleset(sandbox: &Sandbox, program: &Path, scratch: &Path) -> io::Result<Option<OwnedFd>> {
+    build(sandbox, program, scratch).map_err(io::Error::other)
+}
+
+fn build(sandbox: &Sandbox, program: &Path, scratch: &Path) -> Result<Option<OwnedFd>, RulesetError> {
+    let grants = sandbox.profile.grants();
+    let sockets = grants.contains(&Grant::Sockets);
+    let mut handled = AccessFs::from_all(KNOWN);
+    let mut scopes = Scope::from_all(KNOWN);
+    if sockets {
+        handled.remove(AccessFs::ResolveUnix);
+        scopes.remove(Scope::AbstractUnixSocket);
+    }
+    let mut ruleset = Ruleset::default().handle_access(handled)?.scope(scopes)?;
+    if !sockets {
+        ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN))?;
+    }
+    let read = AccessFs::from_read(KNOWN);
+    // Nodes of devices would lead around every rule.
+    let write = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+    let mut ruleset = ruleset.create()?;
+    for grant in grants {
+        let (area, access) = match grant {
+            Grant::Read(area) => (*area, read),
+            Grant::Write(area) => (*area, write),
+            Grant::Sockets => continue,
+        };
+        ruleset = allow(ruleset, &paths(area, sandbox, scratch), access)?;
+    }
+    ruleset = allow(ruleset, &[program.to_owned()], read)?;
+    ruleset = allow(ruleset, &sandbox.settings.read, read)?;
+    Ok(ruleset.into())
+}
+
+fn allow(
+    ruleset: landlock::RulesetCreated,
+    paths: &[PathBuf],
+    access: BitFlags<AccessFs>,
+) -> Result<landlock::RulesetCreated, RulesetError> {
+    ruleset.add_rules(path_beneath_rules(paths, access))
+}
+
+/// Name of bubblewrap, looked up in `PATH`.
+pub(super) const BUBBLEWRAP: &str = "bwrap";
+
+/// The grants as bubblewrap's command line (bwrap(1)), up to the command's own program and arguments. `filter` must be inherited by bubblewrap
+/// under the number that it has now.
+pub(super) fn bubblewrap_arguments(
+    sandbox: &Sandbox,
+    program: &Path,
+    scratch: &Path,
+    directory: &Path,
+    filter: Option<&File>,
+) -> Vec<OsString> {
+    let mut line = Line(vec![BUBBLEWRAP.into()]);
+    // Namespaces for processes and their messages: nothing outside can be seen or signalled.
+    line.add(["--die-with-parent", "--unshare-pid", "--unshare-ipc"]);
+    if !sandbox.profile.grants().contains(&Grant::Sockets) {
+        line.add(["--unshare-net"]);
+    }
+    for grant in sandbox.profile.grants() {
+        match grant {
+            Grant::Read(area) => line.bind("--ro-bind-try", &paths(*area, sandbox, scratch)),
+            Grant::Write(Area::Devices) => line.add(["--dev", "/dev", "--proc", "/proc"]),
+            Grant::Write(area) => line.bind("--bind-try", &paths(*area, sandbox, scratch)),
+            Grant::Sockets => {}
+        }
+    }
+    if !sandbox.profile.grants().contains(&Grant::Read(Area::Everything)) {
+        line.bind("--ro-bind-try", &[program.to_owned()]);
+        line.bind("--ro-bind-try", &sandbox.settings.read);
+    }
+    if sandbox.profile.walls().contains(&Wall::Protected) {
+        let protected = existing_in(&sandbox.root, &sandbox.settings.protected);
+        // What is a mount of its own cannot be renamed.
+        line.bind("--bind-try", &folders_between(&sandbox.root, &protected));
+        line.bind("--ro-bind-try", &protected);
+    }
+    if let Some(filter) = filter {
+        line.add(["--seccomp".to_owned(), filter.as_raw_fd().to_string()]);
+    }
+    line.add(["--chdir".into(), directory.as_os_str().to_owned(), OsString::from("--")]);
+    line.0
+}
+
+struct Line(Vec<OsString>);
+
+impl Line {
+    fn add<T: Into<OsString>>(&mut self, arguments: impl IntoIterator<Item = T>) {
+        self.0.extend(arguments.into_iter().map(Into::into));
+    }
+
+    fn bind(&mut self, how: &str, paths: &[PathBuf]) {
+        for path in paths {
+            self.add([how.into(), path.clone().into_os_string(), path.clone().into_os_string()]);
+        }
+    }
+}
