@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolwright_core::select::{Document, DocumentKey, LexicalIndex, Ranked, Searchable};
+use toolwright_search::{Document, DocumentKey, LexicalIndex, Ranked, Searchable};
 use toolwright_fuzz::{parameters, text};
 
 struct Tool<'a> {

@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 use toolwright_core::arguments::{Provenance, fit};
 use toolwright_core::context::Redactor;
 use toolwright_core::error::ErrorKind;
+use toolwright_core::exposure::Choice;
 use toolwright_core::json::repair;
 use toolwright_core::model::Usage;
 use toolwright_core::schema::{CompiledSchema, SchemaError, Violation};
-use toolwright_core::select::Choice;
 use toolwright_core::{ApprovalRequest, Outcome};
 
 /// Id of the tool that ends a run.

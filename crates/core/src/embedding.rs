@@ -2,6 +2,9 @@
 
 use async_trait::async_trait;
 
+/// The most numbers a vector may have: with it no sum over quantised vectors overflows. Models have 384 to 4096.
+pub const MAX_DIMENSIONS: usize = 8192;
+
 /// What a text is to the search; some models tell the two apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextRole {

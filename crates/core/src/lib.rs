@@ -17,6 +17,7 @@ pub mod duration;
 pub mod embedding;
 pub mod error;
 pub mod event;
+pub mod exposure;
 pub mod identity;
 pub mod json;
 pub mod llm;
@@ -27,7 +28,6 @@ pub mod pins;
 pub mod policy;
 pub mod schema;
 pub mod secret;
-pub mod select;
 pub mod setting;
 pub mod store;
 #[cfg(test)]

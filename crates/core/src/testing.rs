@@ -48,6 +48,6 @@ pub(crate) fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>) -> Li
 
 /// A listing of `tools__call`.
 pub(crate) fn carrying() -> Listing {
-    let tools = vec![own(definition(crate::select::CALL_ID))];
+    let tools = vec![own(definition(crate::exposure::CALL_ID))];
     Listing { provider: Arc::new(Named("tools", ProviderKind::Builtin)), tools, error: None, withheld: Vec::new() }
 }

@@ -4,4 +4,4 @@
 pub mod bench;
 pub mod select;
 
-pub use bench::{CompatFile, MAX_COMPAT_BYTES};
+pub use bench::{CompatFile, MAX_COMPAT_BYTES, compat};

@@ -13,7 +13,8 @@ use toolwright_core::approval::{Approver, EXPIRY};
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
-use toolwright_runtime::{Catalogue, Executor, ToolFinder};
+use toolwright_runtime::{Catalogue, Executor};
+use toolwright_search::ToolFinder;
 
 use crate::mcp::call::BrokenOutputSchemas;
 use crate::mcp::client::fallback_client::FallbackClient;

@@ -13,7 +13,6 @@ pub mod models;
 pub mod outputs;
 pub mod queue;
 pub mod redact;
-pub mod select;
 pub mod sessions;
 pub mod store;
 
@@ -27,11 +26,10 @@ pub use catalogue::{Catalogue, Pins};
 pub use events::{EventHub, Observation};
 pub use executor::{Executor, ExecutorOptions, RecoveryOptions, RunContext};
 pub use jobs::JobManager;
-pub use models::{ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
+pub use models::{ModelJudge, ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
 pub use outputs::OutputFiles;
 pub use queue::{Priority, QueueConfig, Queues};
 pub use redact::SecretRedactor;
-pub use select::{Selector, ToolFinder, ToolVectors, searchable};
 pub use sessions::{SessionFiles, SessionManuals};
 pub use store::SqliteStore;
 

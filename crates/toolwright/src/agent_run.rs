@@ -10,12 +10,12 @@ use toolwright_agent::{
 };
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
+use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
-use toolwright_core::select::Exposure;
 use toolwright_core::session::SessionId;
 use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
-use toolwright_runtime::ToolFinder;
+use toolwright_search::ToolFinder;
 
 use crate::app::{ClientOptions, Error, LIST_WAIT, Person, Toolwright};
 use crate::config::file::AgentToolName;

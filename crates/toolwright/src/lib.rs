@@ -59,6 +59,7 @@ pub use toolwright_oauth as oauth;
 pub use toolwright_providers as providers;
 pub use toolwright_runtime as runtime;
 pub use toolwright_sandbox as sandbox;
+pub use toolwright_search as search;
 pub use toolwright_telemetry as telemetry;
 pub use toolwright_textcalls as textcalls;
 

@@ -12,8 +12,8 @@ use toolwright_core::{Cancel, Policy, Profile};
 use toolwright_gateway::{
     ApiStores, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, Token, ViewConfig, serve_http, serve_stdio,
 };
-use toolwright_runtime::ToolFinder;
 use toolwright_sandbox::peer_process;
+use toolwright_search::ToolFinder;
 
 use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, watch};
 use crate::config::Config;

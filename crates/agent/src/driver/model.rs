@@ -10,13 +10,13 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::Redactor;
 use toolwright_core::event::{Event, EventSink};
+use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
     Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RecordedError,
     WrittenCall,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::redact::{StreamRedactor, learn_written};
-use toolwright_core::select::Showing;
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_runtime::executor::{Asked, ModelAsk, ModelCallRecord};
 

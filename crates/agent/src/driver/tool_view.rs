@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use toolwright_core::StaticProvider;
 use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
+use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
 use toolwright_core::indirect_call::carried;
 use toolwright_core::model::{Exposed, ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
-use toolwright_core::select::{
-    CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, PickInput, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
-};
 use toolwright_core::session::{CallId, Principal, Session};
-use toolwright_runtime::{Catalogue, ToolFinder, searchable};
+use toolwright_runtime::Catalogue;
+use toolwright_search::{PickInput, namespaces};
+use toolwright_search::{ToolFinder, searchable};
 
 use super::{Driver, RunOptions};
 use crate::report::{FINAL_REPORT_ID, ReportSpec};
@@ -63,18 +64,11 @@ struct CachedRequestTools {
 }
 
 impl ToolView {
-    /// `before` is an older view, whose index covers much of this one.
-    fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, before: Option<&Self>) -> Self {
+    fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal) -> Self {
         let allowed = spec.tools.as_slice();
         let tools = match allowed {
             [] => Arc::clone(catalogue),
-            _ => {
-                let tools = catalogue.only(|entry| entry.is_named_by(allowed), "not among the tools of this run");
-                Arc::new(match before.filter(|_| !catalogue.is_indexed()) {
-                    Some(before) => tools.with_index_of(&before.tools),
-                    None => tools,
-                })
-            }
+            _ => Arc::new(catalogue.only(|entry| entry.is_named_by(allowed), "not among the tools of this run")),
         };
         let usable = usable_tools(&tools, principal).cloned().collect();
         Self {
@@ -331,8 +325,7 @@ impl ToolViewCache {
         if let Some(view) = find(&self.cached()) {
             return view;
         }
-        let before = self.cached().iter().rev().find(|cached| cached.allowed == *allowed).map(|c| Arc::clone(&c.view));
-        let view = Arc::new(ToolView::new(&catalogue, spec, principal, before.as_deref()));
+        let view = Arc::new(ToolView::new(&catalogue, spec, principal));
         let mut cached = self.cached();
         // Another run may have made it meanwhile; all share one.
         if let Some(view) = find(&cached) {

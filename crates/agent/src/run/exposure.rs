@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::content::{ContentBlock, joined_text};
+use toolwright_core::exposure::{Choice, Exposure};
 use toolwright_core::model::{CallResult, Message};
-use toolwright_core::select::{Choice, Exposure};
 
 use super::turn_call::TurnCall;
 use super::{NOTICE, RunState};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::duration;
+use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
-use toolwright_core::select::Exposure;
 
 use super::ContextOptions;
 use crate::tools::AgentTools;

@@ -10,11 +10,11 @@ use toolwright_core::arguments::read_object;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::exposure::SEARCH_ID;
 use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{DEFAULT_MAX_BYTES, TOOL_OUTPUT, head_and_tail, noted_outputs};
 use toolwright_core::repair::{RepairEnd, RepairRecord};
-use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::MAX_WIRE_NAME;
 

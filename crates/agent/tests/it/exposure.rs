@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use toolwright_agent::{Limits, RunSpec, RunState, Status};
 use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::exposure::Exposure;
 use toolwright_core::model::Message;
-use toolwright_core::select::Exposure;
 use toolwright_core::{CallId, Effects, Event, Tool};
 
 use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin_with, options, provider, spec};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolwright_core::select::{Document, DocumentKey, Searchable};
+use toolwright_search::{Document, DocumentKey, Searchable};
 
 use crate::Failure;
 

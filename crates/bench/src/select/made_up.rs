@@ -1,6 +1,6 @@
 //! Vectors that mean nothing: what they are near to takes as long to find as if they did.
 
-use toolwright_core::select::{Quantized, Vectors};
+use toolwright_search::{Quantized, Vectors};
 
 /// The length of those of small sentence-transformers.
 const DIMENSIONS: usize = 384;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use toolwright_core::select::{LexicalIndex, Meaning, Query, auto};
+use toolwright_search::{LexicalIndex, Meaning, Query, auto};
 
 use self::catalogue::{QuerySet, Record};
 use crate::Failure;

@@ -6,8 +6,8 @@ use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolwright::app::embedder;
-use toolwright::core::select::Exposure;
-use toolwright::runtime::ToolVectors;
+use toolwright::core::exposure::Exposure;
+use toolwright::search::ToolVectors;
 use toolwright_eval::select::{
     CatalogueFile, DEPTHS, EXPOSURES, Figures, MAX_CATALOGUE_BYTES, Playback, Queries, Ranker, Scorer, Spent, Task,
     milliseconds,

@@ -13,11 +13,11 @@ use tokio::sync::oneshot;
 use toolwright::Toolwright;
 use toolwright::agent::RunReport;
 use toolwright::config::{LoadOptions, load};
+use toolwright::core::exposure::Exposure;
 use toolwright::core::model::{
     CallResult, Message, ModelClient, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason,
     Usage, WrittenCall,
 };
-use toolwright::core::select::Exposure;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Event, Profile};
 
 use crate::app::agent::failed;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use toolwright::config::EmbeddingsConfig;
 use toolwright::config::file::ScorerName;
 use toolwright::core::Snapshot;
-use toolwright::core::select::{Pick, PickOptions, Picked};
+use toolwright::search::{Pick, PickOptions, Picked};
 use toolwright_eval::select::CatalogueFile;
 
 use crate::app::lists::{WaitFor, wait_for};

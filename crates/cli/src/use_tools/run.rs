@@ -11,8 +11,8 @@ use toolwright::Toolwright;
 use toolwright::agent::{Dispatch, Format, ReportSpec, RunReport, RunState, Status};
 use toolwright::core::json::fault;
 use toolwright::core::model::Usage;
-use toolwright::core::select::{SearchFilter, search_or_similar};
 use toolwright::core::{Cancel, CancelCause, SessionId};
+use toolwright::search::{SearchFilter, search_or_similar};
 
 use crate::app::agent::{Agent, agent, failed, model, profile, record};
 use crate::app::lists::{WaitFor, wait_for};

@@ -9,16 +9,15 @@ use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolwright::Toolwright;
 use toolwright::core::context::EstimatedTokens;
+use toolwright::core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, choose};
 use toolwright::core::job::JOB_IDS;
 use toolwright::core::model::ModelClient as _;
 use toolwright::core::name_table::Resolution;
-use toolwright::core::select::{
-    CALL_ID, Choice, Cost, DESCRIBE_ID, FIT, Find, SEARCH_ID, SearchFilter, SearchHit, choose, find, namespaces,
-    search_or_similar,
-};
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::dialect::{Loss, Portable};
-use toolwright::runtime::{ToolFinder, searchable};
+use toolwright::search::{SearchFilter, SearchHit, namespaces, search_or_similar};
+use toolwright::search::{ToolFinder, searchable};
+use toolwright_eval::compat::{FIT, Find, find};
 
 use crate::app::agent::can_answer;
 use crate::app::lists::{WaitFor, say_failures, say_starting, wait_for};

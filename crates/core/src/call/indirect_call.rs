@@ -11,9 +11,9 @@ use super::variables::PendingReference;
 use super::{Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, check, unknown};
 use crate::catalogue::{Entry, Origin, ProviderKind, Snapshot};
 use crate::error::{ErrorKind, ToolError};
+use crate::exposure::CALL_ID;
 use crate::name_table::{NameMatch, Resolution};
 use crate::schema::{Violation, shorten};
-use crate::select::CALL_ID;
 use crate::session::CallId;
 
 /// What the arguments of a carrier are.

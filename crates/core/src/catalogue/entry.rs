@@ -1,6 +1,8 @@
 //! A tool in a snapshot.
 
+use std::collections::hash_map::DefaultHasher;
 use std::fmt;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,8 +11,10 @@ use super::{Provider, RegisteredTool};
 use crate::definition::ToolDefinition;
 use crate::pattern::glob_match;
 use crate::policy::HintTrust;
-use crate::select::Source;
 use crate::tool_id::ToolId;
+
+/// Bytes of what a provider says about itself that are kept for searches: every tool of it has them.
+const MAX_ABOUT: usize = 512;
 
 /// A tool in a snapshot.
 pub struct Entry {
@@ -22,8 +26,8 @@ pub struct Entry {
     pub wire_name: String,
     /// The same, for events: each call makes several.
     told_name: Arc<str>,
-    /// What is searched of its provider.
-    pub(crate) source: Arc<Source>,
+    /// What its provider says about itself.
+    pub(super) source: Arc<Source>,
 }
 
 impl Entry {
@@ -52,6 +56,18 @@ impl Entry {
     #[must_use]
     pub fn provider_name(&self) -> &Arc<str> {
         &self.source.name
+    }
+
+    /// What its provider says about itself, the first 512 bytes of it; empty for nothing.
+    #[must_use]
+    pub fn about(&self) -> &str {
+        &self.source.about
+    }
+
+    /// Equal where provider and [`about`](Self::about) are equal.
+    #[must_use]
+    pub fn about_hash(&self) -> u64 {
+        self.source.hash
     }
 
     /// The tool's id.
@@ -114,5 +130,79 @@ impl Entry {
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Entry({} from {})", self.id(), self.provider.name())
+    }
+}
+
+/// What a provider says about itself, read once for all its tools.
+#[derive(PartialEq, Eq)]
+pub(super) struct Source {
+    name: Arc<str>,
+    hash: u64,
+    about: Box<str>,
+}
+
+impl Source {
+    pub(super) fn of(provider: &dyn Provider) -> Self {
+        let mut about = provider.instructions().unwrap_or_default();
+        about.truncate(about.floor_char_boundary(MAX_ABOUT));
+        let mut hasher = DefaultHasher::new();
+        (provider.name(), &about).hash(&mut hasher);
+        Self { name: provider.name().into(), hash: hasher.finish(), about: about.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
+    use crate::context::ToolContext;
+    use crate::error::ToolError;
+    use crate::outcome::ToolOutput;
+    use crate::testing::{definition, own};
+
+    /// A server that says so about itself.
+    struct Server(String);
+
+    #[async_trait]
+    impl Provider for Server {
+        fn name(&self) -> &str {
+            "post"
+        }
+        fn kind(&self) -> ProviderKind {
+            ProviderKind::Mcp
+        }
+        async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+            Ok(Vec::new())
+        }
+        async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+            Ok(ToolOutput::text(""))
+        }
+        fn health(&self) -> Health {
+            Health::Ready
+        }
+        fn instructions(&self) -> Option<String> {
+            Some(self.0.clone())
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_is_cut() {
+        let tools = vec![own(definition("post:weigh@1.0.0"))];
+        let snapshot = |said: String| {
+            let provider = Arc::new(Server(said));
+            Snapshot::build(&[Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() }])
+        };
+        let long = snapshot("é".repeat(9000) + "x");
+        assert_eq!(long.list()[0].about(), "é".repeat(MAX_ABOUT / 2));
+        for (said, is_same) in [("é".repeat(8000), true), ("é".repeat(10), false), (String::new(), false)] {
+            let other = snapshot(said);
+            assert_eq!(other.list()[0].about_hash() == long.list()[0].about_hash(), is_same);
+            assert_eq!(other.list()[0].about() == long.list()[0].about(), is_same);
+        }
+        let odd = snapshot("x".to_owned() + &"é".repeat(9000));
+        assert_eq!(odd.list()[0].about().len(), MAX_ABOUT - 1);
     }
 }

@@ -8,6 +8,7 @@ mod provider;
 mod registered;
 pub mod roots;
 mod snapshot;
+mod tokens;
 pub mod tool;
 
 pub use crate::definition::{CallScope, ProviderKind};
@@ -18,3 +19,4 @@ pub use provider::{
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
 pub use snapshot::{CatalogueIssue, Listing, ProviderStatus, Snapshot, Unapproved};
+pub use tokens::shown_tokens;

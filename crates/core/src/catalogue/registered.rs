@@ -9,11 +9,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::tokens::nameless_bytes;
 use crate::definition::{Effects, ToolDefinition};
 use crate::json::canonical::ContentHash;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
 use crate::secret::marks_secrets;
-use crate::select::nameless_bytes;
 use crate::tool_id::{IdError, ToolId, short_hash};
 
 /// Why a tool cannot be registered.

@@ -1,14 +1,14 @@
 //! The immutable snapshot that everything reads.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
 
+use super::entry::Source;
 use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool};
 use crate::name_table::{NameTable, NamedTool, Resolution};
-use crate::select::{Directory, LexicalIndex, Source};
 use crate::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 
 /// One provider with what it listed.
@@ -79,10 +79,6 @@ pub struct Snapshot {
     issues: Vec<CatalogueIssue>,
     absent: Vec<(String, String)>,
     unapproved: Vec<Unapproved>,
-    index: OnceLock<Arc<LexicalIndex>>,
-    /// What the index is made from, until it is made.
-    known: Mutex<Option<Arc<LexicalIndex>>>,
-    directory: OnceLock<Directory>,
 }
 
 impl Snapshot {
@@ -188,35 +184,6 @@ impl Snapshot {
             && self.providers.iter().zip(listings).all(is_same)
     }
 
-    /// To be indexed by what the index of `other` knows, if it has one: a predecessor, or the catalogue that
-    /// this one is a part of. It only saves time.
-    #[must_use]
-    pub fn with_index_of(mut self, other: &Self) -> Self {
-        let known = || other.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.known = Mutex::new(other.index.get().cloned().or_else(known));
-        self
-    }
-
-    /// The lexical index of [`Snapshot::list`], with its positions. It is built at first use, which takes a
-    /// while (some 10 ms for a thousand tools), unless [`Snapshot::is_indexed`].
-    pub fn lexical(&self) -> &Arc<LexicalIndex> {
-        self.index.get_or_init(|| {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
-            Arc::new(LexicalIndex::build(&self.entries, known.as_deref()))
-        })
-    }
-
-    /// What picks look up, made at first use.
-    pub(crate) fn directory(&self) -> &Directory {
-        self.directory.get_or_init(|| Directory::of(&self.entries))
-    }
-
-    /// Whether its lexical index is there.
-    #[must_use]
-    pub fn is_indexed(&self) -> bool {
-        self.index.get().is_some()
-    }
-
     /// With the tools of one more provider behind the others. Nothing of theirs is renamed; an id that is there
     /// already stays theirs.
     #[must_use]
@@ -247,7 +214,7 @@ impl Snapshot {
         };
         let providers = self.providers.iter().cloned().chain([status]).collect();
         let (issues, absent, unapproved) = (self.issues.clone(), self.absent.clone(), self.unapproved.clone());
-        Self { entries, names, by_id, providers, issues, absent, unapproved, ..Self::default() }.with_index_of(self)
+        Self { entries, names, by_id, providers, issues, absent, unapproved }
     }
 
     /// The part of it that `keep` lets through; of the others [`Snapshot::why_missing`] says that they are
@@ -269,7 +236,7 @@ impl Snapshot {
                 }
             }
         }
-        Self::build(&listings).with_index_of(self)
+        Self::build(&listings)
     }
 
     /// The tools, in registration order.

@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::arguments::Provenance;
 use crate::error::ErrorKind;
+use crate::exposure::Exposure;
 use crate::job::JobState;
 use crate::model::{ModelErrorKind, StopReason, Usage};
 use crate::operation::{Op, Origin};
 use crate::pins::Change;
 use crate::repair::RepairRecord;
-use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 use crate::tool_id::ToolId;
 

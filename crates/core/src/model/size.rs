@@ -1,10 +1,10 @@
 //! The size of a conversation, in estimated tokens ([`EstimatedTokens`]).
 
 use super::{CallResult, Message, ModelRequest, ShownTool};
+use crate::catalogue::shown_tokens;
 use crate::content::ContentBlock;
 use crate::context::EstimatedTokens;
 use crate::output::json_bytes;
-use crate::select::shown_tokens;
 
 /// What an API puts around a message, a call or a result, in tokens.
 pub const FRAME_TOKENS: usize = 4;

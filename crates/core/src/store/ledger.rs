@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::StoreError;
 use crate::arguments::Provenance;
 use crate::error::Unsupported;
+use crate::exposure::Showing;
 use crate::model::{ModelErrorKind, Usage};
 use crate::operation::{Op, OpKind};
-use crate::select::Showing;
 use crate::session::{CallId, SessionId};
 
 /// [`LedgerEntry::status`] of an operation that has begun and not ended.

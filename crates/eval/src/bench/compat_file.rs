@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::compat::{Compat, FIT};
 use toolwright_core::model::is_replay;
-use toolwright_core::select::{Compat, FIT};
 use toolwright_core::tool_id::ToolId;
 
 use super::summary::{Row, steady};

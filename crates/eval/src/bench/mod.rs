@@ -3,6 +3,7 @@
 
 mod case;
 mod check;
+pub mod compat;
 mod compat_file;
 mod cost;
 mod measure;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use toolwright_core::model::MAX_TOKENS;
-use toolwright_core::select::metrics::percentile;
+use toolwright_search::metrics::percentile;
 
 use super::case::Case;
 use super::check::Verdict;

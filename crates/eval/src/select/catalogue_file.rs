@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::foreign_ids;
-use toolwright_core::select::{Document, DocumentKey, Searchable};
 use toolwright_core::tool_id::server_namespace;
 use toolwright_core::{
     ErrorKind, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot,
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
+use toolwright_search::{Document, DocumentKey, Searchable};
 
 use super::records::{AdjustedRecords, Members, Place, SCHEMA, TOOLS, records, texts};
 

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_agent::{BASE_PROMPT, Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::client::NoClient;
 use toolwright_core::content::EstimatedTokens;
 use toolwright_core::content::joined_text;
+use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{
     CallResult, Exposed, Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse, StopReason,
     WrittenCall,
 };
-use toolwright_core::select::{Exposure, shown_tokens};
 use toolwright_core::store::NoStore;
 use toolwright_core::{
     ApprovalDecision, ApprovalRequest, Approver, Cancel, Health, Listing, Policy, Principal, Profile, Provider,

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolwright_core::Snapshot;
-use toolwright_core::select::metrics::{complete, ndcg, percentile, recall};
-use toolwright_core::select::{self, HYBRID_DEPTH, Hybrid, PickInput, PickOptions, Picking, Vectors};
-use toolwright_runtime::ToolVectors;
+use toolwright_search::metrics::{complete, ndcg, percentile, recall};
+use toolwright_search::{
+    HYBRID_DEPTH, Hybrid, Meaning, PickInput, PickOptions, Picking, SearchIndex, ToolVectors, Vectors,
+};
 
 use super::tasks::Query;
 
@@ -34,6 +35,7 @@ pub enum Scorer {
 /// Ranks a catalogue.
 pub struct Ranker {
     snapshot: Snapshot,
+    index: SearchIndex,
     scorer: Scorer,
     meaning: Option<CatalogueVectors>,
     /// What making the lexical index took.
@@ -58,7 +60,8 @@ impl Ranker {
             return Err("this scorer needs sentence embeddings: name their directory with --embeddings".to_owned());
         }
         let start = Instant::now();
-        let _ = snapshot.lexical();
+        let index = SearchIndex::default();
+        let _ = index.lexical(&snapshot);
         let index_time = start.elapsed();
         let meaning = match embeddings {
             Some(source) => {
@@ -68,7 +71,7 @@ impl Ranker {
             }
             None => None,
         };
-        Ok(Self { snapshot, scorer, meaning, index_time })
+        Ok(Self { snapshot, index, scorer, meaning, index_time })
     }
 
     /// How well the queries find what they need: of all of them, and of both halves.
@@ -93,7 +96,7 @@ impl Ranker {
         let figures = Figures {
             tools: self.tools(),
             index_time: self.index_time,
-            index_bytes: self.snapshot.lexical().bytes()
+            index_bytes: self.index.lexical(&self.snapshot).bytes()
                 + self.meaning.as_ref().map_or(0, |meaning| meaning.vectors.bytes()),
             vectors_time: self.meaning.as_ref().map(|meaning| meaning.time),
             ..tally.figures()
@@ -120,7 +123,7 @@ impl Ranker {
         let options =
             PickOptions { max_candidates: limit, min_score: 0.0, allow_unsafe: true, ..PickOptions::default() };
         let query = PickInput::from(query);
-        let picking = Picking::begin(&query, &self.snapshot, &options);
+        let picking = Picking::begin(&query, &self.snapshot, &self.index, &options);
         let (enough, any) = (picking.enough(), |_| true);
         let meaning = self.meaning.as_ref().zip(vector);
         let ranked = match (self.scorer, meaning) {
@@ -131,7 +134,7 @@ impl Ranker {
                 picking.by_hybrid(Hybrid::default(), &near, enough, &any).0
             }
             (Scorer::Auto, meaning) => {
-                let meaning = meaning.map(|(meaning, query)| select::Meaning { vectors: &meaning.vectors, query });
+                let meaning = meaning.map(|(meaning, query)| Meaning { vectors: &meaning.vectors, query });
                 picking.by_all(meaning, enough, &any)
             }
             _ => picking.by_bm25(enough, &any),

@@ -16,9 +16,9 @@ use toolwright_core::name_table::Resolution;
 use toolwright_core::operation::{Lineage, Origin, TraceId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
-use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
 use toolwright_core::session::CallId;
 use toolwright_runtime::RunContext;
+use toolwright_search::{SearchFilter, SearchHit, search_or_similar};
 
 use super::{Answer, Api, JsonBody, PathParam, QueryParams, span};
 use crate::http::{ApiError, respond};

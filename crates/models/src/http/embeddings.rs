@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 256 << 10;
 /// The longest text that is sent, in bytes: it is never more than the 8192 tokens that OpenAI takes of one.
 const MAX_TEXT: usize = 8000;
 /// The longest vector that is taken.
-const MAX_DIMENSIONS: usize = toolwright_core::select::MAX_DIMENSIONS;
+const MAX_DIMENSIONS: usize = toolwright_core::embedding::MAX_DIMENSIONS;
 
 /// An API that makes vectors of texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

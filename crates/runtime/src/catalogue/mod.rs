@@ -124,7 +124,7 @@ impl Catalogue {
             changed |= before != slot.judgement();
         }
         if changed {
-            self.publish(&slots).await;
+            self.publish(&slots);
         }
         drop(slots);
         self.tell_held(told);
@@ -215,7 +215,7 @@ impl Catalogue {
             let told = slot.judge(self.pins.get().map(|pins| &**pins)).await;
             due = Arc::clone(&slot.lists.due);
             slots.push(slot);
-            self.publish(&slots).await;
+            self.publish(&slots);
             told
         };
         self.tell_held(told);
@@ -271,7 +271,7 @@ impl Catalogue {
         for (provider, due) in providers.iter().zip(due) {
             self.listen_to(&**provider, due);
         }
-        self.publish(&slots).await;
+        self.publish(&slots);
         drop(slots);
         told.into_iter().for_each(|told| self.tell_held(told));
         old
@@ -288,7 +288,7 @@ impl Catalogue {
             std::mem::replace(&mut *held, absent.clone())
         };
         if old != absent {
-            self.publish(&slots).await;
+            self.publish(&slots);
         }
     }
 
@@ -296,7 +296,7 @@ impl Catalogue {
     /// are offered in any case while some tool does.
     pub async fn offer_jobs(&self) {
         if !self.jobs.swap(true, Ordering::AcqRel) {
-            self.publish(&self.slots.lock().await).await;
+            self.publish(&self.slots.lock().await);
         }
     }
 
@@ -304,7 +304,7 @@ impl Catalogue {
     /// is offered where this is never called.
     pub async fn offer_extraction(&self, is_offered: bool) {
         if self.extraction.swap(is_offered, Ordering::AcqRel) != is_offered {
-            self.publish(&self.slots.lock().await).await;
+            self.publish(&self.slots.lock().await);
         }
     }
 
@@ -335,7 +335,7 @@ impl Catalogue {
         let mut slots = self.slots.lock().await;
         let index = slots.iter().position(|slot| slot.provider.name() == name)?;
         let slot = slots.remove(index);
-        self.publish(&slots).await;
+        self.publish(&slots);
         Some(slot.provider)
     }
 
@@ -381,7 +381,7 @@ impl Catalogue {
         {
             slot.lists.refresh(self, &provider);
         }
-        self.publish(&slots).await;
+        self.publish(&slots);
         drop(slots);
         self.events.emit(event);
         self.tell_held(told);
@@ -406,7 +406,7 @@ impl Catalogue {
                 if let Some(error) = &last.error {
                     tracing::warn!("{}: {} failed: {error}", provider.name(), kind.method());
                 }
-                self.publish(&slots).await;
+                self.publish(&slots);
             }
         }
         outcome

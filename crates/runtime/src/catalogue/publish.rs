@@ -115,10 +115,8 @@ impl Catalogue {
     }
 
     /// Makes the snapshot of `slots` and swaps it in; if nothing is new in it, whoever waits for changes is woken all
-    /// the same, since a source may have others than of tools. Where the one before it is searched, the new one is
-    /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
-    /// caller that gives up waiting does not keep the snapshot from being swapped in.
-    pub(super) async fn publish(&self, slots: &[ProviderSlot]) {
+    /// the same, since a source may have others than of tools.
+    pub(super) fn publish(&self, slots: &[ProviderSlot]) {
         let idle = withheld(slots, self.jobs.load(Ordering::Acquire), self.extraction.load(Ordering::Acquire));
         let is_idle = |tool: &RegisteredTool| idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id);
         let listing = |slot: &ProviderSlot| Listing {
@@ -147,24 +145,8 @@ impl Catalogue {
         if before.is_of(&listings, &absent, &unapproved, &issues) {
             return self.current.put(before, sources, number);
         }
-        let snapshot = Arc::new(
-            Snapshot::build(&listings)
-                .with_absent(absent)
-                .with_unapproved(unapproved)
-                .with_issues(issues)
-                .with_index_of(&before),
-        );
-        if !before.is_indexed() {
-            return self.current.put(snapshot, sources, number);
-        }
-        let current = Arc::clone(&self.current);
-        let indexed = tokio::task::spawn_blocking(move || {
-            snapshot.lexical();
-            current.put(snapshot, sources, number);
-        });
-        if let Err(error) = indexed.await {
-            tracing::error!("the catalogue could not be indexed: {error}");
-        }
+        let snapshot = Snapshot::build(&listings).with_absent(absent).with_unapproved(unapproved).with_issues(issues);
+        self.current.put(Arc::new(snapshot), sources, number);
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::Instant;
 use serde_json::Value;
 use toolwright_core::content::joined_text;
 use toolwright_core::event::Event;
+use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
     Message, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Traffic, Usage,
     WrittenCall,
 };
 use toolwright_core::operation::{Op, OpKind};
-use toolwright_core::select::Showing;
 use toolwright_core::session::Session;
 use toolwright_core::store::LedgerEntry;
 

@@ -108,11 +108,11 @@ mod tests {
     use toolwright_core::arguments::Provenance;
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
+    use toolwright_core::exposure::Showing;
     use toolwright_core::model::Usage;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
     use toolwright_core::pins::{Note, PinSource};
-    use toolwright_core::select::Showing;
     use toolwright_core::session::{CallId, SessionId};
     use toolwright_core::store::{
         ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, ManifestCache as _, PinDecision, PinNote,

@@ -172,30 +172,3 @@ async fn a_providers_first_list_is_waited_for() {
     tokio::join!(waiting, listing);
     assert!(catalogue.snapshot().why_missing("hanging__t0").is_some_and(|why| why.contains("no tool list within")));
 }
-
-#[tokio::test]
-async fn a_searched_catalogue_is_indexed_before_the_swap() {
-    let catalogue = catalogue();
-    let found = |query: &str| catalogue.snapshot().lexical().rank(query, 9, &|_| true).len();
-    catalogue.add_provider(source("a", 1)).await.expect("added");
-    catalogue.refresh("a").await;
-    assert!(!catalogue.snapshot().is_indexed(), "nobody has searched");
-    assert_eq!(found("t0"), 1);
-
-    let b = source("b", 2);
-    catalogue.add_provider(Arc::clone(&b) as Arc<dyn Provider>).await.expect("added");
-    catalogue.refresh("b").await;
-    assert!(catalogue.snapshot().is_indexed());
-    assert_eq!(found("t0"), 2);
-
-    // Whoever stops waiting leaves nothing half done.
-    b.lists(FakeList::Tools(tools("b", 7)));
-    let mut changes = catalogue.changes();
-    let mut refresh = Box::pin(catalogue.refresh("b"));
-    let _ = futures_util::poll!(&mut refresh);
-    drop(refresh);
-    changes.changed().await.expect("swapped");
-    assert!(catalogue.snapshot().is_indexed());
-    assert_eq!(ids(&catalogue).len(), 8);
-    assert_eq!(found("t6"), 1);
-}

@@ -10,15 +10,14 @@ use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot}
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelResponse, Usage};
-use toolwright_core::select::{
-    Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores,
-};
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{
     Entry, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
+use toolwright_runtime::ModelJudge;
 use toolwright_runtime::{EventHub, ExecutorOptions};
+use toolwright_search::{Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores};
+use toolwright_search::{Selector, ToolVectors, VectorSource};
 use toolwright_testkit::FakeModel;
 
 struct Named(&'static str, &'static str);

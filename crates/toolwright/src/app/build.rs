@@ -304,7 +304,8 @@ impl Tokenizers {
         // Models that share a file share its table.
         let mut tables: BTreeMap<_, Arc<dyn TokenCounter>> = BTreeMap::new();
         let mut table = |(name, path): &(String, std::path::PathBuf)| {
-            let table = tables.entry(path.clone()).or_insert_with(|| toolwright_embed::TokenTable::new(path) as _);
+            let table =
+                tables.entry(path.clone()).or_insert_with(|| toolwright_search::embed::TokenTable::new(path) as _);
             (name.clone(), Arc::clone(table))
         };
         Self(config.tokenizers.iter().map(&mut table).collect())

@@ -6,10 +6,10 @@ use toolwright_core::catalogue::{Provider, ProviderKind};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, LlmTool, TemplateTool, shipped};
 use toolwright_core::model::Usability;
 use toolwright_core::pattern::allowed_by;
-use toolwright_core::select::Compat;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{ToolId, wire_candidate};
 use toolwright_core::{Entry, Tool};
+use toolwright_eval::compat::Compat;
 use toolwright_models::{Endpoints, named_model};
 use toolwright_runtime::executor::Recommends;
 

@@ -28,9 +28,8 @@ use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueConfig;
 use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
-use toolwright_runtime::{
-    Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, Selector, SqliteStore, ToolVectors,
-};
+use toolwright_runtime::{Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, SqliteStore};
+use toolwright_search::{Selector, ToolVectors};
 use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, Server};

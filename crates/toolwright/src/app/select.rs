@@ -7,8 +7,9 @@ use tokio::sync::Mutex;
 use toolwright_core::embedding::{Embedder, EmbeddingError};
 use toolwright_core::model::AuxiliarySender;
 use toolwright_models::HttpEmbedder;
+use toolwright_runtime::ModelJudge;
 use toolwright_runtime::executor::AuxiliaryRequests;
-use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
+use toolwright_search::{Selector, ToolVectors, VectorSource};
 
 use super::Toolwright;
 use crate::config::{Config, EmbeddingsConfig};
@@ -86,7 +87,7 @@ impl Embeddings {
 #[cfg(feature = "embeddings")]
 pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
     let (dir, shown) = (path.to_owned(), path.display());
-    let loading = tokio::task::spawn_blocking(move || toolwright_embed::SentenceTransformer::load(&dir));
+    let loading = tokio::task::spawn_blocking(move || toolwright_search::embed::SentenceTransformer::load(&dir));
     match loading.await {
         Ok(Ok(model)) => Ok(Arc::new(model)),
         Ok(Err(error)) => Err(EmbeddingError { message: error.to_string(), source: Some(Box::new(error)) }),

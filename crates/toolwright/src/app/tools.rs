@@ -10,12 +10,12 @@ use toolwright_core::catalogue::Provider;
 use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::NoUsage;
 use toolwright_core::name_table::Resolution;
-use toolwright_core::select::{Pick, SearchFilter, SearchHit, search_or_similar};
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::tool_id::short_hash;
 use toolwright_core::{Cancel, Entry, ErrorKind, Lineage, Outcome, Profile, RawArguments, ToolCall, ToolError};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::LlmOptions;
+use toolwright_search::{Pick, SearchFilter, SearchHit, search_or_similar};
 
 use super::{ClientOptions, Error, Toolwright};
 

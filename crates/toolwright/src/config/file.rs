@@ -13,9 +13,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
+use toolwright_core::exposure::ExposureChoice;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
-use toolwright_core::select::{ExposureChoice, Hybrid, Method, PickOptions};
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::store::LedgerMode;
 use toolwright_core::{Secret, duration};
@@ -29,6 +29,7 @@ use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
 use toolwright_runtime::QueueConfig;
 use toolwright_runtime::executor::GuardConfig;
+use toolwright_search::{Hybrid, Method, PickOptions};
 use toolwright_telemetry::TelemetryConfig;
 
 use super::llm_tools::LlmToolConfig;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use toolwright_core::exposure::Exposure;
 use toolwright_core::model::PriceTable;
 use toolwright_core::policy::{Policy, Profile};
-use toolwright_core::select::Exposure;
 use toolwright_mcp::client::McpServerConfig;
 use toolwright_models::{Endpoint, ModelOverrides};
 use toolwright_providers::catalogue::CatalogueConfig;

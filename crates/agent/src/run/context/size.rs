@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
+use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{FRAME_TOKENS, Message, ShownTool};
 use toolwright_core::output::json_bytes;
-use toolwright_core::select::shown_tokens;
 
 /// Estimated tokens of system prompt and messages.
 pub(super) fn conversation(system: &str, messages: &[Message]) -> usize {

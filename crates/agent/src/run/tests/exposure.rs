@@ -1,7 +1,7 @@
 //! Tests: the list of shown tools only grows.
 
 use proptest::prelude::*;
-use toolwright_core::select::{Choice, Exposure, SEARCH_ID};
+use toolwright_core::exposure::{Choice, Exposure, SEARCH_ID};
 
 use super::*;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension as _, Row, Statement, ToSql, params};
 use serde::{Deserialize, Serialize};
 use toolwright_core::arguments::Provenance;
+use toolwright_core::exposure::Showing;
 use toolwright_core::model::Usage;
 use toolwright_core::operation::{Lineage, Op, OpId, OpKind, TraceId};
-use toolwright_core::select::Showing;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{LedgerEntry, TraceSummary};
 

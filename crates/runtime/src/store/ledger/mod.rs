@@ -209,8 +209,8 @@ fn kind(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<OpKind>> {
 #[cfg(test)]
 mod tests {
     use toolwright_core::arguments::Provenance;
+    use toolwright_core::exposure::Showing;
     use toolwright_core::operation::{Lineage, Op, OpId};
-    use toolwright_core::select::Showing;
     use toolwright_core::session::CallId;
 
     use super::super::SqliteStore;

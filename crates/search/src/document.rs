@@ -1,0 +1,73 @@
+//! What of a tool is searched.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use toolwright_core::catalogue::Entry;
+
+/// The parts of a tool that a search looks at, as its author wrote them: data, never trusted.
+#[derive(Debug, Clone, Default)]
+pub struct Document<'a> {
+    /// Its name at its source.
+    pub name: &'a str,
+    /// Its title; empty for none.
+    pub title: &'a str,
+    /// Its description.
+    pub description: &'a str,
+    /// Its tags.
+    pub tags: Vec<&'a str>,
+    /// JSON Schema of its arguments. It is only read, never compiled: any JSON will do.
+    pub parameters: Option<&'a Value>,
+    /// Example arguments.
+    pub examples: &'a [Value],
+    /// The server it comes from; empty for none.
+    pub server: &'a str,
+    /// What the server says about itself; empty for nothing. Of a catalogue's tools it is the first 512 bytes.
+    pub server_description: Cow<'a, str>,
+}
+
+/// What tells two documents apart. Equal keys promise equal documents for as long as the process lives, so
+/// an index takes over what it knows of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DocumentKey(pub u64, pub u64);
+
+/// Something that can be searched for.
+pub trait Searchable {
+    /// See [`DocumentKey`].
+    fn key(&self) -> DocumentKey;
+    /// Its parts. Asked for only if the key is new to the index.
+    fn document(&self) -> Document<'_>;
+}
+
+impl Searchable for Entry {
+    fn key(&self) -> DocumentKey {
+        DocumentKey(self.tool.serial(), self.about_hash())
+    }
+
+    fn document(&self) -> Document<'_> {
+        let definition = self.definition();
+        let tags = definition.tags.iter().chain(&definition.aliases);
+        Document {
+            name: self.tool.raw_name(),
+            title: definition.title.as_deref().unwrap_or_default(),
+            description: &definition.description,
+            tags: tags.map(String::as_str).collect(),
+            parameters: definition.parameters.as_ref(),
+            examples: &definition.examples,
+            server: self.provider.name(),
+            server_description: self.about().into(),
+        }
+    }
+}
+
+impl<T: Searchable + ?Sized> Searchable for Arc<T> {
+    fn key(&self) -> DocumentKey {
+        T::key(self)
+    }
+
+    fn document(&self) -> Document<'_> {
+        T::document(self)
+    }
+}

@@ -1,0 +1,280 @@
+//! What picks look up besides the tools of a snapshot, so that they need not look at every tool: names, and the lexical index.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, OnceLock};
+
+use toolwright_core::{Entry, Snapshot};
+
+use super::admit::is_restricted;
+use super::lexical::LexicalIndex;
+
+/// What picks look up of one snapshot. Each part is made at its first use.
+#[derive(Debug, Default)]
+pub struct SearchIndex {
+    directory: OnceLock<Directory>,
+    lexical: OnceLock<Arc<LexicalIndex>>,
+    /// What the lexical index takes over, where a tool is in both.
+    known: Option<Arc<LexicalIndex>>,
+}
+
+/// Names and exceptions of a catalogue; a thousand tools take it a millisecond at most.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// What the tools are called.
+    pub(super) names: NameIndex,
+    /// The positions of the tools that are not for everybody, in order.
+    pub(super) restricted: Vec<usize>,
+}
+
+impl SearchIndex {
+    /// Of another snapshot, whose tools may partly be those of this one.
+    #[must_use]
+    pub fn following(&self) -> Self {
+        Self { known: self.lexical.get().or(self.known.as_ref()).cloned(), ..Self::default() }
+    }
+
+    /// The lexical index of the snapshot's tools, by their positions. It takes a while to be made (some 10 ms for a
+    /// thousand tools), unless [`SearchIndex::is_ready`].
+    pub fn lexical(&self, snapshot: &Snapshot) -> &Arc<LexicalIndex> {
+        self.lexical.get_or_init(|| Arc::new(LexicalIndex::build(snapshot.list(), self.known.as_deref())))
+    }
+
+    /// Whether the lexical index is made.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.lexical.get().is_some()
+    }
+
+    /// How many tools a following one may take over.
+    pub(super) fn known_tools(&self) -> usize {
+        self.lexical.get().or(self.known.as_ref()).map_or(0, |known| known.len())
+    }
+
+    pub(super) fn directory(&self, snapshot: &Snapshot) -> &Directory {
+        self.directory.get_or_init(|| Directory::of(snapshot.list()))
+    }
+}
+
+impl Directory {
+    fn of(tools: &[Arc<Entry>]) -> Self {
+        let restricted = (0..tools.len()).filter(|&position| is_restricted(&tools[position])).collect();
+        Self { names: NameIndex::of(tools), restricted }
+    }
+}
+
+/// Bytes of a name that is looked for.
+const MAX_NAME: usize = 256;
+
+/// The names of a catalogue's tools, whatever the case: wire name, id (with or without its version), its name
+/// part, raw name and aliases.
+#[derive(Debug)]
+pub(super) struct NameIndex {
+    /// The hash of a name and the position of a tool that may have it, sorted. The names themselves are the
+    /// tools' to keep.
+    hashes: Vec<(u64, usize)>,
+}
+
+impl NameIndex {
+    pub(super) fn of(tools: &[Arc<Entry>]) -> Self {
+        let mut lower = String::new();
+        let mut hashes = Vec::with_capacity(4 * tools.len());
+        for (position, tool) in tools.iter().enumerate() {
+            for name in names(tool).filter(|name| name.len() <= MAX_NAME) {
+                lower_into(name, &mut lower);
+                hashes.push((hash(&lower), position));
+            }
+        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        hashes.shrink_to_fit();
+        Self { hashes }
+    }
+
+    /// The positions of the tools that `query` names, in order. `tools` are those that this was made of.
+    pub(super) fn named(&self, query: &str, tools: &[Arc<Entry>]) -> Vec<usize> {
+        let mut named = Vec::new();
+        let mut lower = String::new();
+        for word in Mentions::of(query).0 {
+            let hash = hash(&word);
+            let from = self.hashes.partition_point(|(other, _)| *other < hash);
+            for (_, position) in self.hashes[from..].iter().take_while(|(other, _)| *other == hash) {
+                let is_named = names(&tools[*position]).any(|name| {
+                    lower_into(name, &mut lower);
+                    lower == word
+                });
+                if is_named {
+                    named.push(*position);
+                }
+            }
+        }
+        named.sort_unstable();
+        named.dedup();
+        named
+    }
+}
+
+/// What a query may name a tool by.
+fn names(tool: &Entry) -> impl Iterator<Item = &str> {
+    let definition = tool.definition();
+    let id = &definition.id;
+    let own = [tool.wire_name.as_str(), tool.tool.raw_name(), id.as_str(), id.without_version(), id.name()];
+    own.into_iter().chain(definition.aliases.iter().map(String::as_str))
+}
+
+fn hash(lower: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    lower.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What in a query may be the name of a tool, in lower case.
+///
+/// A name is a name where it is all of the query, where it stands in quotes, or where it stands as a word
+/// of its own and as it is written could be no word of a language: `read_file`, `fs:read`, `getWeather`, `base64`.
+/// A tool called `search` is not named by "search the web", nor `endGame` by "Endgame".
+struct Mentions(HashSet<String>);
+
+impl Mentions {
+    fn of(query: &str) -> Self {
+        let mut mentions = Self(HashSet::new());
+        mentions.add(query, true);
+        mentions.add(query.trim().trim_matches(is_quote), true);
+        for quote in ['`', '"'] {
+            // What is inside the first pair, the second, …
+            for quoted in query.split(quote).skip(1).step_by(2) {
+                mentions.add(quoted, true);
+            }
+        }
+        for word in query.split(separates) {
+            mentions.add(word.trim_matches('\''), word.len() > 2 && word.starts_with('\'') && word.ends_with('\''));
+            mentions.add(word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_'), false);
+            word.split('/').for_each(|part| mentions.add(part, false));
+        }
+        mentions
+    }
+
+    fn add(&mut self, word: &str, is_meant: bool) {
+        let word = word.trim().trim_end_matches(['.', ':', '?', '!']);
+        if word.is_empty() || word.len() > MAX_NAME || !(is_meant || is_no_word(word)) {
+            return;
+        }
+        let mut lower = String::with_capacity(word.len());
+        lower_into(word, &mut lower);
+        self.0.insert(lower);
+    }
+}
+
+fn lower_into(word: &str, lower: &mut String) {
+    lower.clear();
+    lower.extend(word.chars().flat_map(char::to_lowercase));
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '`' | '"' | '\'')
+}
+
+fn separates(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '`' | '"' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | ',' | ';' | '=' | '|')
+}
+
+/// Whether it has letters, and besides them a sign that code puts between two of them, a digit, or a capital after
+/// a small letter. A hyphen is no such sign: `follow-up` is English.
+fn is_no_word(name: &str) -> bool {
+    let mut before = None;
+    let mut marked = false;
+    for c in name.trim_matches(|c: char| !c.is_alphanumeric()).chars() {
+        let is_sign = matches!(c, '_' | '.' | ':' | '/') || c.is_numeric();
+        marked |= is_sign || (c.is_uppercase() && before.is_some_and(char::is_lowercase));
+        before = Some(c);
+    }
+    marked && name.contains(char::is_alphabetic)
+}
+
+#[cfg(test)]
+mod exact_tests {
+    use super::*;
+    use crate::testing::{definition, listing, own};
+    use toolwright_core::catalogue::{RegisteredTool, Snapshot};
+    use toolwright_core::definition::ToolDefinition;
+    use toolwright_core::tool_id::ToolId;
+
+    fn snapshot() -> Snapshot {
+        let mut read = definition("fs:read@1.0.0");
+        read.aliases = vec!["cat_file".into()];
+        let foreign = |raw: &str| {
+            let id = ToolId::foreign("gh", raw).expect("id");
+            RegisteredTool::foreign(ToolDefinition::new(id, "", None), raw)
+        };
+        let names = ["Repo.Search", "search", "getWeather", "My Tool", "web3", "ΣΊΣΥΦΟΣ_x", "a/b", "follow-up"];
+        Snapshot::build(&[
+            listing("fs", vec![own(read)]),
+            listing("gh", names.iter().map(|raw| foreign(raw)).collect()),
+        ])
+    }
+
+    fn check(query: &str, expect: &[&str]) {
+        let snapshot = snapshot();
+        let named = NameIndex::of(snapshot.list()).named(query, snapshot.list());
+        let names: Vec<_> = named.into_iter().map(|position| snapshot.list()[position].tool.raw_name()).collect();
+        assert_eq!(names, expect, "{query}");
+    }
+
+    #[test]
+    fn every_name_of_a_tool_counts_where_it_stands_alone() {
+        for query in ["fs:read@1.0.0", "use FS__Read, then stop", "run (fs:read).", "what does cat_file do?", "`read`"]
+        {
+            check(query, &["read"]);
+        }
+        for query in
+            ["gh__repo_search", "Repo.Search", "call repo.search(q=1)", "gh__Repo_Search: do it", "gh:repo_search"]
+        {
+            check(query, &["Repo.Search"]);
+        }
+        check("getWeather in Paris", &["getWeather"]);
+        check("{\"tool\":\"search\"}", &["search"]);
+        check("fs:read/web3", &["read", "web3"]);
+        check("ask a/b", &["a/b"]);
+        check("σίσυφοσ_X", &["ΣΊΣΥΦΟΣ_x"]);
+        check("'My tool'", &["My Tool"]);
+    }
+
+    #[test]
+    fn a_word_of_a_language_is_a_name_only_where_it_is_meant_as_one() {
+        check("search", &["search"]);
+        check("Search.", &["search"]);
+        check("use 'search' now", &["search"]);
+        check("search the web and read it", &[]);
+        check("Getweather, the film", &[]);
+        check("my tool is broken", &[]);
+        check("send a follow-up mail to Ann", &[]);
+        check("use `follow-up`", &["follow-up"]);
+        check("follow-up", &["follow-up"]);
+        check("the user's repo, search its files", &[]);
+        check("repo_searching gh__repo_search2 xgh__repo_search", &[]);
+        check("", &[]);
+    }
+
+    #[test]
+    fn names_are_told_from_words() {
+        for (name, expect) in [
+            ("read_file", true),
+            ("getWeather", true),
+            ("s3", true),
+            ("a.b", true),
+            ("e-mail", false),
+            ("follow-up", false),
+            ("Wi-Fi", false),
+            ("mp3-player", true),
+            ("search", false),
+            ("SQL", false),
+            ("Search", false),
+            ("_search_", false),
+            ("2048", false),
+            ("2026-11-20", false),
+            ("", false),
+        ] {
+            assert_eq!(is_no_word(name), expect, "{name}");
+        }
+    }
+}

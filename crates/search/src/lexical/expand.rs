@@ -1,0 +1,169 @@
+//! What else a word may be called: synonyms, and for words that no tool has, words that begin alike.
+//!
+//! Another word counts less than the word itself, and less still if it only belongs to the same topic; more if
+//! the word itself is nowhere to be found.
+
+use std::collections::HashMap;
+use std::iter;
+use std::sync::{Arc, LazyLock};
+
+use super::super::query;
+use super::super::words::{WordHasher, stem};
+use super::LexicalIndex;
+use super::dictionary::{Dictionary, Term, number};
+use super::intake::Rows;
+use super::score::{Group, Member};
+
+/// What a synonym counts, and a word of the same topic.
+const KNOWN: [f32; 2] = [0.5, 0.25];
+/// The same, for a word that no tool has.
+const UNKNOWN: [f32; 2] = [0.75, 0.4];
+/// What a word that begins alike counts, times the share of letters that the two have in common.
+const BEGINNING: f32 = 0.5;
+/// Letters that words must have to begin alike, and that they begin with.
+const MIN_LETTERS: usize = 4;
+/// Where neither is the beginning of the other: common letters, and their share of both.
+const MIN_COMMON: usize = 5;
+const MIN_SHARE: f32 = 0.6;
+/// How many words with the same first letters are looked at.
+const MAX_ALIKE: usize = 512;
+/// How many other words may stand for one.
+const MAX_OTHERS: usize = 12;
+/// What more tools have than this share of all, or than so many in a small catalogue, is too common to stand
+/// for another word.
+const COMMON_SHARE: f32 = 0.1;
+const COMMON: f32 = 50.0;
+
+/// How near two words are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tier {
+    Synonym,
+    Topic,
+}
+
+/// The words that may stand for others, as stems by number.
+struct Table {
+    numbers: HashMap<Box<str>, u32, WordHasher>,
+    others: Rows<(u32, Tier)>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("../tables/synonyms.txt")));
+
+impl Table {
+    fn read(text: &str) -> Self {
+        let mut numbers = HashMap::default();
+        let mut pairs = Vec::new();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let tier = match words.next() {
+                Some("=") => Tier::Synonym,
+                Some("~") => Tier::Topic,
+                _ => continue,
+            };
+            let group: Vec<u32> = words
+                .map(|word| {
+                    let next = number(numbers.len());
+                    *numbers.entry(Box::from(&*stem(word))).or_insert(next)
+                })
+                .collect();
+            let both = group.iter().flat_map(|&one| group.iter().map(move |&other| (one, other)));
+            pairs.extend(both.filter(|(one, other)| one != other).map(|(one, other)| (one, other, tier)));
+        }
+        // Of two tiers the nearer.
+        pairs.sort_unstable();
+        pairs.dedup_by_key(|(one, other, _)| (*one, *other));
+        let mut others = Rows::default();
+        let mut pairs = pairs.into_iter().peekable();
+        for one in 0..number(numbers.len()) {
+            others.push(iter::from_fn(|| pairs.next_if(|pair| pair.0 == one)).map(|(_, other, tier)| (other, tier)));
+        }
+        Self { numbers, others }
+    }
+}
+
+/// The stems of the table, in the terms of a dictionary.
+#[derive(Clone, Default)]
+pub(super) struct Synonyms(Arc<[Option<Term>]>);
+
+impl Synonyms {
+    pub(super) fn of(dictionary: &Dictionary) -> Self {
+        if dictionary.terms() == 0 {
+            return Self::default();
+        }
+        let mut terms = vec![None; TABLE.numbers.len()];
+        for (stem, &number) in &TABLE.numbers {
+            terms[number as usize] = dictionary.find_stem(stem);
+        }
+        Self(terms.into())
+    }
+
+    /// What may stand for a stem.
+    fn each(&self, stem: &str) -> impl Iterator<Item = (Term, Tier)> {
+        let others = TABLE.numbers.get(stem).map_or(&[][..], |&number| TABLE.others.get(number as usize));
+        others.iter().filter_map(|&(other, tier)| Some(((*self.0.get(other as usize)?)?, tier)))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
+
+impl LexicalIndex {
+    /// What stands for a word: its own stem, and a few others. Neighbours that are joined have to be known.
+    pub(super) fn expanded(&self, word: &query::Term) -> Group {
+        let own = self.own(&word.stem);
+        let is_known = !own.is_empty();
+        let mut group = Group::new();
+        if word.is_joined && !is_known {
+            return group;
+        }
+        let tiers = if is_known { KNOWN } else { UNKNOWN };
+        let tools = self.len() as f32;
+        let most = (COMMON_SHARE * tools).max(COMMON);
+        let mut put = |term: Term, discount: f32| {
+            let uses = self.uses_of(term);
+            if uses == 0 || uses as f32 > most {
+                return;
+            }
+            match group.iter_mut().find(|member| member.term == term) {
+                Some(member) => member.discount = member.discount.max(discount),
+                None => group.push(Member { term, discount }),
+            }
+        };
+        self.synonyms.each(&word.stem).for_each(|(term, tier)| put(term, tiers[tier as usize]));
+        if !is_known {
+            self.alike(&word.stem, &mut put);
+        }
+        group.sort_unstable_by(|a, b| {
+            let uses = |member: &Member| self.uses_of(member.term);
+            let text = |member: &Member| self.dictionary.stem(member.term);
+            b.discount.total_cmp(&a.discount).then_with(|| uses(a).cmp(&uses(b))).then_with(|| text(a).cmp(text(b)))
+        });
+        group.truncate(MAX_OTHERS);
+        group.splice(0..0, own);
+        group
+    }
+
+    /// Puts the stems that begin like `stem`.
+    fn alike(&self, stem: &str, put: &mut impl FnMut(Term, f32)) {
+        let is_word = |text: &str| text.chars().all(char::is_alphabetic) && text.chars().nth(MIN_LETTERS - 1).is_some();
+        if !is_word(stem) {
+            return;
+        }
+        let end = stem.char_indices().nth(MIN_LETTERS).map_or(stem.len(), |(end, _)| end);
+        let words = self.dictionary.with_prefix(&stem[..end]).iter().filter(|&&word| self.is_used(word));
+        for &word in words.take(MAX_ALIKE) {
+            let term = self.dictionary.term_of(word);
+            let other = self.dictionary.stem(term);
+            if !is_word(other) {
+                continue;
+            }
+            let common = iter::zip(stem.chars(), other.chars()).take_while(|(a, b)| a == b).count();
+            let (own, other) = (stem.chars().count(), other.chars().count());
+            let share = 2.0 * common as f32 / (own + other) as f32;
+            if common == own.min(other) || common >= MIN_COMMON && share >= MIN_SHARE {
+                put(term, BEGINNING * share);
+            }
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! How well each tool answers a query.
+//!
+//! A tool scores for each word of the query by the best of what stands for that word. Then more of the query
+//! covered counts more, and of the best candidates those whose names the query covers. Each clause is scored
+//! like a query of its own; what a tool is worth for the clause it answers best is added.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::super::Ranked;
+use super::super::query::{self, Query};
+use super::dictionary::{Term, number};
+use super::{LexicalIndex, Posting};
+
+/// What a tool that has all of the query gains, as a share of its score.
+const COVERAGE: f32 = 0.5;
+/// What a tool gains whose whole name is in the query, as a share of the best score.
+const NAME: f32 = 0.25;
+/// How many of the best have their names looked at.
+const CANDIDATES: usize = 100;
+/// What the best tool of one clause gains, as a share of the best score.
+const CLAUSE: f32 = 0.75;
+
+/// Buffers with a place for each tool or term, used again by the next query. Sums are empty in between: what a
+/// query touches it clears, so that it costs what it finds and not what there is.
+#[derive(Default)]
+pub(super) struct Scratch {
+    whole: Sums,
+    clause: Sums,
+    /// Per tool: the most that it is worth for any clause, as a share of that clause's best.
+    clauses: Vec<Lanes>,
+    merger: Merger,
+    /// Per term: how well it stands for a word of the bag, 0..1.
+    asked: Vec<f32>,
+}
+
+/// What tools have of the groups of several members.
+#[derive(Default)]
+struct Merger {
+    /// Group after group.
+    shares: Vec<Share>,
+    /// Per tool: where its share of the last group stands, if it has one; a place that holds no share of this
+    /// tool is from another group or query.
+    places: Vec<u32>,
+}
+
+/// What a tool has of a group.
+struct Share {
+    tool: u32,
+    score: f32,
+    /// What it has of all that could be had.
+    covered: f32,
+}
+
+/// The scores of a query.
+pub(super) struct Scores<'a> {
+    scratch: &'a mut Scratch,
+    /// The best score of the whole query, clauses apart.
+    pub(super) strength: f32,
+}
+
+impl Scores<'_> {
+    /// Visits every tool that has something of the query, once and in blocks, with the block's number.
+    pub(super) fn drain(self, mut visit: impl FnMut(u32, &Lanes)) {
+        let Scratch { whole, clauses, .. } = self.scratch;
+        whole.drain(|block, scores| {
+            let clauses = std::mem::take(&mut clauses[block as usize]);
+            scores.iter_mut().zip(clauses).for_each(|(score, clause)| *score += CLAUSE * self.strength * clause);
+            visit(block, scores);
+        });
+    }
+}
+
+impl Scratch {
+    /// Scores the tools that have something of a query.
+    pub(super) fn score(&mut self, index: &LexicalIndex, plan: &Plan) -> Scores<'_> {
+        self.fit(index);
+        let Self { whole, clause, clauses, merger, asked } = self;
+        merger.shares.clear();
+        let found: Vec<Found<'_>> = plan.groups.iter().map(|group| Found::of(index, group, merger)).collect();
+        let mut scorer = Scorer { index, plan, found, shares: &merger.shares, asked };
+        // What is not yet in the sums of the whole query. What a clause is the first to have of it is added to both at
+        // once, block by block.
+        let mut left: Vec<f32> = plan.whole.iter().map(|(_, weight)| *weight).collect();
+        for bag in &plan.clauses {
+            let (first, again): (Bag, Bag) = bag.iter().partition(|(group, weight)| left[*group] == *weight);
+            first.iter().for_each(|(group, _)| left[*group] = 0.0);
+            scorer.add(&first, clause);
+            whole.add_all(clause);
+            scorer.add(&again, clause);
+            let best = scorer.finish(bag, clause);
+            clause.drain(|block, scores| {
+                scores.iter_mut().for_each(|score| *score /= best);
+                raise(&mut clauses[block as usize], scores);
+            });
+        }
+        let left = plan.whole.iter().filter(|(group, _)| left[*group] > 0.0);
+        scorer.add(&left.copied().collect(), whole);
+        let strength = scorer.finish(&plan.whole, whole);
+        Scores { scratch: self, strength }
+    }
+
+    fn fit(&mut self, index: &LexicalIndex) {
+        let tools = index.len();
+        self.whole.fit(tools);
+        self.clause.fit(tools);
+        fit(&mut self.clauses, tools);
+        self.merger.places.resize(tools.max(self.merger.places.len()), 0);
+        self.asked.resize(index.rarities.len().max(self.asked.len()), 0.0);
+    }
+}
+
+impl Merger {
+    /// Takes in what the tools of `postings` have, of the group whose shares begin at `start`: the best counts.
+    fn merge(&mut self, start: usize, postings: &[Posting], worth: f32, covered: f32) {
+        let Self { shares, places } = self;
+        for &Posting { tool, impact } in postings {
+            let score = worth * impact;
+            let place = &mut places[tool as usize];
+            match shares[start..].get_mut((*place as usize).wrapping_sub(start)) {
+                Some(share) if share.tool == tool => {
+                    share.score = share.score.max(score);
+                    share.covered = share.covered.max(covered);
+                }
+                _ => {
+                    *place = number(shares.len());
+                    shares.push(Share { tool, score, covered });
+                }
+            }
+        }
+    }
+}
+
+struct Scorer<'a, 'b> {
+    index: &'a LexicalIndex,
+    plan: &'a Plan,
+    /// For each group of the plan.
+    found: Vec<Found<'a>>,
+    shares: &'b [Share],
+    asked: &'b mut [f32],
+}
+
+impl Scorer<'_, '_> {
+    /// Adds up what the tools have of some of the query's words.
+    fn add(&self, bag: &Bag, sums: &mut Sums) {
+        for &(group, weight) in bag {
+            match &self.found[group] {
+                Found::One { postings, rarity } => {
+                    for posting in *postings {
+                        sums.add(posting.tool, weight * (rarity * posting.impact), weight * rarity);
+                    }
+                }
+                Found::Many { shares, .. } => {
+                    for share in &self.shares[shares.clone()] {
+                        sums.add(share.tool, weight * share.score, weight * share.covered);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes scores of the sums; the best of them.
+    fn finish(&mut self, bag: &Bag, sums: &mut Sums) -> f32 {
+        let whole: f32 = bag.iter().map(|&(group, weight)| weight * self.found[group].best()).sum();
+        let mut best = Best::new(CANDIDATES);
+        sums.reward(whole, COVERAGE, &mut best);
+        let candidates = best.into_unsorted();
+        let most = candidates.clone().fold(0.0, |most: f32, candidate| most.max(candidate.score));
+        self.ask(bag, |asked, worth| *asked = asked.max(worth));
+        let best = candidates.fold(0.0, |best: f32, candidate| {
+            let score = sums.score(candidate.index);
+            *score += NAME * most * self.name_covered(candidate.index);
+            best.max(*score)
+        });
+        self.ask(bag, |asked, _| *asked = 0.0);
+        best
+    }
+
+    /// Visits the terms that stand for words of the bag, with how well they do.
+    fn ask(&mut self, bag: &Bag, visit: impl Fn(&mut f32, f32)) {
+        for &(group, weight) in bag {
+            for member in &self.plan.groups[group] {
+                visit(&mut self.asked[member.term as usize], member.discount * weight);
+            }
+        }
+    }
+
+    /// How much of a tool's name the bag has, 0..1.
+    fn name_covered(&self, tool: usize) -> f32 {
+        let (mut whole, mut covered) = (0.0, 0.0);
+        for &term in self.index.names.get(tool) {
+            let rarity = self.index.rarity(term);
+            whole += rarity;
+            covered += rarity * self.asked[term as usize];
+        }
+        if whole > 0.0 { covered / whole } else { 0.0 }
+    }
+}
+
+/// The tools that have something of a group.
+enum Found<'a> {
+    /// That of its only member.
+    One { postings: &'a [Posting], rarity: f32 },
+    /// Of several members, the best for each tool: a range of the merger's shares.
+    Many { shares: Range<usize>, best: f32 },
+}
+
+impl<'a> Found<'a> {
+    fn of(index: &'a LexicalIndex, group: &Group, merger: &mut Merger) -> Self {
+        if let [only] = &**group
+            && only.discount >= 1.0
+        {
+            return Self::One { postings: index.postings.get(only.term as usize), rarity: index.rarity(only.term) };
+        }
+        let best = index.worth(group);
+        let start = merger.shares.len();
+        for member in group {
+            let postings = index.postings.get(member.term as usize);
+            merger.merge(start, postings, index.member_worth(group, *member), member.discount * best);
+        }
+        Self::Many { shares: start..merger.shares.len(), best }
+    }
+
+    /// The most that a tool can have of it.
+    fn best(&self) -> f32 {
+        match self {
+            Self::One { rarity: best, .. } | Self::Many { best, .. } => *best,
+        }
+    }
+}
+
+impl LexicalIndex {
+    /// The most that a tool can score for a group.
+    pub(super) fn worth(&self, group: &Group) -> f32 {
+        group.iter().map(|member| self.member_worth(group, *member)).fold(0.0, f32::max)
+    }
+
+    /// The most that a tool can score for what stands for a word: no more than for the word itself.
+    pub(super) fn member_worth(&self, group: &Group, member: Member) -> f32 {
+        let own = group.first().filter(|own| own.discount >= 1.0);
+        let most = own.map_or(f32::INFINITY, |own| self.rarity(own.term));
+        member.discount * self.rarity(member.term).min(most)
+    }
+
+    /// How much a stem says.
+    fn rarity(&self, term: Term) -> f32 {
+        self.rarities[term as usize]
+    }
+}
+
+/// A stem that stands for a word of the query: 1 for the word's own, less for another.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub(super) term: Term,
+    pub(super) discount: f32,
+}
+
+/// What stands for one word of the query, its own stem first if any tool has it; never empty, and each stem once.
+pub(super) type Group = Vec<Member>;
+
+/// Some groups of a query, by number, with what each counts, at most 1.
+pub(super) type Bag = Vec<(usize, f32)>;
+
+/// A query, read against an index.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) groups: Vec<Group>,
+    /// All groups.
+    pub(super) whole: Bag,
+    /// The groups of each clause, where there are several.
+    pub(super) clauses: Vec<Bag>,
+}
+
+/// How many words of a query are looked for: of more, those that say most.
+const MAX_GROUPS: usize = 64;
+/// How many postings these may have, so that a query takes about a millisecond among any number of tools. Up to
+/// some 10,000 tools queries have fewer.
+const MAX_POSTINGS: usize = 1 << 16;
+
+impl Plan {
+    /// Reads a query; `stands_for` says what stands for one of its words.
+    pub(super) fn new(query: &Query, index: &LexicalIndex, mut stands_for: impl FnMut(&query::Term) -> Group) -> Self {
+        let used = query.terms().iter().enumerate().filter(|(_, term)| term.weight > 0.0);
+        let mut found: Vec<_> = used.map(|(at, term)| (at, term.weight, stands_for(term))).collect();
+        found.retain(|(_, _, group)| !group.is_empty());
+        let worth = |(_, weight, group): &(usize, f32, Group)| weight * index.worth(group);
+        let effort = |group: &Group| group.iter().map(|member| index.uses_of(member.term)).sum::<usize>();
+        let mut left = MAX_POSTINGS;
+        if found.len() > MAX_GROUPS || found.iter().map(|found| effort(&found.2)).sum::<usize>() > left {
+            found.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+            let fits = found.iter().position(|found| {
+                let (before, own) = (left, effort(&found.2));
+                left = left.saturating_sub(own);
+                before < own
+            });
+            found.truncate(fits.unwrap_or(found.len()).clamp(1, MAX_GROUPS));
+            found.sort_unstable_by_key(|found| found.0);
+        }
+        let mut plan = Self::default();
+        let mut numbers = vec![None; query.terms().len()];
+        for (number, (at, weight, group)) in found.into_iter().enumerate() {
+            numbers[at] = Some(number);
+            plan.whole.push((number, weight));
+            plan.groups.push(group);
+        }
+        if query.clauses() > 1 {
+            let bag = |uses: &Vec<query::Use>| {
+                uses.iter().filter_map(|one| Some((numbers[one.term]?, one.weight))).collect::<Bag>()
+            };
+            plan.clauses = query.each_clause().iter().map(bag).collect();
+        }
+        plan
+    }
+}
+
+/// Tools of a block.
+const LANES: usize = 16;
+
+/// A number for each tool of a block.
+pub(super) type Lanes = [f32; LANES];
+
+/// What tools have of some words.
+#[derive(Default)]
+pub(super) struct Sums {
+    blocks: Vec<Block>,
+    /// Per block: whether anything was added.
+    is_found: Vec<bool>,
+    /// The blocks to which something was added come first.
+    found: Vec<u32>,
+    /// How many these are.
+    count: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Block {
+    /// Above 0 for a tool that has anything.
+    scores: Lanes,
+    /// What they have of all that could be had.
+    covered: Lanes,
+}
+
+impl Sums {
+    /// Makes room for so many tools.
+    pub(super) fn fit(&mut self, tools: usize) {
+        let blocks = tools.div_ceil(LANES).max(self.blocks.len());
+        self.blocks.resize(blocks, Block::default());
+        self.is_found.resize(blocks, false);
+        // One more, which is written before it is known that it does not count.
+        self.found.resize(blocks + 1, 0);
+    }
+
+    /// Adds to the sums of a tool; `score` is above 0.
+    pub(super) fn add(&mut self, tool: u32, score: f32, covered: f32) {
+        let (block, lane) = (tool as usize / LANES, tool as usize % LANES);
+        let own = &mut self.blocks[block];
+        own.scores[lane] += score;
+        own.covered[lane] += covered;
+        self.mark(tool / LANES as u32);
+    }
+
+    /// Adds other sums.
+    pub(super) fn add_all(&mut self, others: &Self) {
+        for &block in &others.found[..others.count] {
+            let (own, other) = (&mut self.blocks[block as usize], &others.blocks[block as usize]);
+            own.scores.iter_mut().zip(other.scores).for_each(|(own, other)| *own += other);
+            own.covered.iter_mut().zip(other.covered).for_each(|(own, other)| *own += other);
+            self.mark(block);
+        }
+    }
+
+    /// Notes that a block has something. Which is new cannot be foreseen, so this does without a branch.
+    fn mark(&mut self, block: u32) {
+        self.found[self.count] = block;
+        self.count += usize::from(!std::mem::replace(&mut self.is_found[block as usize], true));
+    }
+
+    /// Multiplies each score by 1 and `bonus` times what is covered of `whole`; the best of them.
+    pub(super) fn reward(&mut self, whole: f32, bonus: f32, best: &mut Best) {
+        for &block in &self.found[..self.count] {
+            let Block { scores, covered } = &mut self.blocks[block as usize];
+            for (score, covered) in scores.iter_mut().zip(covered) {
+                *score *= 1.0 + bonus * *covered / whole;
+            }
+            if wants_any(best, scores) {
+                each(block, scores).for_each(|ranked| best.offer(ranked));
+            }
+        }
+    }
+
+    /// The score of a tool.
+    pub(super) fn score(&mut self, tool: usize) -> &mut f32 {
+        &mut self.blocks[tool / LANES].scores[tool % LANES]
+    }
+
+    /// Visits the number and the scores of each block with anything, and empties it.
+    pub(super) fn drain(&mut self, mut visit: impl FnMut(u32, &mut Lanes)) {
+        for &block in &self.found[..self.count] {
+            let mut scores = std::mem::take(&mut self.blocks[block as usize]).scores;
+            self.is_found[block as usize] = false;
+            visit(block, &mut scores);
+        }
+        self.count = 0;
+    }
+}
+
+/// Room for a number for each of so many tools, in blocks.
+pub(super) fn fit(lanes: &mut Vec<Lanes>, tools: usize) {
+    lanes.resize(tools.div_ceil(LANES).max(lanes.len()), Lanes::default());
+}
+
+/// Whether some score may be among the best; also if it is 0.
+pub(super) fn wants_any(best: &Best, scores: &Lanes) -> bool {
+    scores.iter().fold(false, |any, &score| any | best.wants(score))
+}
+
+/// The tools of a block that have anything.
+pub(super) fn each(block: u32, scores: &Lanes) -> impl Iterator<Item = Ranked> {
+    let first = block as usize * LANES;
+    let tools = scores.iter().enumerate().filter(|(_, score)| **score > 0.0);
+    tools.map(move |(lane, &score)| Ranked { index: first + lane, score })
+}
+
+/// The greater of each two numbers. Written so that it compiles to one instruction; none is NaN.
+pub(super) fn raise(most: &mut Lanes, by: &Lanes) {
+    most.iter_mut().zip(by).for_each(|(most, &by)| *most = if by > *most { by } else { *most });
+}
+
+/// Keeps the `limit` best of what is offered in any order; of equals, the first by position.
+pub(crate) struct Best {
+    limit: usize,
+    /// What is below it is not among the best.
+    floor: f32,
+    kept: Vec<Key>,
+}
+
+impl Best {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, floor: 0.0, kept: Vec::new() }
+    }
+
+    /// Whether something of this score may be among the best.
+    pub(crate) fn wants(&self, score: f32) -> bool {
+        score >= self.floor
+    }
+
+    pub(crate) fn offer(&mut self, ranked: Ranked) {
+        if !self.wants(ranked.score) {
+            return;
+        }
+        self.kept.push(Key::of(ranked));
+        if self.kept.len() >= self.limit.saturating_mul(2).max(64) {
+            self.cut();
+            self.floor = self.kept.last().map_or(f32::INFINITY, |last| last.ranked().score);
+        }
+    }
+
+    /// The best, best first.
+    pub(crate) fn into_sorted(mut self) -> Vec<Ranked> {
+        self.cut();
+        self.kept.sort_unstable_by_key(|key| Reverse(*key));
+        self.kept.into_iter().map(Key::ranked).collect()
+    }
+
+    /// The best, in no order.
+    pub(crate) fn into_unsorted(mut self) -> impl Iterator<Item = Ranked> + Clone {
+        self.cut();
+        self.kept.into_iter().map(Key::ranked)
+    }
+
+    /// Leaves the best, of which the least stands last.
+    fn cut(&mut self) {
+        if let Some(last) = self.limit.checked_sub(1).filter(|&last| last < self.kept.len()) {
+            self.kept.select_nth_unstable_by_key(last, |key| Reverse(*key));
+        }
+        self.kept.truncate(self.limit);
+    }
+}
+
+/// A score, and the complement of its position, in one number that is the greater the better it is: the bits of
+/// numbers from 0 on are in the order of these numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(u64);
+
+impl Key {
+    fn of(Ranked { index, score }: Ranked) -> Self {
+        // What is added makes 0 of -0.
+        Self(u64::from((score + 0.0).to_bits()) << 32 | u64::from(!number(index)))
+    }
+
+    fn ranked(self) -> Ranked {
+        // Each half has 32 bits.
+        #[expect(clippy::cast_possible_truncation, reason = "see above")]
+        let (score, position) = ((self.0 >> 32) as u32, self.0 as u32);
+        Ranked { index: !position as usize, score: f32::from_bits(score) }
+    }
+}

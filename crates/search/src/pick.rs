@@ -1,0 +1,412 @@
+//! The right few tools for a query: who may be chosen, in which order, and why. Pure; whoever scores over a
+//! network does so between [`Picking::begin`] and [`Picking::finish`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::admit::{Exclusion, excluded, filters};
+use super::document::Searchable as _;
+use super::explain::{Words, by_shared_words};
+use super::scorer::Method;
+use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, SearchIndex, auto, combine};
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::model::Usage;
+use toolwright_core::session::Principal;
+
+/// What provenance calls the order of registration.
+const IN_ORDER: &str = "registration";
+/// Bytes of a query that are looked at; what comes after is left out.
+const MAX_QUERY: usize = 32 << 10;
+/// Turns of a conversation that are looked at.
+const MAX_TURNS: usize = 4;
+/// The least score of a tool that has words of the query in prose alone, or none and is found by related words. Of the queries of
+/// MetaTool, BFCL and Seal-Tools those that lead so to a right tool score more; of queries that have nothing to do with a
+/// catalogue, most less.
+const LEAST_WEAK: f32 = 0.25;
+
+/// What is searched for, as text: a task, or the last turns of a conversation.
+///
+/// Of several turns, [`Method::Auto`] reads the last four, the earlier ones with less weight (see
+/// [`Query::conversation`]), and so do embeddings in all that uses them. All else goes by the last turn: other
+/// scorers, and the names of tools.
+#[derive(Debug, Clone)]
+pub struct PickInput<'a> {
+    text: Cow<'a, str>,
+    before: &'a [&'a str],
+}
+
+impl<'a> PickInput<'a> {
+    /// A conversation, its last turn last. Of none of it, nothing is searched for.
+    #[must_use]
+    pub fn turns(turns: &'a [&'a str]) -> Self {
+        let (text, before) = turns.split_last().map_or(("", turns), |(last, before)| (*last, before));
+        Self { before: &before[before.len().saturating_sub(MAX_TURNS - 1)..], ..Self::from(text) }
+    }
+
+    /// The text, that of the last turn; at most 32 KiB of it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        cut(&self.text)
+    }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_QUERY)]
+}
+
+impl<'a> From<&'a str> for PickInput<'a> {
+    fn from(text: &'a str) -> Self {
+        Self { text: Cow::Borrowed(text), before: &[] }
+    }
+}
+
+/// Text stays as it is; anything else is searched for as compact JSON.
+impl<'a> From<&'a Value> for PickInput<'a> {
+    fn from(input: &'a Value) -> Self {
+        match input {
+            Value::String(text) => Self::from(text.as_str()),
+            other => Self { text: Cow::Owned(other.to_string()), before: &[] },
+        }
+    }
+}
+
+/// What is picked, and from what.
+#[derive(Debug, Clone)]
+pub struct PickOptions {
+    /// Tools at most.
+    pub max_candidates: usize,
+    /// The least score, from 0 to 1. Tools that the query names are above it. Unless it is 0, a tool that is found by
+    /// related words or by words of its descriptions alone, with nothing to say that they mean the same, needs 0.25.
+    pub min_score: f64,
+    /// The namespace that they must be of; `None` for any.
+    pub namespace: Option<String>,
+    /// Whether tools that are marked unsafe may be picked.
+    pub allow_unsafe: bool,
+    /// The roles of whoever asks, for tools that are limited to roles. `None` is the owner, who has them all.
+    pub roles: Option<Vec<String>>,
+    /// Capabilities that a tool must declare ([`toolwright_core::ToolDefinition::capabilities`]), like `streaming`.
+    pub capabilities: Vec<String>,
+    /// What the place where the tools will run has, by name; `None` leaves it open. A tool needs what its
+    /// capability [`REQUIRES`](super::REQUIRES) names, and `background` or `stateful` if that is its mode.
+    pub context: Option<Vec<String>>,
+    /// Tokens ([`toolwright_core::Entry::tokens`]) that the definitions of all picks together may take; `None` for any.
+    pub budget: Option<usize>,
+    /// How tools are scored.
+    pub scorer: Method,
+    /// How long scoring may take, with all that it needs; after that what is at hand counts: words, the first pass
+    /// of a cascade, or else the order of registration.
+    pub timeout: Option<Duration>,
+    /// Whether picks come with the details of their scores.
+    pub debug: bool,
+}
+
+impl Default for PickOptions {
+    fn default() -> Self {
+        Self {
+            max_candidates: 3,
+            min_score: 0.05,
+            namespace: None,
+            allow_unsafe: false,
+            roles: None,
+            capabilities: Vec::new(),
+            context: None,
+            budget: None,
+            scorer: Method::default(),
+            timeout: None,
+            debug: false,
+        }
+    }
+}
+
+/// A tool that was picked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pick {
+    /// Its position in the snapshot.
+    pub position: usize,
+    /// From 0 to 1.
+    pub score: f32,
+    /// Why, in words.
+    pub reason: String,
+    /// Where the words of the query are, and what the scorer adds; with [`PickOptions::debug`] only.
+    pub details: Option<Value>,
+}
+
+/// How picks came about.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Provenance {
+    /// The scorer that ordered them.
+    pub scorer: String,
+    /// Scorers that should have and failed, in order, each with the reason.
+    pub fell_back: Vec<(String, String)>,
+    /// How many tools could have been picked.
+    pub candidates: usize,
+    /// The others, by position, each with the reason.
+    pub excluded: Vec<(usize, Exclusion)>,
+    /// Tokens that models took for scoring.
+    pub usage: Usage,
+}
+
+impl Provenance {
+    /// Whether nothing was scored: the picks are those that the query names, then the first ones registered.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.scorer == IN_ORDER
+    }
+}
+
+/// Picks, best first, and how they came about. No picks is a legal answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Picked {
+    /// The tools.
+    pub picks: Vec<Pick>,
+    /// How they came about.
+    pub provenance: Provenance,
+}
+
+/// An order of tools, and what was said of some of them.
+#[derive(Debug, Clone, Default)]
+pub struct Ranking {
+    /// Name of the scorer that ordered.
+    pub scorer: String,
+    /// Best first.
+    pub order: Vec<Ranked>,
+    /// Whether words that are related to those of the query count, and no meaning.
+    pub by_words: bool,
+    /// By position.
+    pub notes: HashMap<usize, Note>,
+}
+
+/// What a scorer says of a tool besides its score.
+#[derive(Debug, Clone, Default)]
+pub struct Note {
+    /// Why, in words.
+    pub reason: Option<String>,
+    /// For those who debug.
+    pub details: Option<Value>,
+}
+
+/// One pick, from the filter to the cut.
+pub struct Picking<'a> {
+    snapshot: &'a Snapshot,
+    index: &'a SearchIndex,
+    query: &'a str,
+    before: &'a [&'a str],
+    options: &'a PickOptions,
+    admitted: Vec<bool>,
+    /// In order.
+    named: Vec<usize>,
+    excluded: Vec<(usize, Exclusion)>,
+}
+
+impl<'a> Picking<'a> {
+    /// Sorts out who may be chosen, and whom the query names. `index` is that of `snapshot`.
+    #[must_use]
+    pub fn begin(
+        query: &'a PickInput<'a>,
+        snapshot: &'a Snapshot,
+        index: &'a SearchIndex,
+        options: &'a PickOptions,
+    ) -> Self {
+        let (query, before) = (query.text(), query.before);
+        let caller = match options.roles.clone() {
+            Some(roles) => Principal { id: String::new(), roles, owner: false },
+            None => Principal::owner(),
+        };
+        let (tools, directory) = (snapshot.list(), index.directory(snapshot));
+        let mut picking = Self {
+            snapshot,
+            index,
+            query,
+            before,
+            options,
+            admitted: vec![true; tools.len()],
+            named: directory.names.named(query, tools),
+            excluded: Vec::new(),
+        };
+        let mut check = |position: usize| {
+            if let Some(why) = excluded(&tools[position], options, &caller) {
+                picking.admitted[position] = false;
+                picking.excluded.push((position, why));
+            }
+        };
+        if filters(options) {
+            (0..tools.len()).for_each(check);
+        } else {
+            directory.restricted.iter().copied().for_each(&mut check);
+        }
+        picking.named.retain(|position| picking.admitted[*position]);
+        picking
+    }
+
+    /// The tools.
+    #[must_use]
+    pub fn snapshot(&self) -> &'a Snapshot {
+        self.snapshot
+    }
+
+    /// The text that is searched for, that of the last turn.
+    #[must_use]
+    pub fn query(&self) -> &'a str {
+        self.query
+    }
+
+    /// The turns of the conversation that say anything, the last one last, which is there even if it is blank:
+    /// 1 to 4.
+    #[must_use]
+    pub fn turns(&self) -> Vec<&'a str> {
+        let before = self.before.iter().map(|turn| cut(turn)).filter(|turn| !turn.trim().is_empty());
+        before.chain([self.query]).collect()
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &'a PickOptions {
+        self.options
+    }
+
+    /// Whether the tool at `position` may be chosen.
+    #[must_use]
+    pub fn is_candidate(&self, position: usize) -> bool {
+        self.admitted.get(position) == Some(&true)
+    }
+
+    /// The positions of all that may be chosen, in the order of registration.
+    pub fn candidates(&self) -> impl Iterator<Item = usize> {
+        (0..self.admitted.len()).filter(|position| self.admitted[*position])
+    }
+
+    /// How many of the best a ranking must hold so that nothing is missing from the picks.
+    #[must_use]
+    pub fn enough(&self) -> usize {
+        // What a definition takes is known only in the end: with a budget any tool may be passed over.
+        if self.options.budget.is_some() {
+            return self.admitted.len();
+        }
+        self.options.max_candidates.saturating_add(self.named.len())
+    }
+
+    /// The tools that share words with the query, as a share of its words; the first `limit` among `keep`.
+    #[must_use]
+    pub fn by_keyword(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        by_shared_words(self.query, self.snapshot, limit, keep)
+    }
+
+    /// The tools that share words with the query, by BM25 brought to 0..1; the first `limit` among `keep`.
+    #[must_use]
+    pub fn by_bm25(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        let mut ranked = self.index.lexical(self.snapshot).rank(self.query, limit, keep);
+        ranked.iter_mut().for_each(|ranked| ranked.score /= ranked.score + 1.0);
+        ranked
+    }
+
+    /// The tools that words or meaning speak for, with fixed weights; the first `limit` among `keep`. `near` are the
+    /// first [`HYBRID_DEPTH`] by meaning. Comes with the ranking by words that went into it.
+    #[must_use]
+    pub fn by_hybrid(
+        &self,
+        hybrid: Hybrid,
+        near: &[Ranked],
+        limit: usize,
+        keep: &dyn Fn(usize) -> bool,
+    ) -> (Vec<Ranked>, Vec<Ranked>) {
+        let words = self.by_bm25(HYBRID_DEPTH, keep);
+        let mut order = combine(&[(hybrid.lexical, &words), (hybrid.semantic, near)], hybrid.fusion);
+        order.truncate(limit);
+        (order, words)
+    }
+
+    /// The tools that words or `meaning` speak for; the first `limit` among `keep`.
+    #[must_use]
+    pub fn by_all(&self, meaning: Option<Meaning<'_>>, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        auto(self.index.lexical(self.snapshot), &Query::conversation(&self.turns()), meaning, limit, keep)
+    }
+
+    /// The tools of a ranking in the order of picks: those that the query names with the score 1, as they are
+    /// ranked among each other, then the rest as ranked, down to the least score.
+    pub fn order(&self, ranked: &[Ranked]) -> impl Iterator<Item = Ranked> {
+        let mut named = self.named.clone();
+        if named.len() > 1 {
+            let ranks: HashMap<usize, usize> =
+                ranked.iter().enumerate().map(|(rank, ranked)| (ranked.index, rank)).collect();
+            named.sort_by_key(|position| ranks.get(position).copied().unwrap_or(usize::MAX));
+        }
+        // In the precision of scores, so that a tool that just reaches it is not lost to rounding.
+        #[expect(clippy::cast_possible_truncation, reason = "see above")]
+        let least = self.options.min_score as f32;
+        let is_new = |ranked: &&Ranked| !self.is_named(ranked.index) && self.is_candidate(ranked.index);
+        let rest = ranked.iter().filter(is_new).filter(move |ranked| ranked.score >= least).copied();
+        named.into_iter().map(|index| Ranked { index, score: 1.0 }).chain(rest)
+    }
+
+    fn is_named(&self, position: usize) -> bool {
+        self.named.binary_search(&position).is_ok()
+    }
+
+    /// The picks of a ranking, in that [order](Self::order).
+    #[must_use]
+    pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
+        let words = Words::of(&self.turns());
+        let fits = |ranked: &Ranked| {
+            let is_weak = ranking.by_words && self.options.min_score > 0.0 && ranked.score < LEAST_WEAK;
+            let is_meant = || words.found_in(&self.snapshot.list()[ranked.index].document()).is_outside_prose();
+            !is_weak || self.is_named(ranked.index) || is_meant()
+        };
+        let chosen = self.within_budget(self.order(&ranking.order).filter(fits));
+        let picks = chosen
+            .into_iter()
+            .map(|Ranked { index, score }| {
+                let note = ranking.notes.remove(&index).unwrap_or_default();
+                let found = words.found_in(&self.snapshot.list()[index].document());
+                let reason = match note.reason {
+                    _ if self.is_named(index) => "the query names it".to_owned(),
+                    Some(reason) => reason,
+                    None => found.in_words(),
+                };
+                let details = self.options.debug.then(|| found.details(note.details));
+                Pick { position: index, score, reason, details }
+            })
+            .collect();
+        self.picked(picks, Provenance { scorer: ranking.scorer, ..provenance })
+    }
+
+    /// The picks where there is no ranking, for the reason that `why` gives: tools that the query names, then
+    /// the first ones registered, with the score 0.
+    #[must_use]
+    pub fn in_order(self, why: &str, provenance: Provenance) -> Picked {
+        let is_new = |position: &usize| !self.is_named(*position);
+        let named = self.named.iter().map(|&index| Ranked { index, score: 1.0 });
+        let rest = self.candidates().filter(is_new).map(|index| Ranked { index, score: 0.0 });
+        let reason = |score: f32| {
+            if score > 0.0 { "the query names it".to_owned() } else { format!("in the order of registration: {why}") }
+        };
+        let picks = self
+            .within_budget(named.chain(rest))
+            .into_iter()
+            .map(|Ranked { index, score }| Pick { position: index, score, reason: reason(score), details: None })
+            .collect();
+        self.picked(picks, Provenance { scorer: IN_ORDER.into(), ..provenance })
+    }
+
+    /// As many as are wanted and fit together.
+    fn within_budget(&self, ranked: impl Iterator<Item = Ranked>) -> Vec<Ranked> {
+        let mut left = self.options.budget;
+        let fits = |ranked: &Ranked| {
+            let Some(tokens) = &mut left else { return true };
+            let rest = tokens.checked_sub(self.snapshot.list()[ranked.index].tokens());
+            *tokens = rest.unwrap_or(*tokens);
+            rest.is_some()
+        };
+        ranked.filter(fits).take(self.options.max_candidates).collect()
+    }
+
+    fn picked(self, picks: Vec<Pick>, provenance: Provenance) -> Picked {
+        let candidates = self.admitted.len() - self.excluded.len();
+        Picked { picks, provenance: Provenance { candidates, excluded: self.excluded, ..provenance } }
+    }
+}
+
+#[cfg(test)]
+mod tests;
