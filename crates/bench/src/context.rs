@@ -8,13 +8,12 @@ use async_trait::async_trait;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolwright_agent::{AgentTools, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Driver, Limits, RunOptions, RunSpec};
-use toolwright_agent::{RunState, Status};
+use toolwright_agent::{ContextOptions, Driver, Limits, RunOptions, RunSpec, RunState, Status};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{EventSink, NoEvents};
-use toolwright_core::model::{Message, ModelSettings};
+use toolwright_core::model::Message;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::{
     Cancel, ContentBlock, Effects, Policy, Principal, Profile, ProviderKind, Services, Session, SessionId,
@@ -134,7 +133,7 @@ async fn row(window: usize, api: ApiName, options: &Options) -> Result<Row, Fail
     let mut state = RunState::new(spec(window, options.target), vec![Message::user(first(&talk)?)]);
     let started = Instant::now();
     loop {
-        let report = driver.run(&mut state, &terms()).await?;
+        let report = driver.run(&mut state, &run_options()).await?;
         if report.status != Status::Success {
             return Err(format!("{window} {api}: {:?} {:?}", report.reason, server.failures()).into());
         }
@@ -173,24 +172,15 @@ fn first(talk: &LongTalk) -> Result<String, Failure> {
 
 fn spec(window: usize, target: f64) -> RunSpec {
     RunSpec {
-        model: "long/talker".into(),
-        system: "You do the work step by step.".into(),
         max_tokens: Some(ANSWER),
-        temperature: None,
-        settings: ModelSettings::default(),
         limits: Limits { turns: u32::MAX, ..Limits::default() },
-        dispatch: Dispatch::TurnEnd,
-        tools: Vec::new(),
         window: Some(window),
-        exposure: None,
-        pinned: Vec::new(),
-        pick_size: DEFAULT_PICK_SIZE,
-        agent_tools: AgentTools::default(),
         context: ContextOptions { model: Some(format!("long/{MEMORY_MODEL}")), target, ..ContextOptions::default() },
+        ..RunSpec::new("long/talker", "You do the work step by step.")
     }
 }
 
-fn terms() -> RunOptions {
+fn run_options() -> RunOptions {
     let session = Session { id: SessionId::new("bench"), principal: Principal::owner(), root: "/".into(), agent: None };
     RunOptions {
         run_id: "bench".into(),
