@@ -10,7 +10,7 @@ use toolwright_core::Entry;
 use toolwright_core::catalogue::Origin;
 use toolwright_core::output::head_and_tail;
 
-/// What every agent is told, whatever its tools.
+/// The beginning of every agent's system prompt.
 pub const BASE_PROMPT: &str = "\
 You do the user's task by calling tools, and you end it with a written answer.
 
@@ -39,7 +39,7 @@ pub fn system_prompt(base: &str, root: &Path, tools: &[Arc<Entry>]) -> String {
     let _ = write!(prompt, "\n\nThe workspace root is {}; relative paths start there.\n", root.display());
     let hints: BTreeSet<&str> = tools
         .iter()
-        // A foreign hint would be somebody else's text in our voice.
+        // A foreign hint would be foreign text in our voice.
         .filter(|entry| entry.tool.origin() == Origin::Own)
         .filter_map(|entry| entry.definition().contribution.as_deref())
         .map(str::trim)

@@ -1,7 +1,7 @@
-//! The agent loop as a value: no I/O, no clock, no runtime. It says what to do next, is told what came
-//! of it, and can be saved and reloaded as JSON between any two steps.
+//! The agent loop as a value: no I/O, no clock, no runtime. It says what to do next, takes the result,
+//! and can be saved and reloaded as JSON between any two steps.
 //!
-//! Its history is legal at every moment that a model is asked: each call id is unique, and each call
+//! The history is legal whenever a model is asked: each call id is unique, and each call
 //! has exactly one result, in call order, whatever happened to it.
 
 mod answer;
@@ -45,7 +45,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// How notices of this program to the model begin.
 const NOTICE: &str = "[toolwright notice]";
 
-/// One run, at rest between two steps.
+/// The state of a run between two steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     version: u32,

@@ -354,7 +354,7 @@ fn found_tools(outcome: &Outcome) -> Vec<String> {
     hits.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The handles of what was stored of an outcome whose content is not all of it.
+/// The handles of the stored parts of an outcome.
 fn stored_handles(outcome: &Outcome) -> Vec<String> {
     let noted = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
     noted.into_iter().map(|stored| stored.handle).collect()

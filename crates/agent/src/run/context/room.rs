@@ -329,7 +329,7 @@ mod tests {
         check("u10 c400 c400 c150 c20", Some(100), None, seen, "t2,4");
         // Where they are nearly, no model is asked.
         check("u10 a400 c500 c100", Some(100), None, seen, "t3");
-        // They are not: the oldest turns are put together, and what is left over the target of results goes too.
+        // They are not: the oldest turns are compacted, and results beyond the target are evicted, too.
         check("u10 a300 a300 a200 a100 a50", Some(100), None, seen, "s1..3");
         check("u10 a400 c200 c400 a10 a10", Some(100), None, seen, "s1..6");
         // The results of the last turn stay, even where the model may not be asked to put anything together.
@@ -337,7 +337,7 @@ mod tests {
         check("u10 a800 c150", None, None, seen, "");
         check("u10 a800 c280", None, None, seen, "full");
         check("u10 a800 c280", None, None, EvictionScope::All, "t3");
-        // A note stays, however long it is: what it stands for is stored under the handles in it.
+        // A note stays, however long it is: its result is stored under the handles in it.
         check("u10 n400 c400 c150 c20", Some(100), None, seen, "t4,6");
     }
 
@@ -354,9 +354,9 @@ mod tests {
         // The kept message is within the range, and gains nothing.
         check("u10 u400 a300 a300 a20 a20", Some(100), Some(1), seen, "s1..4");
         check("u10 u900 a20 a20 a20", Some(10), Some(1), seen, "");
-        // The last two turns are kept, so there is nothing to put together.
+        // The last two turns stay, so there is nothing to compact.
         check("u10 a900 a50", Some(100), None, seen, "");
-        // What is put together must be more than what comes of it.
+        // Compacted turns must be larger than their summary.
         check("u10 a50 a850 a50", Some(100), None, seen, "");
         // Never between a call and its result: 2 and 3, 4 and 5.
         check("u10 a500 c100 c100 c300 a10 a10", Some(50), None, seen, "s1..6");
