@@ -175,7 +175,7 @@ pub fn countable(block: &ContentBlock) -> Option<&str> {
 
 /// Bytes of `value` as JSON.
 #[must_use]
-pub fn json_bytes(value: &Value) -> usize {
+pub fn json_bytes(value: &(impl Serialize + ?Sized)) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

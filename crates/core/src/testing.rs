@@ -5,12 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::json;
 
+use crate::catalogue::context::ToolContext;
 use crate::catalogue::{Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
-use crate::context::ToolContext;
 use crate::definition::ToolDefinition;
 use crate::error::ToolError;
-use crate::outcome::ToolOutput;
-use crate::tool_id::ToolId;
+use crate::identity::tool_id::ToolId;
+use crate::output::outcome::ToolOutput;
 
 /// A provider that is nothing but its name and kind.
 pub(crate) struct Named(pub(crate) &'static str, ProviderKind);
@@ -48,6 +48,6 @@ pub(crate) fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>) -> Li
 
 /// A listing of `tools__call`.
 pub(crate) fn carrying() -> Listing {
-    let tools = vec![own(definition(crate::exposure::CALL_ID))];
+    let tools = vec![own(definition(crate::model::exposure::CALL_ID))];
     Listing { provider: Arc::new(Named("tools", ProviderKind::Builtin)), tools, error: None, withheld: Vec::new() }
 }

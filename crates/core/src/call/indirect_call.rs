@@ -11,10 +11,10 @@ use super::variables::PendingReference;
 use super::{Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, check, unknown};
 use crate::catalogue::{Entry, Origin, ProviderKind, Snapshot};
 use crate::error::{ErrorKind, ToolError};
-use crate::exposure::CALL_ID;
-use crate::name_table::{NameMatch, Resolution};
+use crate::identity::name_table::{NameMatch, Resolution};
+use crate::identity::session::CallId;
+use crate::model::exposure::CALL_ID;
 use crate::schema::{Violation, shorten};
-use crate::session::CallId;
 
 /// What the arguments of a carrier are.
 const MEMBERS: [&str; 2] = ["name", "arguments"];
@@ -141,9 +141,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::session::Principal;
+    use crate::call::variables::Values;
+    use crate::identity::session::Principal;
     use crate::testing::{carrying, definition, listing, own};
-    use crate::variables::Values;
 
     fn snapshot() -> Snapshot {
         let schema = json!({"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer"}}, "required": ["path"]});

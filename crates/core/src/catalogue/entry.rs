@@ -8,10 +8,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Provider, RegisteredTool};
+use crate::content::EstimatedTokens;
 use crate::definition::ToolDefinition;
+use crate::identity::tool_id::ToolId;
 use crate::pattern::glob_match;
 use crate::policy::HintTrust;
-use crate::tool_id::ToolId;
 
 /// Bytes of what a provider says about itself that are kept for searches: every tool of it has them.
 const MAX_ABOUT: usize = 512;
@@ -25,7 +26,7 @@ pub struct Entry {
     /// Its wire name (64 characters at most).
     pub wire_name: String,
     /// The same, for events: each call makes several.
-    told_name: Arc<str>,
+    shared_wire_name: Arc<str>,
     /// What its provider says about itself.
     pub(super) source: Arc<Source>,
 }
@@ -37,13 +38,13 @@ impl Entry {
         wire_name: &str,
         source: Arc<Source>,
     ) -> Arc<Self> {
-        Arc::new(Self { tool, provider, wire_name: wire_name.to_owned(), told_name: wire_name.into(), source })
+        Arc::new(Self { tool, provider, wire_name: wire_name.to_owned(), shared_wire_name: wire_name.into(), source })
     }
 
     /// Its wire name, to be shared.
     #[must_use]
-    pub fn told_name(&self) -> &Arc<str> {
-        &self.told_name
+    pub fn shared_wire_name(&self) -> &Arc<str> {
+        &self.shared_wire_name
     }
 
     /// The tool's definition.
@@ -90,6 +91,13 @@ impl Entry {
         self.provider.trust() == HintTrust::Trusted
             && (effects.read_only || effects.idempotent)
             && !self.provider.awaits_others(self.id())
+    }
+
+    /// Estimated tokens of its definition under its wire name, as [`shown_tokens`](crate::model::shown_tokens). The definition
+    /// is looked at the first time only.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        EstimatedTokens::of_bytes(self.tool.nameless_bytes() + self.wire_name.len())
     }
 
     /// The tool as programs are shown it in a list: an element of `tools ls --json` and of `GET /api/tools`.
@@ -157,11 +165,12 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
+    use crate::catalogue::context::ToolContext;
     use crate::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
-    use crate::context::ToolContext;
     use crate::error::ToolError;
-    use crate::outcome::ToolOutput;
-    use crate::testing::{definition, own};
+    use crate::model::{ShownTool, shown_tokens};
+    use crate::output::outcome::ToolOutput;
+    use crate::testing::{definition, listing, own};
 
     /// A server that says so about itself.
     struct Server(String);
@@ -204,5 +213,27 @@ mod tests {
         }
         let odd = snapshot("x".to_owned() + &"é".repeat(9000));
         assert_eq!(odd.list()[0].about().len(), MAX_ABOUT - 1);
+    }
+
+    fn check(description: &str, parameters: Option<Value>) {
+        let id = ToolId::parse("a:b@1.0.0").expect("id");
+        let definition = ToolDefinition::new(id, description, parameters);
+        let shown = ShownTool {
+            name: "a__b".into(),
+            description: description.into(),
+            parameters: definition.shown_schema(),
+            ..ShownTool::default()
+        };
+        let snapshot = Snapshot::build(&[listing("p", vec![RegisteredTool::foreign(definition, "b")])]);
+        let json = json!({"name": shown.name, "description": shown.description, "parameters": shown.parameters});
+        assert_eq!(shown_tokens(&shown), json.to_string().len().div_ceil(4), "{json}");
+        assert_eq!(snapshot.list()[0].tokens(), shown_tokens(&shown), "{json}");
+    }
+
+    #[test]
+    fn a_definition_takes_what_its_json_takes() {
+        check("Reads \"it\".\n", Some(json!({"type": "object", "properties": {"é": {"type": "dict"}}})));
+        check("", None);
+        check("Any.", Some(json!({})));
     }
 }

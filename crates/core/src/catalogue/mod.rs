@@ -8,10 +8,10 @@ mod provider;
 mod registered;
 pub mod roots;
 mod snapshot;
-mod tokens;
 pub mod tool;
 
 pub use crate::definition::{CallScope, ProviderKind};
+pub use crate::model::shown_tokens;
 pub use entry::Entry;
 pub use provider::{
     CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
@@ -19,4 +19,3 @@ pub use provider::{
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
 pub use snapshot::{CatalogueIssue, Listing, ProviderStatus, Snapshot, Unapproved};
-pub use tokens::shown_tokens;

@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::tokens::nameless_bytes;
 use crate::definition::{Effects, ToolDefinition};
+use crate::identity::tool_id::{IdError, ToolId, short_hash};
 use crate::json::canonical::ContentHash;
+use crate::model::definition_bytes;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
 use crate::secret::marks_secrets;
-use crate::tool_id::{IdError, ToolId, short_hash};
 
 /// Why a tool cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -233,7 +233,7 @@ impl RegisteredTool {
 
     /// Bytes of its definition as a request carries it, under an empty name.
     pub(crate) fn nameless_bytes(&self) -> usize {
-        *self.bytes.get_or_init(|| nameless_bytes(&self.definition))
+        *self.bytes.get_or_init(|| definition_bytes("", &self.definition.description, &self.definition.shown_schema()))
     }
 
     /// A number that no other tool of this process has.
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn foreign_ids_never_collide() {
-        let hashed = |raw: &str, digits| format!("a_b_{}", crate::tool_id::short_hash(raw, digits));
+        let hashed = |raw: &str, digits| format!("a_b_{}", crate::identity::tool_id::short_hash(raw, digits));
         let (short, long) = (hashed("A.b", 8), hashed("A.b", 64));
         let names = ["A.b", "a_b", &short, &short.to_uppercase(), &long, &long.to_uppercase(), "a_b_2", "x", "x", "x"];
         let ids = foreign_ids("s", &names).expect("ids");

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::entry::Source;
 use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool};
-use crate::name_table::{NameTable, NamedTool, Resolution};
-use crate::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
+use crate::identity::name_table::{NameTable, NamedTool, Resolution};
+use crate::identity::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 
 /// One provider with what it listed.
 pub struct Listing {
@@ -379,11 +379,11 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
+    use crate::catalogue::context::ToolContext;
     use crate::catalogue::{Health, ProviderCall, ProviderError};
-    use crate::context::ToolContext;
     use crate::definition::ToolDefinition;
     use crate::error::ToolError;
-    use crate::outcome::ToolOutput;
+    use crate::output::outcome::ToolOutput;
     use crate::testing::listing;
 
     /// Has something to tell of itself once it is set.
@@ -485,7 +485,10 @@ mod tests {
         let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
         assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "x:v@1.0.0 b", "z:t@1.0.0 b"]);
         for (n, entry) in snapshot.list().iter().enumerate() {
-            assert_eq!(snapshot.resolve(&entry.wire_name), Resolution::Found(n, crate::name_table::NameMatch::Wire));
+            assert_eq!(
+                snapshot.resolve(&entry.wire_name),
+                Resolution::Found(n, crate::identity::name_table::NameMatch::Wire)
+            );
             assert_eq!(snapshot.get(entry.id().as_str()).map(|entry| entry.id()), Some(entry.id()));
         }
         assert!(Arc::ptr_eq(&snapshot.list()[1], &first.list()[1]));

@@ -10,16 +10,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arguments::Provenance;
 use crate::error::ErrorKind;
-use crate::exposure::Exposure;
-use crate::job::JobState;
+use crate::event::job::JobState;
+use crate::event::operation::{Op, Origin};
+use crate::identity::session::{CallId, SessionId};
+use crate::identity::tool_id::ToolId;
+use crate::model::exposure::Exposure;
 use crate::model::{ModelErrorKind, StopReason, Usage};
-use crate::operation::{Op, Origin};
+use crate::output::provenance::{Provenance, RepairRecord};
 use crate::pins::Change;
-use crate::repair::RepairRecord;
-use crate::session::{CallId, SessionId};
-use crate::tool_id::ToolId;
 
 pub use self::sink::{Attention, CATALOGUE_KEPT, CompactionLayer, EventSink, NoEvents, Partial, Refused};
 pub use crate::definition::McpPeer;

@@ -1,4 +1,5 @@
-//! The conversation as Toolwright holds it: messages, tools as a request shows them, requests and answers.
+//! The conversation as Toolwright holds it: messages, tools as a request shows them, requests and answers; and their size in
+//! estimated tokens.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ModelPriority, ModelSettings, RequestAllowance, Reuse, Usage};
-use crate::content::ContentBlock;
+use crate::content::{ContentBlock, EstimatedTokens, json_bytes};
 
 /// One tool as a request shows it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -237,4 +238,112 @@ pub struct ModelResponse {
     pub usage: Usage,
     /// Provider data to echo.
     pub opaque: Vec<OpaqueData>,
+}
+
+/// What an API puts around a message, a call or a result, in tokens.
+pub const FRAME_TOKENS: usize = 4;
+
+/// Tokens of a window that a question and its answer may take together: a twentieth is left free, since counts are not
+/// certain.
+#[must_use]
+pub fn usable_window(window: usize) -> usize {
+    window - window / 20
+}
+
+impl Message {
+    /// Estimated tokens, those of images and of data that only its API reads (thinking, signatures) included.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        let text = EstimatedTokens::of_text;
+        FRAME_TOKENS
+            + match self {
+                Self::User { content } => content.iter().map(ContentBlock::tokens).sum(),
+                Self::Assistant { text: said, calls, opaque } => {
+                    let call = |call: &WrittenCall| FRAME_TOKENS + text(&call.name) + text(&call.arguments);
+                    let opaque = opaque.iter().map(|data| EstimatedTokens::of_bytes(json_bytes(&data.data)));
+                    text(said) + calls.iter().map(call).sum::<usize>() + opaque.sum::<usize>()
+                }
+                Self::Tool { results } => results.iter().map(CallResult::tokens).sum(),
+            }
+    }
+}
+
+impl CallResult {
+    /// Estimated tokens.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        FRAME_TOKENS + self.content.iter().map(ContentBlock::tokens).sum::<usize>()
+    }
+}
+
+impl ModelRequest {
+    /// Estimated tokens of all that it shows: system prompt, tools, conversation.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        let shown = self.tools.iter().filter(|tool| !tool.is_deferred());
+        EstimatedTokens::of_text(&self.system)
+            + shown.map(shown_tokens).sum::<usize>()
+            + self.messages.iter().map(Message::tokens).sum::<usize>()
+    }
+}
+
+impl ShownTool {
+    /// Whether its definition is not in the prompt until a result loads it.
+    #[must_use]
+    pub fn is_deferred(&self) -> bool {
+        self.exposed == Exposed::Deferred
+    }
+}
+
+/// Estimated tokens ([`EstimatedTokens`]) of a definition as a request carries it: the compact JSON
+/// `{"name", "description", "parameters"}`. What an API writes around it differs by a few tokens a tool.
+#[must_use]
+pub fn shown_tokens(tool: &ShownTool) -> usize {
+    EstimatedTokens::of_bytes(definition_bytes(&tool.name, &tool.description, &tool.parameters))
+}
+
+/// Bytes of a tool's definition as a request carries it.
+pub(crate) fn definition_bytes(name: &str, description: &str, parameters: &Value) -> usize {
+    #[derive(Serialize)]
+    struct Definition<'a> {
+        name: &'a str,
+        description: &'a str,
+        parameters: &'a Value,
+    }
+    json_bytes(&Definition { name, description, parameters })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn everything_that_is_sent_is_counted() {
+        let opaque = OpaqueData { api: "a".into(), data: json!({"thinking": "x".repeat(385)}) };
+        let call = WrittenCall { id: "1".into(), name: "four".into(), arguments: "{\"a\":1}".into() };
+        let said = |text: &str, calls, opaque| Message::Assistant { text: text.into(), calls, opaque };
+        let result =
+            |content| Message::Tool { results: vec![CallResult { content: vec![content], ..CallResult::default() }] };
+        for (message, tokens) in [
+            (Message::user("four".repeat(10)), 14),
+            (said("four", Vec::new(), Vec::new()), 5),
+            (said("", vec![call], Vec::new()), 13),
+            (said("", Vec::new(), vec![opaque]), 104),
+            (result(ContentBlock::text("four")), 9),
+            (result(ContentBlock::image("AAAA", "image/png")), 1508),
+        ] {
+            assert_eq!(message.tokens(), tokens, "{message:?}");
+        }
+        let tool = ShownTool { name: "t".into(), parameters: json!({}), ..ShownTool::default() };
+        let deferred = ShownTool { exposed: Exposed::Deferred, ..tool.clone() };
+        let request = ModelRequest {
+            system: "four".into(),
+            messages: vec![Message::user("four")],
+            tools: vec![tool.clone(), deferred].into(),
+            ..ModelRequest::default()
+        };
+        assert_eq!(request.tokens(), 6 + shown_tokens(&tool));
+    }
 }

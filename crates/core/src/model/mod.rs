@@ -3,10 +3,11 @@
 
 mod budget;
 mod client;
+pub mod embedding;
+pub mod exposure;
 mod message;
 mod recording;
 mod settings;
-mod size;
 mod traffic;
 
 pub(crate) use budget::is_zero;
@@ -15,14 +16,14 @@ pub use client::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind,
     ModelEvent, ModelEvents, NoModel, Usability,
 };
+pub(crate) use message::definition_bytes;
 pub use message::{
-    CallResult, Exposed, Message, ModelRequest, ModelResponse, OpaqueData, OtherCall, OutputFormat, ShownTool,
-    StopReason, ToolChoice, WrittenCall,
+    CallResult, Exposed, FRAME_TOKENS, Message, ModelRequest, ModelResponse, OpaqueData, OtherCall, OutputFormat,
+    ShownTool, StopReason, ToolChoice, WrittenCall, shown_tokens, usable_window,
 };
 pub use recording::{
     MAX_RECORDED_LINE, MAX_RECORDING, NotRecorded, RECORDED_OF, RECORDING_VERSION, REPLAY, RecordedError, RecordedLine,
     is_replay, recorded_of,
 };
 pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
-pub use size::{FRAME_TOKENS, usable_window};
 pub use traffic::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryConfig, Traffic, pause, retry};

@@ -9,12 +9,12 @@ use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use crate::arguments::Provenance;
 use crate::error::Unsupported;
-use crate::exposure::Showing;
+use crate::event::operation::{Op, OpKind};
+use crate::identity::session::{CallId, SessionId};
+use crate::model::exposure::Showing;
 use crate::model::{ModelErrorKind, Usage};
-use crate::operation::{Op, OpKind};
-use crate::session::{CallId, SessionId};
+use crate::output::provenance::Provenance;
 
 /// [`LedgerEntry::status`] of an operation that has begun and not ended.
 pub const RUNNING: &str = "running";

@@ -240,7 +240,7 @@ impl Executor {
         let redactor = &self.options.services.redactor;
         let refused = record.refused.as_ref();
         let wire_name =
-            entry.map(|entry| Arc::clone(entry.told_name())).or_else(|| Some(refused?.name.as_str().into()));
+            entry.map(|entry| Arc::clone(entry.shared_wire_name())).or_else(|| Some(refused?.name.as_str().into()));
         Event::ToolFinished {
             op: record.op.clone(),
             session: run.session.id.clone(),

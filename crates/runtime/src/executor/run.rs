@@ -129,7 +129,7 @@ impl Executor {
             session: run.session.id.clone(),
             call: call.id.clone(),
             tool: call.entry.id().clone(),
-            wire_name: Arc::clone(call.entry.told_name()),
+            wire_name: Arc::clone(call.entry.shared_wire_name()),
             provider: Arc::clone(call.entry.provider_name()),
             mcp: call.entry.provider.mcp_peer(),
             method: call.entry.method().map(Arc::from),
