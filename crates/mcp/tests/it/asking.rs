@@ -22,7 +22,7 @@ use super::{Rig, eventually, run};
 const GENERATIONS: [&str; 2] = ["legacy", "modern"];
 
 pub(super) fn asker(mode: &str) -> Script {
-    scripted("mcp::asker::serve_when_asked", "MCP_ASKER", mode)
+    scripted("asker::serve_when_asked", "MCP_ASKER", mode)
 }
 
 /// A client whose name is Ann.

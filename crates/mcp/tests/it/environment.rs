@@ -18,7 +18,7 @@ const STAND_IN: &str = "MCP_TEST_STAND_IN";
 /// Runs the test `stand_in` with these variables in its environment; it must succeed.
 async fn as_gateway(stand_in: &str, variables: &[(&str, &str)]) {
     let output = tokio::process::Command::new(std::env::current_exe().expect("test binary"))
-        .args(["--exact", &format!("mcp::environment::{stand_in}"), "--nocapture"])
+        .args(["--exact", &format!("environment::{stand_in}"), "--nocapture"])
         .envs(variables.iter().copied())
         .env(STAND_IN, stand_in)
         .stdin(Stdio::null())

@@ -16,7 +16,7 @@ const FLOOD: &str = "TOOLWRIGHT_TEST_MCP_FLOOD";
 async fn a_flood_of_a_server_stays_out_of_memory() {
     // In a process of its own, whose memory is its own.
     let mut child = tokio::process::Command::new(std::env::current_exe().expect("test binary"));
-    child.args(["--exact", "mcp::flood::take_the_floods", "--nocapture"]).env(FLOOD, "200000000");
+    child.args(["--exact", "flood::take_the_floods", "--nocapture"]).env(FLOOD, "200000000");
     assert!(child.status().await.expect("runs").success());
 }
 

@@ -78,7 +78,7 @@ async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_i
         // Asked by requests, and it is the house that shows pages for her client.
         (Ann { manner: Manner::Requests, ..ann(both()) }, json!({}), &[PAGE, DONE], Ok("welcome"), 2, false),
     ] {
-        let script = scripted("mcp::asker::serve_when_asked", "MCP_ASKER", "legacy");
+        let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
         let rig = script.rig(|_| {});
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
@@ -118,7 +118,7 @@ async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_i
 
 #[tokio::test]
 async fn a_page_that_was_done_for_one_call_is_not_done_for_the_next() {
-    let script = scripted("mcp::asker::serve_when_asked", "MCP_ASKER", "legacy");
+    let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
     let rig = script.rig(|_| {});
     let both = json!({"form": {}, "url": {}});
     let ann = Arc::new(Ann {
@@ -169,7 +169,7 @@ async fn two_calls_that_need_one_page_go_on_when_it_is_done_whichever_comes_firs
     };
     // With whose refusal the server says that the page is done, and whether each of the two says so herself.
     for (tells, says) in [([false, true], [false, false]), ([true, false], [false, true])] {
-        let script = scripted("mcp::asker::serve_when_asked", "MCP_ASKER", "legacy");
+        let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
         let rig = script.rig(|_| {});
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);

@@ -26,7 +26,7 @@ pub(super) struct Script {
 }
 
 pub(super) fn script(mode: &str) -> Script {
-    scripted("mcp::peer::serve_when_asked", "MCP_PEER", mode)
+    scripted("peer::serve_when_asked", "MCP_PEER", mode)
 }
 
 /// The server that is the test called `entry` when `variable` is set.
@@ -487,7 +487,7 @@ async fn an_error_beside_a_result_of_null_is_an_error() {
     assert_eq!(rig.names().await.len(), 3);
     let kept = rig.world.manifests.lock().expect("manifests").clone();
     for (mode, expect) in [("nulls", "no database"), ("nothing", "has no list of tools")] {
-        let other = scripted("mcp::peer::serve_when_asked", "MCP_PEER", mode);
+        let other = scripted("peer::serve_when_asked", "MCP_PEER", mode);
         let rig = Rig::within(Arc::clone(&rig.world), other.transport.clone(), |_| {});
         let error = rig.provider.list().await.expect_err(mode).to_string();
         assert!(error.contains(expect), "{error}");
