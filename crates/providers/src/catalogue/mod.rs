@@ -17,16 +17,13 @@
 //! accepted last is kept and serves while the source cannot be reached, until it expires.
 
 mod document;
-mod fetch;
-mod keys;
 mod provider;
 mod spec;
-mod template;
 mod tool;
 
 pub use document::{Document, FORMAT, Refusal, Seen, Terms, Verified, sign, verify};
-pub use fetch::{FetchError, fetch};
-pub use keys::{KeyError, PublicKey, SigningKey};
+pub use document::{KeyError, PublicKey, SigningKey};
 pub use provider::{CatalogueProvider, forget};
+pub use provider::{FetchError, fetch};
 pub use spec::CatalogueConfig;
 pub use tool::{Grants, RefusedTool, check_tools};

@@ -1,32 +1,29 @@
-//! A catalogue as a source of tools.
+//! The provider of one remote catalogue, and the download of its bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize};
-use toolwright_core::duration;
 use toolwright_core::event::{CATALOGUE_KEPT, Event};
 use toolwright_core::llm::LlmDefinition;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::store::{LASTING_MANIFESTS, ManifestCache, StoreError};
 use toolwright_core::{
-    ContentHash, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
-    Tool as _, ToolContext, ToolError, ToolId, ToolOutput,
+    Cancel, ContentHash, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
+    RegisteredTool, Tool as _, ToolContext, ToolError, ToolId, ToolOutput, duration,
 };
+use toolwright_net::{Bounds, HttpClient, HttpRequest, NetError};
 
-use super::document::{Refusal, Seen, Terms, Times, Verified, check_time, check_version, verify};
-use super::fetch::fetch;
-use super::keys::PublicKey;
-use super::spec::CatalogueConfig;
-use super::tool::{Grants, Implementation, RefusedTool, make, registered};
 use crate::DocumentDeps;
 use crate::again::Again;
-use toolwright_net::{Bounds, HttpClient};
+use crate::catalogue::document::{PublicKey, Refusal, Seen, Terms, Times, Verified, check_time, check_version, verify};
+use crate::catalogue::spec::{CatalogueConfig, is_secure};
+use crate::catalogue::tool::{Grants, Implementation, RefusedTool, make, registered};
 
 /// Refused tools that are named together.
 const NAMED_REFUSALS: usize = 3;
@@ -490,4 +487,46 @@ impl Provider for CatalogueProvider {
             }
         }
     }
+}
+
+/// How long fetching one may take, all in all.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why a catalogue was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The address is not protected.
+    #[error("`{0}` is refused: catalogues are fetched over https")]
+    Insecure(String),
+    /// The exchange failed, or the address is refused.
+    #[error("it could not be fetched: {0}")]
+    Net(#[from] NetError),
+    /// The server answered otherwise.
+    #[error("its server answered HTTP {0}")]
+    Status(u16),
+    /// It is too large.
+    #[error("it is larger than {0} bytes; `max_bytes` can be raised")]
+    TooLarge(usize),
+}
+
+/// Fetches the document of `spec`. Redirects are followed, each checked like the address itself, and may not end where
+/// the exchange is not protected.
+///
+/// # Errors
+/// [`FetchError`].
+pub async fn fetch(client: &HttpClient, spec: &CatalogueConfig) -> Result<Vec<u8>, FetchError> {
+    if !is_secure(&spec.url, spec.insecure_loopback) {
+        return Err(FetchError::Insecure(spec.url.scheme().to_owned()));
+    }
+    let cancel = Cancel::new();
+    let bounds = Bounds::new(&cancel, Instant::now().checked_add(TIMEOUT));
+    let response = client.send(HttpRequest::get(spec.url.clone()), bounds).await?;
+    if !is_secure(response.url(), spec.insecure_loopback) {
+        return Err(FetchError::Insecure(response.public_url()));
+    }
+    if !response.status().is_success() {
+        return Err(FetchError::Status(response.status().as_u16()));
+    }
+    let body = response.read(spec.max_bytes, bounds).await?;
+    if body.cut { Err(FetchError::TooLarge(spec.max_bytes)) } else { Ok(body.bytes) }
 }

@@ -11,7 +11,7 @@ use toolwright_core::duration;
 use toolwright_core::setting::TimeSpan;
 use url::{Host, Url};
 
-use super::keys::PublicKey;
+use super::document::PublicKey;
 use toolwright_net::AddressPolicy;
 
 /// Bytes of a document that are read unless configured otherwise.

@@ -8,20 +8,16 @@ use serde_json::Value;
 use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
+use toolwright_net::{HttpClient, NetError};
 
-use super::budget::{of_text, of_value};
-use super::document::{Document, Origin, Part, Version};
-use super::error::OpenApiError;
-use super::names;
-use super::operation::{self, Source};
-use super::parameter::header_name;
-use super::response::{self, Answers};
-use super::security::Keyring;
-use super::server;
-use super::spec::{OpenApiConfig, Operation};
-use super::unmatched::Named;
+use crate::openapi::arguments::header_name;
+use crate::openapi::document::{Document, Origin, Part, Version};
+use crate::openapi::operation::{self, Answers, Source};
+use crate::openapi::provider::Named;
+use crate::openapi::schema_walk::{of_text, of_value};
+use crate::openapi::security::{self, Keyring};
+use crate::openapi::spec::{OpenApiConfig, Operation};
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
-use toolwright_net::HttpClient;
 
 /// Operations of one document that may be tools.
 const MAX_OPERATIONS: usize = 10_000;
@@ -157,7 +153,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
         }
     }
     import.issues = named.unmatched(spec, &document);
-    let ids = names::settle(spec, &mut found)?;
+    let ids = operation::settle(spec, &mut found)?;
     let mut keyring = Keyring::new(spec, &document);
     for (entry, id) in found.into_iter().zip(ids) {
         let operation = entry.label();
@@ -204,7 +200,7 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
             let own = own.cloned().unwrap_or_default();
             let settings = Operation { calls: own.calls.or(&spec.calls), ..own };
             let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
-            let name = name.unwrap_or_else(|| names::method_and_path(&method, path));
+            let name = name.unwrap_or_else(|| operation::method_and_path(&method, path));
             Ok(Found { method, path, path_item: Arc::clone(&items), operation, settings, name })
         };
         own.chain(more).map(of).chain(refused.into_iter().chain(broken).map(Err)).collect::<Vec<_>>()
@@ -295,7 +291,7 @@ fn compile<'d>(
     entry: Found<'d>,
     id: ToolId,
 ) -> Result<Imported, String> {
-    let base = server::base(spec, document, &entry.path_item, entry.operation)?;
+    let base = security::base(spec, document, &entry.path_item, entry.operation)?;
     let admission = keyring.admission(entry.operation)?;
     if !base.is_vouched_for && (!admission.credentials.is_empty() || !headers.is_empty()) {
         let place = match &base.led_from {
@@ -310,7 +306,7 @@ fn compile<'d>(
     let text = description(entry.operation);
     let own = ["summary", "tags"].iter().filter_map(|key| entry.operation.value.get(key)).map(of_value);
     document.budget.take(1 + 2 * of_text(&text) + own.sum::<usize>() + 2 * of_text(&base.stated))?;
-    let Answers { accept, schema, streams } = response::answers(document, entry.operation);
+    let Answers { accept, schema, streams } = operation::answers(document, entry.operation);
     document.budget.take(accept.as_ref().and_then(|accept| accept.to_str().ok()).map_or(0, of_text))?;
     let source = Source {
         document,
@@ -443,4 +439,49 @@ fn about(document: &Document) -> Option<String> {
         None => title.to_owned(),
     };
     Some(head(&about, MAX_ABOUT))
+}
+
+/// Why a document cannot be imported at all. What is wrong with one operation is among [`Import::refused`](super::Import).
+#[derive(Debug, thiserror::Error)]
+pub enum OpenApiError {
+    /// It cannot be read.
+    #[error("{path} cannot be read: {error}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Cause.
+        #[source]
+        error: std::io::Error,
+    },
+    /// It cannot be fetched.
+    #[error("{url} cannot be fetched: {reason}")]
+    Unfetchable {
+        /// The address, without secrets.
+        url: String,
+        /// Why not.
+        reason: String,
+        /// The cause, where it is the network's.
+        #[source]
+        error: Option<NetError>,
+    },
+    /// It is neither JSON nor YAML.
+    #[error("{0}")]
+    Syntax(String),
+    /// It is something else.
+    #[error("it is no OpenAPI document: it has no `openapi` field with a version")]
+    NotOpenApi,
+    /// A version that is not known.
+    #[error("OpenAPI {0} is not known; 3.0 to 3.2 are")]
+    Version(String),
+    /// Its content is another than the one that its owner approved.
+    #[error("the document, or a file that it refers to, has changed since it was approved: `toolwright trust` asks")]
+    NotApproved,
+    /// A setting that cannot be meant.
+    #[error("{field}: {reason}")]
+    Setting {
+        /// Its path in the entry.
+        field: String,
+        /// What is wrong.
+        reason: String,
+    },
 }

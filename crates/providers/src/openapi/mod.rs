@@ -7,30 +7,19 @@
 
 mod arguments;
 mod body;
-mod budget;
-mod bytes;
-mod combined;
 mod document;
-mod error;
 mod files;
-mod identifiers;
 mod import;
-mod names;
 mod operation;
-mod parameter;
 mod provider;
-mod response;
 mod schema;
+mod schema_walk;
 mod security;
-mod server;
 mod spec;
-mod syntax;
-mod unmatched;
-mod xml;
 
 pub use document::Origin;
-pub use error::OpenApiError;
 pub use files::{content_hash, server_addresses};
+pub use import::OpenApiError;
 pub use import::{Import, Imported, Refused, import};
 pub use provider::{Fetched, OpenApiProvider, text};
 pub use spec::{Auth, CallConfig, Filter, GroupBy, OpenApiConfig, Operation};

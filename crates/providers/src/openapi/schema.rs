@@ -5,12 +5,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-use super::budget::{of_text, of_value};
-use super::bytes::{Bytes, bytes_of, is_said_of_branches};
 use super::document::{Document, Part, Version};
-
-mod discriminator;
-mod required;
+use super::schema_walk::{Bytes, bytes_of, is_said_of_branches};
+use super::schema_walk::{of_text, of_value};
 
 /// Schemas inside one another, but through references.
 const MAX_DEPTH: usize = 64;
@@ -70,8 +67,8 @@ pub(super) enum Binary {
 
 /// Collects the schemas of one tool and what they refer to.
 pub(super) struct Schemas<'d> {
-    document: &'d Document,
-    direction: Direction,
+    pub(super) document: &'d Document,
+    pub(super) direction: Direction,
     /// By address of the value: the document is not moved while it is read.
     names: HashMap<(*const Value, Binary), String>,
     taken: HashSet<String>,
@@ -81,7 +78,7 @@ pub(super) struct Schemas<'d> {
     /// The lists of files around the schema at hand.
     lists: usize,
     /// The schemas that the one at hand is among all of, the innermost last.
-    wholes: Vec<Part<'d>>,
+    pub(super) wholes: Vec<Part<'d>>,
     nodes: usize,
     max_nodes: usize,
 }

@@ -9,7 +9,7 @@ use http::header::{CONTENT_DISPOSITION, HeaderName};
 use serde_json::{Map, Value};
 
 use super::body::RenderedBody;
-use super::multipart::{self, Written, boundary, joined, quoted};
+use super::body::{self, Written, boundary, joined, quoted};
 use super::place::Explode;
 use super::query::{Reserved, Style, append_pairs, item_text};
 use super::template::{Parameter, plain_text};
@@ -140,7 +140,7 @@ impl Payload {
                 let written = self.parts(value, parts)?;
                 let boundary = boundary(&written);
                 let stated = self.content_type.to_str().unwrap_or("multipart/form-data");
-                content_type = HeaderValue::from_str(&multipart::content_type(stated, &boundary, &written))
+                content_type = HeaderValue::from_str(&body::content_type(stated, &boundary, &written))
                     .map_err(|_| "the body's media type is malformed".to_owned())?;
                 joined(&written, &boundary)
             }

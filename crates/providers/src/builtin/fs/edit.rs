@@ -17,9 +17,9 @@ use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
 use super::guard::Target;
-use super::protected::WriteGuard;
+use super::guard::WriteGuard;
 use super::{
-    MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, looks_binary, path_schema, read_existing, seen,
+    MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, looks_binary, path_schema, read, read_existing,
     with_warning,
 };
 use crate::builtin::{blocking, define, failed, parse};
@@ -68,13 +68,13 @@ impl Tool for Edit {
             let Some((bytes, metadata)) = read_existing(&target)? else {
                 return Err(failed(format!("`{}` does not exist: create it with fs__write", arguments.path)));
             };
-            seen::check(&context, &target, ContentHash::of_bytes(&bytes), arguments.expected_hash.as_deref())?;
+            read::check(&context, &target, ContentHash::of_bytes(&bytes), arguments.expected_hash.as_deref())?;
             let edited = edit(&bytes, &arguments, &target)?;
             let metadata = target
                 .replace(&edited.bytes, Some(&metadata))
                 .map_err(|error| io_failure("write", &arguments.path, &error))?;
             let hash = ContentHash::of_bytes(&edited.bytes);
-            seen::note(&context, &target.path, hash, Some(&metadata));
+            read::note(&context, &target.path, hash, Some(&metadata));
             let places = count_of(edited.at_lines.len() as u64, "place");
             let lines = edited.at_lines.iter().take(10).map(u64::to_string).collect::<Vec<_>>().join(", ");
             let more = if edited.at_lines.len() > 10 { ", …" } else { "" };

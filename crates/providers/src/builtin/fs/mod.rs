@@ -5,11 +5,7 @@ mod edit;
 mod glob;
 mod grep;
 mod guard;
-mod ignored;
-mod protected;
-mod range;
 mod read;
-mod seen;
 mod tree;
 mod walk;
 mod write;
@@ -24,8 +20,8 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
 
 use super::{BuiltinOptions, failed};
+use guard::WriteGuard;
 use guard::{Paths, Target};
-use protected::WriteGuard;
 
 pub use guard::PathGuard;
 

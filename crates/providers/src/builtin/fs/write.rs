@@ -12,9 +12,9 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::protected::WriteGuard;
+use super::guard::WriteGuard;
 use super::{
-    MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, lines_of, path_schema, read_existing, seen,
+    MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, lines_of, path_schema, read, read_existing,
     with_warning,
 };
 use crate::builtin::{blocking, define, parse};
@@ -57,13 +57,13 @@ impl Tool for Write {
             let target = guard.admit(&context, &path)?;
             let existing = read_existing(&target)?;
             if let Some((bytes, _)) = &existing {
-                seen::check(&context, &target, ContentHash::of_bytes(bytes), expected_hash.as_deref())?;
+                read::check(&context, &target, ContentHash::of_bytes(bytes), expected_hash.as_deref())?;
             }
             let metadata = target
                 .replace(content.as_bytes(), existing.as_ref().map(|(_, metadata)| metadata))
                 .map_err(|error| io_failure("write", &path, &error))?;
             let hash = ContentHash::of_bytes(content.as_bytes());
-            seen::note(&context, &target.path, hash, Some(&metadata));
+            read::note(&context, &target.path, hash, Some(&metadata));
             let did = if existing.is_some() { "replaced" } else { "created" };
             let lines = lines_of(content.as_bytes());
             let text = format!(

@@ -1,13 +1,9 @@
 //! `shell:bash` and `shell:python`: code in a tree of processes that ends with the call.
 
 mod bash;
-mod capture;
-mod interpreter;
 mod printed;
 mod python;
 mod runner;
-mod stop;
-mod stored;
 
 use std::sync::Arc;
 

@@ -1,0 +1,530 @@
+//! Bounded walks over the schemas of a document: combined schemas, bytes, discriminators and required properties; and
+//! the budget that they share.
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::openapi::document::{Document, Part};
+use crate::openapi::schema::{Direction, Schemas};
+use crate::openapi::schema::{is_bytes, only_type};
+
+/// Schemas and properties that are looked at for one body.
+const MAX_STEPS: usize = 100_000;
+
+/// What may still be looked at for one body.
+pub(super) struct Steps(usize);
+
+impl Steps {
+    /// All that one body may take.
+    pub(super) const fn new() -> Self {
+        Self(MAX_STEPS)
+    }
+
+    /// Takes steps, which are the document's too.
+    fn take(&mut self, document: &Document, count: usize) -> Result<(), String> {
+        document.budget.look(count)?;
+        let left = self.0.checked_sub(count);
+        self.0 = left.ok_or_else(|| format!("its body is combined of more than {MAX_STEPS} schemas and properties"))?;
+        Ok(())
+    }
+}
+
+/// A schema and those that it is combined of under `keys`, in the order of the document, each once.
+///
+/// # Errors
+/// A reference that leads nowhere, or that they are too many.
+pub(super) fn combined<'d>(
+    document: &'d Document,
+    schema: Part<'d>,
+    keys: &[&str],
+    steps: &mut Steps,
+) -> Result<Vec<Part<'d>>, String> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let mut waiting = vec![schema];
+    while let Some(part) = waiting.pop() {
+        steps.take(document, 1)?;
+        let schema = document.follow(part)?;
+        let key: *const Value = schema.value;
+        if !seen.insert(key) {
+            continue;
+        }
+        found.push(schema);
+        // The first of them is the next that is taken.
+        let inside: Vec<_> = keys.iter().filter_map(|key| schema.get(key)).flat_map(Part::items).collect();
+        steps.take(document, inside.len())?;
+        waiting.extend(inside.into_iter().rev());
+    }
+    Ok(found)
+}
+
+/// The properties of a schema and of those that it is combined of; of one name the first.
+///
+/// # Errors
+/// As [`combined`].
+pub(super) fn properties<'d>(
+    document: &'d Document,
+    schema: Option<Part<'d>>,
+    steps: &mut Steps,
+) -> Result<Vec<(String, Part<'d>)>, String> {
+    let Some(schema) = schema else { return Ok(Vec::new()) };
+    let (mut found, mut names) = (Vec::new(), HashSet::new());
+    for schema in combined(document, schema, &["allOf", "anyOf", "oneOf"], steps)? {
+        let stated = schema.get("properties");
+        for (name, property) in stated.into_iter().flat_map(Part::members) {
+            steps.take(document, 1)?;
+            if names.insert(name) {
+                found.push((name.clone(), property));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether values of a schema are bytes. A list is what its items are, and `null` is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bytes {
+    /// None is.
+    Never,
+    /// Some are, and others are not.
+    Sometimes,
+    /// All are.
+    Always,
+}
+
+/// What there is in a schema.
+#[derive(Debug, Default)]
+struct Found<'d> {
+    bytes: bool,
+    others: bool,
+    media: Option<&'d str>,
+}
+
+/// Whether values of a schema are bytes, and the media type that it says of them.
+///
+/// # Errors
+/// A reference that leads nowhere, or that it takes too long.
+pub(super) fn bytes_of<'d>(document: &'d Document, schema: Part<'d>) -> Result<(Bytes, Option<&'d str>), String> {
+    let mut found = Found::default();
+    look(document, schema, &mut HashSet::new(), &mut found)?;
+    let bytes = match (found.bytes, found.others) {
+        (false, _) => Bytes::Never,
+        (true, true) => Bytes::Sometimes,
+        (true, false) => Bytes::Always,
+    };
+    Ok((bytes, found.media))
+}
+
+fn look<'d>(
+    document: &'d Document,
+    schema: Part<'d>,
+    seen: &mut HashSet<*const Value>,
+    found: &mut Found<'d>,
+) -> Result<(), String> {
+    let mut waiting = vec![schema];
+    while let Some(part) = waiting.pop() {
+        document.budget.look(1)?;
+        let schema = document.follow(part)?;
+        let key: *const Value = schema.value;
+        if !seen.insert(key) {
+            continue;
+        }
+        if seen.len() > MAX_STEPS {
+            return Err(format!("its body is combined of more than {MAX_STEPS} schemas"));
+        }
+        if is_bytes(schema.value) {
+            found.bytes = true;
+            found.media = found.media.or(schema.text("contentMediaType"));
+            continue;
+        }
+        let before = waiting.len();
+        for list in ["anyOf", "oneOf", "allOf", "prefixItems"] {
+            waiting.extend(schema.get(list).into_iter().flat_map(Part::items));
+        }
+        waiting.extend(schema.get("items").filter(|items| items.value.is_object()));
+        // What only describes is no value of its own, as beside a reference.
+        let is_typed = ["type", "enum", "const", "properties", "additionalProperties"]
+            .iter()
+            .any(|key| schema.value.get(*key).is_some());
+        let is_null =
+            schema.text("type") == Some("null") || schema.value.get("enum") == Some(&Value::from(vec![Value::Null]));
+        if waiting.len() == before && is_typed && !is_null {
+            found.others = true;
+        }
+    }
+    Ok(())
+}
+
+/// Whether what says `string` beside branches of bytes says it of them.
+pub(super) fn is_said_of_branches(schema: &Value) -> bool {
+    only_type(schema) == Some("string") && ["anyOf", "oneOf", "allOf"].iter().any(|key| schema.get(*key).is_some())
+}
+
+impl<'d> Schemas<'d> {
+    /// Says in each branch which values of the discriminator are its own, as the names of schemas do not. What a branch
+    /// says of that property itself goes first; responses are left as they are stated, and so is the branch for values that
+    /// no other has, and for none (OpenAPI 3.2, `defaultMapping`).
+    pub(super) fn discriminate(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
+        let Some(discriminator) = part.get("discriminator") else { return Ok(()) };
+        let Some(name) = discriminator.text("propertyName") else { return Ok(()) };
+        if matches!(self.direction, Direction::Response) {
+            return Ok(());
+        }
+        let mapped = mapped(discriminator);
+        let default = discriminator.text("defaultMapping");
+        for key in ["oneOf", "anyOf"] {
+            let Some(Value::Array(converted)) = out.get_mut(key) else { continue };
+            for (branch, stated) in converted.iter_mut().zip(part.get(key).into_iter().flat_map(Part::items)) {
+                let Some(reference) = stated.text("$ref") else { continue };
+                if default.is_some_and(|default| [reference, last(reference)].contains(&default)) {
+                    continue;
+                }
+                let Some(property) = self.property(stated, name, &mut HashSet::new())? else { continue };
+                let is_settled = self
+                    .document
+                    .follow(property)
+                    .map_or(true, |schema| schema.get("enum").is_some() || schema.get("const").is_some());
+                if !is_settled && !self.is_hidden(property) {
+                    let values = values(&mapped, reference);
+                    let texts = values.iter().map(|value| 1 + of_text(value)).sum::<usize>();
+                    self.document.budget.take(texts + 2 * of_text(name))?;
+                    let own = json!({"properties": {name: {"enum": values}}, "required": [name]});
+                    *branch = json!({"allOf": [branch.take(), own]});
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The values of a discriminator by what they are mapped to, each with its place in the mapping.
+fn mapped(discriminator: Part<'_>) -> HashMap<&str, Vec<(usize, &str)>> {
+    let mut mapped: HashMap<&str, Vec<(usize, &str)>> = HashMap::new();
+    let mapping = discriminator.get("mapping").into_iter().flat_map(Part::members);
+    for (at, (value, target)) in mapping.enumerate() {
+        if let Some(target) = target.value.as_str() {
+            mapped.entry(target).or_default().push((at, value));
+        }
+    }
+    mapped
+}
+
+/// The values of a discriminator that stand for the schema of this reference: those that are mapped to it, else its name.
+fn values<'m>(mapped: &HashMap<&str, Vec<(usize, &'m str)>>, reference: &'m str) -> Vec<&'m str> {
+    let last = last(reference);
+    let mut meant: Vec<_> = mapped.get(reference).into_iter().flatten().copied().collect();
+    if last != reference {
+        meant.extend(mapped.get(last).into_iter().flatten().copied());
+    }
+    if meant.is_empty() {
+        return vec![last];
+    }
+    meant.sort_unstable();
+    meant.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The name of the schema of this reference.
+fn last(reference: &str) -> &str {
+    reference.rsplit(['/', '#']).next().unwrap_or_default()
+}
+
+impl<'d> Schemas<'d> {
+    /// A property of a schema, or of one of those that it is all of and that were not `seen`.
+    ///
+    /// # Errors
+    /// That it takes too long.
+    pub(super) fn property(
+        &self,
+        part: Part<'d>,
+        name: &str,
+        seen: &mut HashSet<*const Value>,
+    ) -> Result<Option<Part<'d>>, String> {
+        let mut waiting = vec![part];
+        while let Some(part) = waiting.pop() {
+            if !self.is_news(part, seen)? {
+                continue;
+            }
+            if !self.await_target(part, &mut waiting) {
+                continue;
+            }
+            let own = part.get("properties").and_then(|properties| properties.get(name));
+            if own.is_some() {
+                return Ok(own);
+            }
+            self.await_wholes(part, &mut waiting)?;
+        }
+        Ok(None)
+    }
+
+    /// Whether a schema was not `seen`, which takes a step.
+    fn is_news(&self, part: Part<'d>, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
+        self.document.budget.look(1 + part.text("$ref").map_or(0, of_text))?;
+        let key: *const Value = part.value;
+        Ok(seen.insert(key))
+    }
+
+    /// Adds what a schema refers to; returns whether what stands beside that holds too.
+    fn await_target(&self, part: Part<'d>, waiting: &mut Vec<Part<'d>>) -> bool {
+        let Some(reference) = part.text("$ref") else { return true };
+        waiting.extend(self.document.target(part.file, reference).ok());
+        self.document.version.has_json_schema()
+    }
+
+    /// Adds those that a schema is all of, the first to be taken next.
+    fn await_wholes(&self, part: Part<'d>, waiting: &mut Vec<Part<'d>>) -> Result<(), String> {
+        let Some(all) = part.get("allOf") else { return Ok(()) };
+        let from = waiting.len();
+        self.document.budget.look(all.value.as_array().map_or(0, Vec::len))?;
+        waiting.extend(all.items());
+        if let Some(added) = waiting.get_mut(from..) {
+            added.reverse();
+        }
+        Ok(())
+    }
+
+    /// Whether a schema asks, by itself or by what it is all of, for a property that only those around it say, and that does
+    /// not go this way: as a definition, which others refer to, it would ask for it still.
+    pub(super) fn asks_for_hidden(&self, target: Part<'d>) -> Result<bool, String> {
+        if self.wholes.is_empty() {
+            return Ok(false);
+        }
+        let (mut waiting, mut seen, mut known) = (vec![target], HashSet::new(), HashSet::new());
+        while let Some(part) = waiting.pop() {
+            if !self.is_news(part, &mut seen)? {
+                continue;
+            }
+            if !self.await_target(part, &mut waiting) {
+                continue;
+            }
+            for name in self.names_required(part)? {
+                if known.insert(name)
+                    && self.property(target, name, &mut HashSet::new())?.is_none()
+                    && self.is_hidden_around(name, &mut HashSet::new())?
+                {
+                    return Ok(true);
+                }
+            }
+            self.await_wholes(part, &mut waiting)?;
+        }
+        Ok(false)
+    }
+
+    /// Whether a property of those around the schema at hand does not go this way.
+    fn is_hidden_around(&self, name: &str, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
+        for whole in self.wholes.iter().rev() {
+            if let Some(property) = self.property(*whole, name, seen)? {
+                return Ok(self.is_hidden(property));
+            }
+        }
+        Ok(false)
+    }
+
+    /// The names in `required`, each once.
+    fn names_required(&self, part: Part<'d>) -> Result<Vec<&'d str>, String> {
+        let names = part.value.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        self.document.budget.look(names.len())?;
+        let mut seen = HashSet::new();
+        Ok(names.iter().filter_map(Value::as_str).filter(|name| seen.insert(*name)).collect())
+    }
+
+    /// Whether a property does not go this way.
+    pub(super) fn is_hidden(&self, schema: Part<'d>) -> bool {
+        let mark = match self.direction {
+            Direction::Request => "readOnly",
+            Direction::Response => "writeOnly",
+        };
+        let is_marked = |part: Part<'_>| part.value.get(mark).and_then(Value::as_bool) == Some(true);
+        is_marked(schema) || self.document.follow(schema).is_ok_and(is_marked)
+    }
+
+    /// `required`, but for properties that are left out: those of any schema that this is all of, or is a part of.
+    pub(super) fn required(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
+        let mut kept = Vec::new();
+        for name in self.names_required(part)? {
+            let own = part.get("properties").and_then(|properties| properties.get(name));
+            let mut seen = HashSet::new();
+            let property = match own {
+                Some(own) => Some(own),
+                None => self.property(part, name, &mut seen)?,
+            };
+            let is_hidden = match property {
+                Some(property) => self.is_hidden(property),
+                None => self.is_hidden_around(name, &mut seen)?,
+            };
+            if !is_hidden {
+                self.document.budget.take(1 + of_text(name))?;
+                kept.push(Value::from(name));
+            }
+        }
+        if !kept.is_empty() {
+            out.insert("required".into(), kept.into());
+        }
+        Ok(())
+    }
+}
+
+/// Parts of the tools of one document: schemas, members of bodies, and texts.
+const MAX_PARTS: usize = 500_000;
+/// Schemas, properties and media types that are looked at for the bodies and answers of one document.
+const MAX_DOCUMENT_STEPS: usize = 20_000_000;
+/// Bytes of text that count as a part.
+const TEXT: usize = 128;
+
+/// What is left for one document.
+#[derive(Debug)]
+pub(super) struct Budget {
+    parts: Cell<usize>,
+    steps: Cell<usize>,
+}
+
+impl Budget {
+    /// All that one document may take.
+    pub(super) const fn new() -> Self {
+        Self { parts: Cell::new(MAX_PARTS), steps: Cell::new(MAX_DOCUMENT_STEPS) }
+    }
+
+    /// Takes parts. What asks for more than there is leaves nothing, so that nothing that comes after it is made either.
+    ///
+    /// # Errors
+    /// That there is no more.
+    pub(super) fn take(&self, parts: usize) -> Result<(), String> {
+        let exceeded = || {
+            format!(
+                "the tools of its document have more than {MAX_PARTS} parts together: filter operations out, or split it"
+            )
+        };
+        take(&self.parts, parts).ok_or_else(exceeded)
+    }
+
+    /// What is left, to [give back](Self::give_back) what is taken from here on and not kept.
+    pub(super) fn mark(&self) -> usize {
+        self.parts.get()
+    }
+
+    /// Gives back what was taken since this mark: it is not kept. It took its time all the same, and what is spent stays
+    /// spent.
+    pub(super) fn give_back(&self, mark: usize) {
+        let left = self.parts.get();
+        if left > 0 {
+            let has_time = self.look(mark.saturating_sub(left)).is_ok();
+            self.parts.set(if has_time { mark } else { 0 });
+        }
+    }
+
+    /// Takes steps, as [`Budget::take`] takes parts.
+    ///
+    /// # Errors
+    /// That there are no more.
+    pub(super) fn look(&self, steps: usize) -> Result<(), String> {
+        let exceeded = || {
+            format!(
+                "it takes more than {MAX_DOCUMENT_STEPS} steps to read the bodies of its document: filter operations out"
+            )
+        };
+        take(&self.steps, steps).ok_or_else(exceeded)
+    }
+}
+
+fn take(cell: &Cell<usize>, count: usize) -> Option<()> {
+    let left = cell.get().checked_sub(count);
+    cell.set(left.unwrap_or(0));
+    // The last part is never given, so that an exhausted budget refuses what takes nothing.
+    left.filter(|left| *left > 0).map(drop)
+}
+
+/// The parts of a text.
+pub(super) fn of_text(text: &str) -> usize {
+    text.len() / TEXT
+}
+
+/// The parts of a value that is copied as it is, beside the one that has it.
+pub(super) fn of_value(value: &Value) -> usize {
+    let (mut parts, mut waiting) = (0_usize, vec![value]);
+    while let Some(value) = waiting.pop() {
+        match value {
+            Value::String(text) => parts = parts.saturating_add(of_text(text)),
+            Value::Array(items) => {
+                parts = parts.saturating_add(items.len());
+                waiting.extend(items);
+            }
+            Value::Object(members) => {
+                parts = parts.saturating_add(members.len());
+                parts = members.keys().fold(parts, |parts, key| parts.saturating_add(of_text(key)));
+                waiting.extend(members.values());
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document::Origin;
+    use super::super::schema::Binary;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn required_names_are_looked_for_once_each_and_within_bounds() {
+        let convert = |item: Value, names: Vec<String>| {
+            // The one that hides `a` is the last of many.
+            let mut items = vec![item; 400];
+            items.push(json!({"$ref": "#/components/schemas/H"}));
+            let schemas = json!({
+                "S": {"allOf": items, "required": names},
+                "E": {"type": "object"},
+                "H": {"properties": {"a": {"readOnly": true}}},
+            });
+            let text = json!({"openapi": "3.0.3", "components": {"schemas": schemas}}).to_string();
+            let document = Document::read(&text, Origin::File("a.json".into())).expect("a document");
+            document.budget.look(19_950_000).expect("fewer than there are");
+            let schema = document.root().get("components").and_then(|all| all.get("schemas")?.get("S")).expect("S");
+            Schemas::new(&document, Direction::Request, 50_000).convert(schema, Binary::Text)
+        };
+        for item in [json!({}), json!({"$ref": "#/components/schemas/E"})] {
+            let same = convert(item.clone(), vec!["a".to_owned(); 20_000]).expect("looked for once");
+            assert_eq!(same.get("required"), None, "{item}");
+            let refused = convert(item, (0..100).map(|name| name.to_string()).collect()).expect_err("too many");
+            assert!(refused.contains("steps"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_asks_for_too_much_leaves_nothing_for_others() {
+        let budget = Budget::new();
+        assert_eq!(budget.take(MAX_PARTS - 2), Ok(()));
+        assert_eq!((budget.take(1), budget.take(0)), (Ok(()), Ok(())));
+        assert!(budget.take(1).expect_err("spent").contains("more than 500000 parts"));
+        assert!(budget.take(0).is_err() && budget.look(1).is_ok());
+    }
+
+    #[test]
+    fn what_is_given_back_has_taken_its_time() {
+        let budget = Budget::new();
+        for _ in 0..(MAX_DOCUMENT_STEPS / 400_000 - 1) {
+            let mark = budget.mark();
+            budget.take(400_000).expect("given back each time");
+            budget.give_back(mark);
+        }
+        let mark = budget.mark();
+        budget.take(400_000).expect("given back each time");
+        budget.give_back(mark);
+        assert!(budget.take(1).is_err(), "for ever is too long");
+        budget.give_back(mark);
+        assert!(budget.take(1).is_err(), "what is spent is spent");
+    }
+
+    #[test]
+    fn a_value_has_the_parts_of_all_that_is_in_it() {
+        for (value, expect) in [
+            (json!(1), 0),
+            (json!("x".repeat(TEXT - 1)), 0),
+            (json!("x".repeat(3 * TEXT)), 3),
+            (json!([1, [2, {"a": null}]]), 5),
+            (json!({"x".repeat(TEXT): "y".repeat(TEXT)}), 3),
+        ] {
+            assert_eq!(of_value(&value), expect, "{value}");
+        }
+    }
+}
