@@ -16,10 +16,10 @@ use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::outcome::ToolOutput;
 
 use super::connection::Connection;
-use super::handshake::modern_meta;
-use super::inbox::{Caller, Purpose};
+use super::connection::handshake::modern_meta;
+use super::connection::inbox::{Caller, Purpose};
+use super::connection::peer::{AskError, EXPIRED, Meta, Params, Request};
 use super::listing::Fact;
-use super::peer::{AskError, EXPIRED, Meta, Params, Request};
 use super::reply::{CallReply, Reply};
 use super::{listing, tasks, url_elicitation};
 use crate::protocol::asking;

@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 use toolwright_core::catalogue::ChangeNotifier;
 
 use super::connection::Connection;
-use super::link::back_off;
+use super::connection::link::back_off;
 
 /// How long announcements of a changed list are collected before one is passed on.
 const DEBOUNCE: Duration = Duration::from_millis(100);

@@ -15,10 +15,10 @@ use toolwright_core::pattern::allowed_by;
 
 use super::config::{AsTools, McpServerSpec, McpTransport};
 use super::connection::Connection;
-use super::handshake::{Found, ServerInfo};
+use super::connection::handshake::{Found, ServerInfo};
+use super::connection::peer::AskError;
 use super::listed_as_tools;
 use super::listed_as_tools::Shown;
-use super::peer::AskError;
 use crate::protocol::headers::Mirrored;
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::MODERN_VERSIONS;
@@ -291,7 +291,7 @@ pub(crate) struct Manifest {
     /// Whether it asked for folders before it was called.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) asks_folders: bool,
-    /// The generation that was found, under the key `KEPT` of [`VersionProbe`](super::handshake::VersionProbe).
+    /// The generation that was found, under the key `KEPT` of `VersionProbe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) generation: Option<Found>,
 }

@@ -20,13 +20,13 @@ use toolwright_core::session::Principal;
 use toolwright_core::store::ManifestCache;
 
 use super::connection::Connection;
+use super::connection::link::Patience;
+use super::connection::peer::AskError;
+use super::connection::subscription::SET_LEVEL;
 use super::exchange::{Exchange, Sent, refusal};
-use super::link::Patience;
 use super::listing::{Bounds, fetch_checked};
-use super::peer::AskError;
 use super::provider::{list_bound, reason};
 use super::source::{Source, Way};
-use super::subscription::SET_LEVEL;
 use crate::protocol::list_validation;
 use crate::protocol::message::{RpcError, to_json};
 use crate::protocol::revision::Era;

@@ -30,24 +30,15 @@
 //! followed to its end inside the call (`tasks`).
 
 pub(crate) mod config;
-mod connect;
-mod connection;
+pub(crate) mod connection;
 mod exchange;
-mod handshake;
-pub(crate) mod inbox;
-pub(crate) mod link;
-mod links;
 mod list_refresh;
 mod listed_as_tools;
-pub(crate) mod listener;
 mod listing;
 mod methods;
-mod peer;
 mod provider;
-mod questions;
 mod reply;
 mod source;
-mod subscription;
 mod tasks;
 mod url_elicitation;
 

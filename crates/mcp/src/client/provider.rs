@@ -21,17 +21,17 @@ use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, SessionId};
 
 use super::config::{AsTools, McpDeps, McpServerSpec};
-use super::connect::Connector;
+use super::connection::connect::Connector;
+use super::connection::handshake::VersionProbe;
+use super::connection::link::{Link, Patience};
+use super::connection::links::Links;
+use super::connection::listener::{Folders, Listener};
+use super::connection::peer::{AskError, EXPIRED};
 use super::exchange::{Exchange, call_tool};
-use super::handshake::VersionProbe;
-use super::link::{Link, Patience};
-use super::links::Links;
 use super::list_refresh::{Announced, Attempt, Changes, Relist};
 use super::listed_as_tools;
-use super::listener::{Folders, Listener};
 use super::listing::{self, Listed as Built, Manifest, RawList};
 use super::methods::{McpMethods, OtherLists};
-use super::peer::{AskError, EXPIRED};
 use super::source::{Source, Way};
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that

@@ -11,12 +11,12 @@ use toolwright_core::event::McpPeer;
 
 use super::config::McpServerSpec;
 use super::connection::Connection;
+use super::connection::link::Patience;
+use super::connection::links::{Lent, Links};
+use super::connection::listener::Listener;
+use super::connection::subscription::Followed;
 use super::exchange::transport;
-use super::link::Patience;
-use super::links::{Lent, Links};
-use super::listener::Listener;
 use super::listing::Facts;
-use super::subscription::Followed;
 
 /// One server.
 pub(crate) struct Source {

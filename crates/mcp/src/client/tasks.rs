@@ -14,11 +14,11 @@ use serde_json::{Map, Value, json};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
 
+use super::connection::handshake::{ServerInfo, modern_meta};
+use super::connection::inbox::Caller;
+use super::connection::peer::{AskError, Params, Request};
 use super::connection::{Connection, Held};
 use super::exchange::{Exchange, What, refusal, tool_error, transport};
-use super::handshake::{ServerInfo, modern_meta};
-use super::inbox::Caller;
-use super::peer::{AskError, Params, Request};
 use super::reply::Reply;
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::Era;

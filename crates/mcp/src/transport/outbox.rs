@@ -7,7 +7,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Notify;
 
 use super::{Incoming as _, Outgoing, OutgoingKind, RequestId, SendError};
-use crate::client::inbox::Inbox;
+use crate::client::connection::inbox::Inbox;
 
 /// Bytes that may wait to be written; over them senders wait. One message may be larger.
 const MAX_WAITING: usize = 1 << 20;
@@ -251,8 +251,8 @@ mod tests {
 
     use super::*;
     use crate::client::config::AsTools;
-    use crate::client::inbox::{Answer, Purpose};
-    use crate::client::listener::Listener;
+    use crate::client::connection::inbox::{Answer, Purpose};
+    use crate::client::connection::listener::Listener;
 
     const SHORT: Duration = Duration::from_millis(50);
 

@@ -16,8 +16,8 @@ use toolwright_core::json::legible;
 use super::outbox::Outbox;
 use super::process::{Process, may_be_message};
 use super::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
-use crate::client::inbox::Inbox;
-use crate::client::link::LAST_CALLS;
+use crate::client::connection::inbox::Inbox;
+use crate::client::connection::link::LAST_CALLS;
 use crate::protocol::batch::{each_of_batch, is_batch};
 
 /// How long the end of a process may lag behind that of its output.

@@ -12,8 +12,8 @@ use toolwright_core::event::{Event, EventSink};
 use toolwright_core::roots::Roots;
 use toolwright_core::session::SessionId;
 
-use super::config::AsTools;
 use super::peer::Peer;
+use crate::client::config::AsTools;
 
 /// What is shown of a line that is not a message, in characters.
 const EXCERPT: usize = 120;

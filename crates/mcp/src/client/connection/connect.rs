@@ -11,13 +11,13 @@ use toolwright_core::event::{Event, EventSink};
 use toolwright_sandbox::{Stdin, SupervisedCommand, nesting};
 use url::Url;
 
-use super::config::{McpServerSpec, McpTransport};
-use super::connection::Connection;
+use super::Connection;
 use super::handshake::{Certainty, Failure, Late, ServerInfo, VersionProbe, shake, shake_unknown};
 use super::inbox::Inbox;
 use super::listener::{Folders, Listener};
 use super::peer::Peer;
 use super::subscription::{Followed, LogLevel};
+use crate::client::config::{McpServerSpec, McpTransport};
 use crate::protocol::revision::Era;
 use crate::transport::process::{Process, with_last_words};
 use crate::transport::remote::{self, Target, Way, header_map};

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::duration;
 
-use super::config::McpTransport;
+use super::Connection;
 use super::connect::Connector;
-use super::connection::Connection;
 use super::subscription::LogLevel;
+use crate::client::config::McpTransport;
 
 /// Pauses before a connection is made again: the first after an end, the last for good.
 const BACK_OFF: [Duration; 7] = [

@@ -21,10 +21,9 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 
-use super::listener::Folders;
-use super::listener::Listener;
+use super::listener::{Folders, Listener};
 use super::questions::Questions;
-use super::url_elicitation::Pages;
+use crate::client::url_elicitation::Pages;
 use crate::transport::process::{StdoutNoise, seems_message};
 use crate::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 

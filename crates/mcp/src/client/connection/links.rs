@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
 
-use super::config::McpTransport;
+use super::Connection;
 use super::connect::{Connector, Wish};
-use super::connection::Connection;
 use super::handshake::Found;
 use super::link::{Link, Patience};
+use crate::client::config::McpTransport;
 use crate::protocol::revision::Era;
 
 /// Longest pause before a connection of the older generation that came to nothing is tried again; one that the server does
@@ -482,14 +482,13 @@ mod sessions_tests {
     use toolwright_core::event::NoEvents;
     use toolwright_core::store::NoStore;
 
-    use super::super::config::McpServerSpec;
-    use super::super::config::{AsTools, McpTransport};
     use super::super::connect::Connector;
     use super::super::handshake::VersionProbe;
     use super::super::link::Patience;
-    use super::super::listener::Folders;
-    use super::super::listener::Listener;
+    use super::super::listener::{Folders, Listener};
     use super::*;
+    use crate::client::config::McpServerSpec;
+    use crate::client::config::{AsTools, McpTransport};
 
     /// A link that nobody has connected yet.
     fn link() -> Arc<Link> {

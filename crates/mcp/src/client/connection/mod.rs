@@ -1,5 +1,15 @@
 //! One connection to a server, from its handshake to its end.
 
+pub(crate) mod connect;
+pub(crate) mod handshake;
+pub(crate) mod inbox;
+pub(crate) mod link;
+pub(crate) mod links;
+pub(crate) mod listener;
+pub(crate) mod peer;
+pub(crate) mod questions;
+pub(crate) mod subscription;
+
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,10 +20,10 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::handshake::{ServerInfo, modern_meta};
-use super::inbox::{Caller, Inbox};
-use super::peer::{AskError, Params, Peer, Reached, Request};
-use super::subscription::{Followed, LogLevel, follow};
+use self::handshake::{ServerInfo, modern_meta};
+use self::inbox::{Caller, Inbox};
+use self::peer::{AskError, Params, Peer, Reached, Request};
+use self::subscription::{Followed, LogLevel, follow};
 use super::url_elicitation::Pages;
 use crate::protocol::revision::Era;
 use crate::transport::{Incoming as _, RequestId, has_come};
