@@ -14,7 +14,7 @@ pub use crate::content::{countable, countable_text, is_binary, json_bytes, text_
 pub use shorten::{CUT, head_and_tail, truncate};
 pub use stored::{
     MAX_RESULT_CHARS, Readers, StoredOutput, add_note, announced_chars, client_max_bytes, cut_message, noted_outputs,
-    stored_message, stored_note,
+    stored_message, stored_note, without_preview,
 };
 
 /// Cap on the text of a result that goes into a conversation of ours, in bytes.

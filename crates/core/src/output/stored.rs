@@ -13,6 +13,9 @@ const MORE: &str = "more";
 /// Bytes of a preview at most: what follows is a call away.
 const MAX_PREVIEW: usize = 2048;
 
+/// How a [`stored_message`] begins.
+const STORED: &str = "toolwright stored this result";
+
 /// What stands between the words about a stored output and what is shown of it.
 const SHOWN: &str = "\nBeginning and end:\n\n";
 
@@ -69,7 +72,7 @@ impl Readers {
 pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &Readers) -> String {
     let StoredOutput { handle, bytes, lines, tokens } = stored;
     let head = format!(
-        "toolwright stored this result because of its size: {bytes} bytes, {lines} lines, about {tokens} tokens. \
+        "{STORED} because of its size: {bytes} bytes, {lines} lines, about {tokens} tokens. \
          Handle: {handle}\n{}.",
         readers.advice(handle)
     );
@@ -78,6 +81,15 @@ pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &R
     }
     let preview = truncate(text, max.saturating_sub(head.len()).clamp(200, MAX_PREVIEW).min(max));
     format!("{head}{SHOWN}{preview}")
+}
+
+/// A [`stored_message`] without its preview, and any other text as it is: for readers who have the output itself.
+#[must_use]
+pub fn without_preview(message: &str) -> &str {
+    match message.split_once(SHOWN) {
+        Some((words, _)) if words.starts_with(STORED) => words,
+        _ => message,
+    }
 }
 
 /// What takes the place of an output that is over its cap of `max` bytes and was not stored; `why`, in words.

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
 use toolwright_core::job::JobText;
-use toolwright_core::output::head_and_tail;
+use toolwright_core::output::{head_and_tail, without_preview};
 
 /// Bytes that are kept of the beginning.
 const HEAD: u64 = 8 << 20;
@@ -39,8 +39,9 @@ impl LogFiles {
         Self { head: file("log"), before: file("tail-1"), tail: file("tail-2") }
     }
 
-    /// Reads lines from `offset`, counted from the end if negative, of the log and of what `result` has beyond it. Ends
-    /// before the first line that does not fit, so that reading on from there misses none.
+    /// Reads lines from `offset`, counted from the end if negative, of the log and of what `result` has beyond it: of a
+    /// stored result the words about it, because the log has its text. Ends before the first line that does not fit, so
+    /// that reading on from there misses none.
     pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
@@ -52,7 +53,7 @@ impl LogFiles {
                 end.drain(..excess);
             }
         })?;
-        let more = unreported(&end, result);
+        let more = if written == 0 { result } else { unreported(&end, without_preview(result)) };
         let total = written + usize::from(cut) + more.lines().count();
         let first = match usize::try_from(offset) {
             Ok(offset) => offset.min(total),
