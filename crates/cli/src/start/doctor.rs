@@ -16,10 +16,10 @@ use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus}
 use toolwright::core::model::ModelErrorKind;
 use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
+use toolwright::gateway::ListedSchemas;
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::models::{Endpoint, default_variables, list_models};
 use toolwright::sandbox::sandbox::means;
-use toolwright::server::ListedSchemas;
 use toolwright::trust::{Judged, Standing};
 
 use crate::app::agent::can_answer;

@@ -13,7 +13,7 @@ use tokio::sync::broadcast::error::RecvError;
 use toolwright::app::Reloaded;
 use toolwright::config::Config;
 use toolwright::core::{Cancel, Event, Profile};
-use toolwright::server::{Expose, HttpError};
+use toolwright::gateway::{Expose, HttpError};
 use toolwright::{Ask, Error, Toolwright, Transport};
 
 use crate::app::agent::{Record, record};

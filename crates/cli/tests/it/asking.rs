@@ -16,9 +16,9 @@ use toolwright::core::session::{Principal, Session};
 use toolwright::core::{
     ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId,
 };
+use toolwright::gateway::{FallbackClient as _, FallbackContext};
 use toolwright::mcp::form::Form;
 use toolwright::mcp::page::Page;
-use toolwright::server::{FallbackClient as _, FallbackContext};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};

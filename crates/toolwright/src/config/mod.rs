@@ -11,6 +11,7 @@ mod models;
 mod node;
 mod servers;
 mod sources;
+pub mod trust;
 mod variables;
 
 pub use check::{json_schema, policy_file};
