@@ -198,7 +198,7 @@ pub trait Approver: Send + Sync {
 
     /// How long a question to it may stand. Then the executor drops it, and the call is denied as
     /// [`EXPIRED`].
-    fn patience(&self) -> Duration {
+    fn answer_timeout(&self) -> Duration {
         EXPIRY
     }
 }

@@ -78,7 +78,7 @@ impl Approver for Inbox {
         self.0.answers
     }
 
-    fn patience(&self) -> Duration {
+    fn answer_timeout(&self) -> Duration {
         self.0.expiry.saturating_add(SLACK)
     }
 }
@@ -128,8 +128,8 @@ impl Approver for ResumedQuestion {
         }
     }
 
-    fn patience(&self) -> Duration {
-        self.now.patience()
+    fn answer_timeout(&self) -> Duration {
+        self.now.answer_timeout()
     }
 }
 

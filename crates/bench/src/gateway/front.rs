@@ -14,7 +14,7 @@ use super::process::poll;
 use crate::Failure;
 
 /// How long a server may take until it listens, lists its tools, or answers the first request.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an answer to a call is waited for.
 pub(super) const ANSWER: Duration = Duration::from_secs(15);
 pub(super) const HELLO: &str =
@@ -50,7 +50,7 @@ impl Front {
 
     /// Waits until so many tools are listed whose names contain this, and gives the first of them.
     pub(super) fn listed(&mut self, part: &str, count: usize) -> Result<String, Failure> {
-        poll(PATIENCE, &format!("{count} tools `{part}` were not listed"), || {
+        poll(TIMEOUT, &format!("{count} tools `{part}` were not listed"), || {
             let mut found: Vec<_> = self.names()?.into_iter().filter(|name| name.contains(part)).collect();
             Ok(if found.len() >= count { Some(found.swap_remove(0)) } else { None })
         })

@@ -6,9 +6,9 @@ use toolwright_core::store::LedgerStore as _;
 
 use super::call::{Call, Echo, Limit, Times};
 use super::choice::{Part, Target};
+use super::fixture::{Door, Fixture, Lane, Reach, Server, everything_over_http};
 use super::process::poll;
 use super::report::{Report, Row};
-use super::yard::{Door, Lane, Reach, Server, Yard, everything_over_http};
 use crate::Failure;
 use crate::memory::rss_mb;
 use crate::stats::percentile_us;
@@ -38,23 +38,23 @@ struct Loaded {
 
 /// Measures these targets in a part that is of calls. `limit` holds for each target at each level.
 pub(super) fn run(
-    yard: &Yard<'_>,
+    fixture: &Fixture<'_>,
     part: Part,
     targets: &[Target],
     limit: Limit,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let upstream = if part == Part::Http { Some(everything_over_http(yard.peers, yard.dir)?) } else { None };
+    let upstream = if part == Part::Http { Some(everything_over_http(fixture.peers, fixture.dir)?) } else { None };
     let reach = match &upstream {
         Some((at, _)) => Reach::Http(*at),
-        None => Reach::Command([yard.peers.everything()?, vec!["stdio".to_owned()]].concat()),
+        None => Reach::Command([fixture.peers.everything()?, vec!["stdio".to_owned()]].concat()),
     };
     let server = Server::of("everything", reach);
     let door = if part == Part::Stdio { Door::Stdio } else { Door::Http };
-    let batches = yard.collector.batches();
+    let batches = fixture.collector.batches();
     let loaded = |target: &Target| {
         let home = format!("{}-{}", part.name(), target.name());
-        let opened = yard.open(*target, door, std::slice::from_ref(&server), &home).and_then(|mut lane| {
+        let opened = fixture.open(*target, door, std::slice::from_ref(&server), &home).and_then(|mut lane| {
             let call = lane.echo(Echo::Everything, &server)?;
             Ok((lane, call))
         });
@@ -69,7 +69,7 @@ pub(super) fn run(
         tell(part, &mut lanes, in_flight, report);
     }
     for lane in lanes.iter().filter(|lane| lane.target == Target::Toolwright && lane.state.is_ok()) {
-        if let Err(error) = everything_was_on(yard, lane, batches) {
+        if let Err(error) = everything_was_on(fixture, lane, batches) {
             report.add(Row::failed(part.name().into(), lane.target.name().into(), error.to_string()));
         }
     }
@@ -125,14 +125,14 @@ fn tell(part: Part, lanes: &mut [Loaded], in_flight: usize, report: &mut Report)
 }
 
 /// An error unless each answered call is in the ledger, and spans were sent.
-fn everything_was_on(yard: &Yard<'_>, lane: &Loaded, batches: usize) -> Result<(), Failure> {
+fn everything_was_on(fixture: &Fixture<'_>, lane: &Loaded, batches: usize) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let store = toolwright_runtime::SqliteStore::open(&yard.state(&lane.home))?;
+    let store = toolwright_runtime::SqliteStore::open(&fixture.state(&lane.home))?;
     let mut calls = 0;
     let all_there = poll(TRACES_COME, "not all calls came to the ledger", || {
         calls = runtime.block_on(store.totals())?.tool_calls;
         Ok((calls >= lane.answered as u64).then_some(()))
     });
     all_there.map_err(|error| format!("{error}: {calls} of {}", lane.answered))?;
-    poll(TRACES_COME, "no span came", || Ok((yard.collector.batches() > batches).then_some(())))
+    poll(TRACES_COME, "no span came", || Ok((fixture.collector.batches() > batches).then_some(())))
 }

@@ -4,6 +4,7 @@
 mod call;
 mod choice;
 mod collector;
+mod fixture;
 mod front;
 mod http;
 mod loads;
@@ -12,7 +13,6 @@ mod pipe;
 mod process;
 mod report;
 mod starts;
-mod yard;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,10 +22,10 @@ use clap::ValueEnum as _;
 use self::call::Limit;
 use self::choice::{Part, Target};
 use self::collector::Collector;
+use self::fixture::Fixture;
 use self::peers::Peers;
 use self::report::Report;
 pub(crate) use self::report::Row;
-use self::yard::Yard;
 use crate::Failure;
 
 /// What is measured, and how long.
@@ -70,17 +70,17 @@ pub(crate) fn run(binary: &Path, options: &Options) -> Result<Vec<Row>, Failure>
     install(peers, &parts, &options.only)?;
     let files = tempfile::tempdir()?;
     let collector = &Collector::start()?;
-    let yard = &Yard { binary, peers, dir: files.path(), collector };
+    let fixture = &Fixture { binary, peers, dir: files.path(), collector };
     let mut report = Report::default();
     for part in parts {
         let targets = part.chosen(&options.only);
         match part {
             Part::Stdio | Part::HttpStdio | Part::Http => {
-                loads::run(yard, part, &targets, options.limit(), &mut report)?;
+                loads::run(fixture, part, &targets, options.limit(), &mut report)?;
             }
-            Part::Starts => starts::starts(yard, &targets, &mut report),
-            Part::Lazy => starts::lazy(yard, &targets, &mut report),
-            Part::Memory => starts::memory(yard, &targets, &mut report),
+            Part::Starts => starts::starts(fixture, &targets, &mut report),
+            Part::Lazy => starts::lazy(fixture, &targets, &mut report),
+            Part::Memory => starts::memory(fixture, &targets, &mut report),
         }
     }
     Ok(report.rows())

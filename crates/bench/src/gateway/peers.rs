@@ -8,7 +8,7 @@ use super::choice::Target;
 use crate::Failure;
 
 /// How long an installation may take; the crate is compiled.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A program of others: the package, its version, and where it is once it is installed.
 struct Package {
@@ -163,10 +163,10 @@ fn run(command: &mut Command) -> Result<(), Failure> {
         match child.try_wait()? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => return Err(format!("{program}: {status}").into()),
-            None if started.elapsed() > PATIENCE => {
+            None if started.elapsed() > TIMEOUT => {
                 child.kill()?;
                 child.wait()?;
-                return Err(format!("{program} was not done within {} s", PATIENCE.as_secs()).into());
+                return Err(format!("{program} was not done within {} s", TIMEOUT.as_secs()).into());
             }
             None => std::thread::sleep(Duration::from_millis(50)),
         }

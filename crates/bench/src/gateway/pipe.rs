@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::call::{Call, Limit, Times};
-use super::front::{ANSWER, HELLO, PATIENCE, result};
+use super::front::{ANSWER, HELLO, TIMEOUT, result};
 use super::process::Family;
 use crate::Failure;
 
@@ -46,7 +46,7 @@ impl Pipe {
     /// A request and its result.
     pub(super) fn request(&mut self, method: &str, params: &str) -> Result<Value, Failure> {
         let ends = &mut self.ends;
-        self.family.within(PATIENCE, || ends.request(method, params))
+        self.family.within(TIMEOUT, || ends.request(method, params))
     }
 
     /// Times calls, always `in_flight` of them under way.

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::front::PATIENCE;
+use super::front::TIMEOUT;
 use crate::Failure;
 
 /// How long a process whose input has ended may go on.
@@ -52,7 +52,7 @@ impl Family {
 
     /// Waits until somebody listens there; no longer than a process of these runs.
     pub(super) fn listens(&mut self, addr: SocketAddr) -> Result<(), Failure> {
-        poll(PATIENCE, "it did not listen", || match TcpStream::connect(addr) {
+        poll(TIMEOUT, "it did not listen", || match TcpStream::connect(addr) {
             Ok(_) => Ok(Some(())),
             Err(_) if self.children.iter_mut().any(is_running) => Ok(None),
             Err(_) => Err("it ended".into()),

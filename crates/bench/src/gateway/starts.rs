@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::call::{Call, Echo};
 use super::choice::{Part, Target};
+use super::fixture::{Door, Fixture, Lane, Reach, Server};
 use super::report::{Report, Row};
-use super::yard::{Door, Lane, Reach, Server, Yard};
 use crate::Failure;
 use crate::stats::percentile_us;
 
@@ -86,7 +86,7 @@ fn tell(path: &str, all: Vec<Started>, report: &mut Report) {
 const COLD: &str = ", nothing cached";
 
 /// From `exec` until the `echo` of each server is listed.
-pub(super) fn starts(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
+pub(super) fn starts(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     for count in SERVERS {
         let path = format!("start-{count}");
         let servers: Vec<Server> = (0..count).map(|n| Server::of(&format!("s{n}"), testkit(&[]))).collect();
@@ -107,9 +107,9 @@ pub(super) fn starts(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
                 };
                 let timed = || {
                     if target == Target::Direct {
-                        all_at_once(yard, &servers)
+                        all_at_once(fixture, &servers)
                     } else {
-                        through(yard, target, &servers, &home)
+                        through(fixture, target, &servers, &home)
                     }
                 };
                 match run {
@@ -124,13 +124,13 @@ pub(super) fn starts(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
 }
 
 fn through(
-    yard: &Yard<'_>,
+    fixture: &Fixture<'_>,
     target: Target,
     servers: &[Server],
     home: &str,
 ) -> Result<(Duration, Option<f64>), Failure> {
     let started = Instant::now();
-    let mut lane = yard.open(target, door(target), servers, home)?;
+    let mut lane = fixture.open(target, door(target), servers, home)?;
     lane.front.listed("echo", servers.len())?;
     let time = started.elapsed();
     std::thread::sleep(SETTLE);
@@ -138,11 +138,11 @@ fn through(
 }
 
 /// A client that starts all servers itself, at once.
-fn all_at_once(yard: &Yard<'_>, servers: &[Server]) -> Result<(Duration, Option<f64>), Failure> {
+fn all_at_once(fixture: &Fixture<'_>, servers: &[Server]) -> Result<(Duration, Option<f64>), Failure> {
     let started = Instant::now();
     let lanes: Vec<Result<Lane, Failure>> = std::thread::scope(|scope| {
         let one = |server| {
-            let mut lane = yard.open(Target::Direct, Door::Stdio, std::slice::from_ref(server), "start-direct")?;
+            let mut lane = fixture.open(Target::Direct, Door::Stdio, std::slice::from_ref(server), "start-direct")?;
             lane.front.listed("echo", 1)?;
             Ok(lane)
         };
@@ -155,14 +155,14 @@ fn all_at_once(yard: &Yard<'_>, servers: &[Server]) -> Result<(Duration, Option<
 }
 
 /// The first call to a server that is not running yet, whose tools are known, beside a start of it and a call.
-pub(super) fn lazy(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
+pub(super) fn lazy(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     let reach = testkit(&["--slow-start".to_owned(), SLOW_START_MS.to_string()]);
     let server = Server { lazy: true, ..Server::of("s", reach) };
     let mut all: Vec<Started> = targets.iter().map(|target| Started::of(*target, "")).collect();
     for run in 0..=RUNS {
         for started in &mut all {
             let target = started.target;
-            let timed = || first_call(yard, target, &server);
+            let timed = || first_call(fixture, target, &server);
             match run {
                 0 => started.times = timed().map(|_| Vec::new()).map_err(|error| error.to_string()),
                 _ => started.again(timed),
@@ -173,9 +173,10 @@ pub(super) fn lazy(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
 }
 
 /// Directly from `exec` on; through a gateway that is up, the call alone.
-fn first_call(yard: &Yard<'_>, target: Target, server: &Server) -> Result<(Duration, Option<f64>), Failure> {
+fn first_call(fixture: &Fixture<'_>, target: Target, server: &Server) -> Result<(Duration, Option<f64>), Failure> {
     let spawned = Instant::now();
-    let mut lane = yard.open(target, Door::Stdio, std::slice::from_ref(server), &format!("lazy-{}", target.name()))?;
+    let mut lane =
+        fixture.open(target, Door::Stdio, std::slice::from_ref(server), &format!("lazy-{}", target.name()))?;
     if target == Target::Direct {
         lane.call_once(&Call::mcp("echo", Echo::Testkit))?;
         return Ok((spawned.elapsed(), lane.rss_mb()));
@@ -188,13 +189,13 @@ fn first_call(yard: &Yard<'_>, target: Target, server: &Server) -> Result<(Durat
 }
 
 /// Lists many tools, and what is held in memory then.
-pub(super) fn memory(yard: &Yard<'_>, targets: &[Target], report: &mut Report) {
+pub(super) fn memory(fixture: &Fixture<'_>, targets: &[Target], report: &mut Report) {
     let server = Server::of("m", testkit(&["--many".to_owned(), TOOLS.to_string()]));
     let mut all: Vec<Started> = targets.iter().map(|target| Started::of(*target, "")).collect();
     for started in &mut all {
         let target = started.target;
         let opened =
-            yard.open(target, door(target), std::slice::from_ref(&server), &format!("memory-{}", target.name()));
+            fixture.open(target, door(target), std::slice::from_ref(&server), &format!("memory-{}", target.name()));
         let listed = opened.and_then(|mut lane| {
             lane.front.listed("many_", TOOLS)?;
             let call = lane.echo(Echo::Testkit, &server)?;

@@ -1,4 +1,4 @@
-//! Background jobs in processes that are killed (SIGKILL) every second. Every id that was told must answer
+//! Background jobs in processes that are killed (SIGKILL) every second. Every id that was reported must answer
 //! afterwards; runs that the tools counted show what ran twice. This process looks at the jobs meanwhile, and stops
 //! some of them.
 
@@ -35,7 +35,7 @@ pub(crate) struct Row {
     done: usize,
     unknown: usize,
     stopped: usize,
-    /// Ids that were told and do not answer, or answer that they go on for ever.
+    /// Ids that were reported and do not answer, or answer that they go on for ever.
     lost: usize,
     /// Jobs that may run again and did not end `done` with their result.
     idempotent_not_done: usize,
@@ -64,7 +64,7 @@ pub(crate) fn runs_file(dir: &Path) -> PathBuf {
     dir.join("runs")
 }
 
-type Told = Arc<Mutex<HashMap<u64, String>>>;
+type Reported = Arc<Mutex<HashMap<u64, String>>>;
 
 pub(crate) fn run(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(jobs, seconds))
@@ -73,14 +73,14 @@ pub(crate) fn run(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
 async fn measure(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
     let dir = tempfile::tempdir()?;
     let watcher = JobManager::new(SqliteStore::open(dir.path())?, dir.path());
-    let told = Told::default();
-    let mut desk = Desk { watcher, stopped: Vec::new(), lists: Vec::new(), stops: Vec::new() };
+    let reported = Reported::default();
+    let mut observer = Observer { watcher, stopped: Vec::new(), lists: Vec::new(), stops: Vec::new() };
     let end = Instant::now() + Duration::from_secs(seconds);
     // All are begun in the first three quarters.
     let pace = seconds * 750 / u64::try_from(jobs.max(1))?;
     let mut kills = 0;
     loop {
-        let (from, left) = (next(dir.path(), &told)?, jobs.saturating_sub(count(&told)));
+        let (from, left) = (next(dir.path(), &reported)?, jobs.saturating_sub(count(&reported)));
         let mut child = Command::new(std::env::current_exe()?)
             .arg("jobs-worker")
             .arg("--dir")
@@ -88,10 +88,10 @@ async fn measure(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
             .args(["--from", &from.to_string(), "--count", &left.to_string(), "--pace", &pace.to_string()])
             .stdout(Stdio::piped())
             .spawn()?;
-        let (heard, out) = (Arc::clone(&told), child.stdout.take());
+        let (heard, out) = (Arc::clone(&reported), child.stdout.take());
         let listener = std::thread::spawn(move || listen(out, &heard));
         let last = Instant::now() >= end && left == 0;
-        let watched = if last { desk.rest(&told).await } else { desk.look(&told).await };
+        let watched = if last { observer.rest(&reported).await } else { observer.look(&reported).await };
         child.kill()?;
         child.wait()?;
         listener.join().map_err(|_| "the listener broke off")?;
@@ -101,26 +101,26 @@ async fn measure(jobs: usize, seconds: u64) -> Result<Vec<Row>, Failure> {
         }
         kills += 1;
     }
-    desk.row(dir.path(), &told, kills, seconds).await.map(|row| vec![row])
+    observer.row(dir.path(), &reported, kills, seconds).await.map(|row| vec![row])
 }
 
-fn listen(out: Option<std::process::ChildStdout>, told: &Told) {
+fn listen(out: Option<std::process::ChildStdout>, reported: &Reported) {
     let Some(out) = out else { return };
     for line in BufReader::new(out).lines().map_while(Result::ok) {
         if let Some((n, id)) = line.split_once(' ')
             && let Ok(n) = n.parse()
         {
-            told.lock().unwrap_or_else(PoisonError::into_inner).insert(n, id.to_owned());
+            reported.lock().unwrap_or_else(PoisonError::into_inner).insert(n, id.to_owned());
         }
     }
 }
 
-fn count(told: &Told) -> usize {
-    told.lock().unwrap_or_else(PoisonError::into_inner).len()
+fn count(reported: &Reported) -> usize {
+    reported.lock().unwrap_or_else(PoisonError::into_inner).len()
 }
 
-fn snapshot(told: &Told) -> HashMap<u64, String> {
-    told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+fn snapshot(reported: &Reported) -> HashMap<u64, String> {
+    reported.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// How often each number ran.
@@ -138,32 +138,32 @@ fn runs(dir: &Path) -> Result<HashMap<u64, u32>, Failure> {
     Ok(runs)
 }
 
-/// The next number that no job can have: one that was begun but not told keeps its number.
-fn next(dir: &Path, told: &Told) -> Result<u64, Failure> {
+/// The next number that no job can have: one that was begun but not reported keeps its number.
+fn next(dir: &Path, reported: &Reported) -> Result<u64, Failure> {
     let runs = runs(dir)?;
-    let highest = runs.keys().copied().chain(snapshot(told).into_keys()).max();
-    // One more may have been begun and neither run nor told.
+    let highest = runs.keys().copied().chain(snapshot(reported).into_keys()).max();
+    // One more may have been begun and neither run nor reported.
     Ok(highest.map_or(0, |highest| highest + 2))
 }
 
 /// This process, which looks at jobs of others.
-struct Desk {
+struct Observer {
     watcher: Arc<JobManager>,
     stopped: Vec<u64>,
     lists: Vec<Duration>,
     stops: Vec<Duration>,
 }
 
-impl Desk {
+impl Observer {
     /// For one life of a worker.
-    async fn look(&mut self, told: &Told) -> Result<(), Failure> {
+    async fn look(&mut self, reported: &Reported) -> Result<(), Failure> {
         let end = Instant::now() + LIFE;
         while Instant::now() < end {
-            self.stop_long(told).await?;
+            self.stop_long(reported).await?;
             let before = Instant::now();
             self.watcher.list(JobScope::All, Listed::All, 10_000).await?;
             self.lists.push(before.elapsed());
-            if let Some(id) = snapshot(told).values().next() {
+            if let Some(id) = snapshot(reported).values().next() {
                 self.watcher.read(JobScope::All, id, 0, 10).await?;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -172,10 +172,10 @@ impl Desk {
     }
 
     /// Until nothing goes on any more.
-    async fn rest(&mut self, told: &Told) -> Result<(), Failure> {
+    async fn rest(&mut self, reported: &Reported) -> Result<(), Failure> {
         let end = Instant::now() + REST;
         while Instant::now() < end {
-            self.stop_long(told).await?;
+            self.stop_long(reported).await?;
             let open = !self.watcher.list(JobScope::All, Listed::Open, 1).await?.is_empty();
             if !open {
                 break;
@@ -186,8 +186,8 @@ impl Desk {
     }
 
     /// Stops the jobs that would go on for ever.
-    async fn stop_long(&mut self, told: &Told) -> Result<(), Failure> {
-        for (n, id) in snapshot(told) {
+    async fn stop_long(&mut self, reported: &Reported) -> Result<(), Failure> {
+        for (n, id) in snapshot(reported) {
             if n % STOPPED != STOPPED - 1 || self.stopped.contains(&n) {
                 continue;
             }
@@ -201,10 +201,10 @@ impl Desk {
         Ok(())
     }
 
-    async fn row(mut self, dir: &Path, told: &Told, kills: usize, seconds: u64) -> Result<Row, Failure> {
-        let (told, runs) = (snapshot(told), runs(dir)?);
+    async fn row(mut self, dir: &Path, reported: &Reported, kills: usize, seconds: u64) -> Result<Row, Failure> {
+        let (reported, runs) = (snapshot(reported), runs(dir)?);
         let mut row = Row {
-            jobs: told.len(),
+            jobs: reported.len(),
             kills,
             seconds,
             done: 0,
@@ -219,7 +219,7 @@ impl Desk {
             stop_p50_ms: percentile_ms(&mut self.stops, 0.5),
             holds: false,
         };
-        for (n, id) in told {
+        for (n, id) in reported {
             let ran = runs.get(&n).copied().unwrap_or_default();
             let Ok(job) = self.watcher.get(JobScope::All, &id).await else {
                 row.lost += 1;

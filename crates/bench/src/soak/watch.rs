@@ -47,9 +47,9 @@ impl Watch {
         }
     }
 
-    /// Marked processes that are still there after `patience`.
-    pub(super) async fn left_within(&self, patience: Duration) -> usize {
-        let end = Instant::now() + patience;
+    /// Marked processes that are still there after `timeout`.
+    pub(super) async fn left_within(&self, timeout: Duration) -> usize {
+        let end = Instant::now() + timeout;
         loop {
             let left = self.processes();
             if left == 0 || Instant::now() >= end {

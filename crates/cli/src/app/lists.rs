@@ -28,7 +28,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
     let mut events = app.events().subscribe();
     let mut pending = starting(app, wanted);
     let mut listing = std::pin::pin!(app.list_all(bound));
-    let mut patience = std::pin::pin!(tokio::time::sleep(NOTICE_AFTER));
+    let mut notice = std::pin::pin!(tokio::time::sleep(NOTICE_AFTER));
     let (mut told, mut status) = (!is_interactive(), StatusLine::default());
     loop {
         tokio::select! {
@@ -49,7 +49,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
-            () = &mut patience, if !told => {
+            () = &mut notice, if !told => {
                 told = true;
                 say_waiting(&mut status, &pending);
             }

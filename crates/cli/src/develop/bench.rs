@@ -236,7 +236,7 @@ fn write_compat(file: &Path, rows: &[Row]) -> Result<(), Failure> {
 
 /// Holds a file beside `file`, which itself is replaced. Whoever comes to it by a link holds the same. Blocks the thread
 /// while others hold it.
-fn lock(file: &Path, patience: Duration) -> std::io::Result<File> {
+fn lock(file: &Path, timeout: Duration) -> std::io::Result<File> {
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
@@ -249,11 +249,11 @@ fn lock(file: &Path, patience: Duration) -> std::io::Result<File> {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
             Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if began.elapsed() >= patience => {
+            Err(TryLockError::WouldBlock) if began.elapsed() >= timeout => {
                 return Err(std::io::Error::other(format!(
                     "another process has been writing it for {} seconds; the measurements are kept: the same command \
                      writes it once that one is done",
-                    patience.as_secs()
+                    timeout.as_secs()
                 )));
             }
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),

@@ -175,7 +175,7 @@ fn edited(editor: &mut Option<Editor<(), FileHistory>>, prompt: &str, history: &
 }
 
 /// How long a server may take to end before whoever waits for it at a terminal is told why.
-const PATIENCE: Duration = Duration::from_secs(2);
+const QUIET: Duration = Duration::from_secs(2);
 
 /// What a signal means while something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,7 +202,7 @@ pub(crate) fn watch(cancel: Cancel, action: OnSignal) -> AbortHandle {
             OnSignal::ShutDown => {
                 tokio::select! {
                     _ = next_signal() => std::process::exit(i32::from(Exit::Cancelled.code())),
-                    () = tokio::time::sleep(PATIENCE) => {}
+                    () = tokio::time::sleep(QUIET) => {}
                 }
                 if is_interactive() {
                     say("calls are still running and get their time; once more to stop at once");

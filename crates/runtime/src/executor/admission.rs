@@ -232,7 +232,7 @@ impl Executor {
         });
         let asked = self.options.services.clock.now();
         let answer = tokio::select! {
-            answer = tokio::time::timeout(run.approver.patience(), run.approver.ask(&request)) => {
+            answer = tokio::time::timeout(run.approver.answer_timeout(), run.approver.ask(&request)) => {
                 Ok(answer.unwrap_or_else(|_| ApprovalDecision::Deny { reason: EXPIRED.to_owned() }))
             }
             cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),

@@ -56,7 +56,7 @@ impl Approver for ClientApprover {
         Some(Arc::clone(&self.otherwise))
     }
 
-    fn patience(&self) -> Duration {
+    fn answer_timeout(&self) -> Duration {
         self.expiry.saturating_add(SLACK)
     }
 }

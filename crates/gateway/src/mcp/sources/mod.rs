@@ -44,7 +44,7 @@ const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe
 /// Sources that are asked concurrently.
 pub(crate) const AT_ONCE: usize = 32;
 /// How long one of several sources may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Fields of the parameters that are for the gateway.
 const OWN_FIELDS: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
@@ -172,13 +172,13 @@ impl Work {
     {
         let cancel = self.cancel.child();
         let mut asking = Box::pin(ask(self.under(cancel.clone())));
-        if let Ok(answer) = tokio::time::timeout(PATIENCE, asking.as_mut()).await {
+        if let Ok(answer) = tokio::time::timeout(LIST_TIMEOUT, asking.as_mut()).await {
             return answer;
         }
         cancel.cancel(CancelCause::CallerGone);
         // The executor ends it within its grace.
         asking.await.map_err(|_| {
-            let text = format!("{} did not answer {method} within {PATIENCE:?}", provider.name());
+            let text = format!("{} did not answer {method} within {LIST_TIMEOUT:?}", provider.name());
             let data = serde_json::json!({"kind": ErrorKind::Timeout});
             RpcError { data: Some(Box::new(data)), ..RpcError::new(RpcError::INTERNAL, text) }
         })

@@ -111,8 +111,8 @@ impl Lane {
     }
 }
 
-/// What lanes are made of.
-pub(super) struct Yard<'a> {
+/// What every measured lane needs.
+pub(super) struct Fixture<'a> {
     /// Toolwright.
     pub(super) binary: &'a Path,
     /// Programs of others.
@@ -123,7 +123,7 @@ pub(super) struct Yard<'a> {
     pub(super) collector: &'a Collector,
 }
 
-impl Yard<'_> {
+impl Fixture<'_> {
     /// Starts a target in front of the servers. What it keeps is in the folder `home`, which may have been another's.
     pub(super) fn open(&self, target: Target, door: Door, servers: &[Server], home: &str) -> Result<Lane, Failure> {
         let home = self.dir.join(home);
