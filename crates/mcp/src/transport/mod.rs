@@ -6,6 +6,7 @@ pub(crate) mod remote;
 pub(crate) mod stdio;
 
 use crate::protocol::revision::Era;
+use crate::transport::process::StdoutNoise;
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue};
 
@@ -114,6 +115,24 @@ pub(crate) trait Incoming: Send + Sync {
     fn burst(&self, too_large: String);
     /// No more will arrive, or can be sent.
     fn ended(&self, reason: String);
+}
+
+/// Takes what arrives over a pipe, of which nothing says to which request it belongs, and answers what its writer and
+/// reader have to know.
+#[async_trait]
+pub(crate) trait PipeIncoming: Incoming {
+    /// Requests that the server has to answer, or is about to have; a subscription has none but its end.
+    fn in_flight(&self) -> usize;
+    /// A line that is no message, or that cannot be read.
+    fn garbled(&self, line: &[u8], problem: &str);
+    /// A line over the bound, which this says, was skipped. If it was meant as a message, every request in flight fails.
+    fn skipped(&self, too_long: String, is_message: bool);
+    /// What the server printed that is no message.
+    fn stdout_noise(&self) -> &StdoutNoise;
+    /// What [`Incoming::ended`] was told first.
+    fn end_reason(&self) -> Option<&str>;
+    /// The server has closed its input: waits for the answers to what it was asked before, within a bound.
+    async fn last_answers(&self);
 }
 
 /// An open way to one server. All of it may be used at once. Dropped without being closed, it ends all that it started.

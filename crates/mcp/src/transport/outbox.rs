@@ -6,8 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Notify;
 
-use super::{Incoming as _, Outgoing, OutgoingKind, RequestId, SendError};
-use crate::client::connection::inbox::Inbox;
+use super::{Outgoing, OutgoingKind, PipeIncoming, RequestId, SendError};
 
 /// Bytes that may wait to be written; over them senders wait. One message may be larger.
 const MAX_WAITING: usize = 1 << 20;
@@ -122,13 +121,13 @@ impl Outbox {
     /// To be called when something was sent: has what waits written, if the server has no more to do than that. One that
     /// is busy gets as much together as costs it least; one that is about to be idle does not wait for who is still to
     /// send.
-    pub(crate) fn hurry(&self, inbox: &Inbox) {
+    pub(crate) fn hurry(&self, inbox: &dyn PipeIncoming) {
         if self.is_enough(inbox) {
             self.enough.notify_waiters();
         }
     }
 
-    fn is_enough(&self, inbox: &Inbox) -> bool {
+    fn is_enough(&self, inbox: &dyn PipeIncoming) -> bool {
         let waiting = self.lock().batch.requests.len();
         inbox.in_flight().saturating_sub(waiting) <= waiting
     }
@@ -153,7 +152,7 @@ impl Outbox {
     }
 
     /// Takes no more. Requests that wait are not sent, and are told so; what else waits is still written.
-    pub(crate) fn close(&self, reason: &str, inbox: &Inbox) {
+    pub(crate) fn close(&self, reason: &str, inbox: &dyn PipeIncoming) {
         let waiting = {
             let mut state = self.lock();
             state.closed.get_or_insert_with(|| reason.to_owned());
@@ -179,7 +178,11 @@ impl Outbox {
     ///
     /// # Errors
     /// `input` broke, in words; nothing is taken any more then.
-    pub(crate) async fn write(&self, mut input: impl AsyncWrite + Unpin, inbox: &Inbox) -> Result<(), String> {
+    pub(crate) async fn write(
+        &self,
+        mut input: impl AsyncWrite + Unpin,
+        inbox: &dyn PipeIncoming,
+    ) -> Result<(), String> {
         let mut batch = Batch::default();
         loop {
             self.more.notified().await;
@@ -208,7 +211,7 @@ impl Outbox {
     }
 
     /// Tells every request that was not written to its end; why.
-    fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &Inbox) -> String {
+    fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &dyn PipeIncoming) -> String {
         let closed = format!("the server closed its standard input ({error})");
         self.close(&closed, inbox);
         for (id, start, end) in batch.requests {
@@ -251,7 +254,7 @@ mod tests {
 
     use super::*;
     use crate::client::config::AsTools;
-    use crate::client::connection::inbox::{Answer, Purpose};
+    use crate::client::connection::inbox::{Answer, Inbox, Purpose};
     use crate::client::connection::listener::Listener;
 
     const SHORT: Duration = Duration::from_millis(50);
@@ -302,8 +305,8 @@ mod tests {
         for json in ["1", "22", "333"] {
             outbox.send(message(None, json)).await.expect("taken");
         }
-        outbox.close("closed", &inbox);
-        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await.expect("written");
+        outbox.close("closed", &*inbox);
+        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &*inbox).await.expect("written");
         assert_eq!(*writes.lock().expect("writes"), ["1\n22\n333\n"]);
         assert_eq!(outbox.send(message(None, "4")).await, Err(SendError::NotSent("closed".to_owned())));
     }
@@ -316,7 +319,7 @@ mod tests {
             let _busy: Vec<_> = (100..100 + busy_with).map(register).collect();
             let writer = {
                 let (outbox, inbox, writes) = (Arc::clone(&outbox), Arc::clone(&inbox), Arc::clone(&writes));
-                tokio::spawn(async move { outbox.write(Input { writes, left: 1000 }, &inbox).await })
+                tokio::spawn(async move { outbox.write(Input { writes, left: 1000 }, &*inbox).await })
             };
             let calls = {
                 let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
@@ -328,7 +331,7 @@ mod tests {
                         tokio::spawn(async move {
                             let answer = inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
                             outbox.send(message(Some(id), id.to_string())).await.expect("taken");
-                            outbox.hurry(&inbox);
+                            outbox.hurry(&*inbox);
                             // A call goes on waiting.
                             answer.await.ok();
                         });
@@ -343,7 +346,7 @@ mod tests {
                 }
             };
             tokio::time::timeout(Duration::from_secs(20), all).await.expect("they are written");
-            outbox.close("closed", &inbox);
+            outbox.close("closed", &*inbox);
             writer.await.expect("writer").expect("written");
             assert_eq!(lines(), expect, "busy with {busy_with}");
         }
@@ -358,7 +361,7 @@ mod tests {
         outbox.send(message(None, "n")).await.expect("taken");
         assert!(outbox.take_back(2) && outbox.take_back(3) && !outbox.take_back(3) && !outbox.take_back(9));
         let fourth = inbox.register(4, Purpose::Internal).map_err(drop).expect("room");
-        outbox.write(Input { writes: Arc::clone(&writes), left: 2 }, &inbox).await.expect_err("broken");
+        outbox.write(Input { writes: Arc::clone(&writes), left: 2 }, &*inbox).await.expect_err("broken");
         assert_eq!(*writes.lock().expect("writes"), ["1\n"], "and then `4444`, which breaks");
         assert!(matches!(fourth.await, Ok(Answer::Lost(SendError::NotSent(_)))));
         assert!(!outbox.take_back(1), "it was written");
@@ -371,8 +374,8 @@ mod tests {
         outbox.send(message(None, "a")).await.expect("taken");
         outbox.send(message(Some(1), "call")).await.expect("taken");
         outbox.send(message(None, "b")).await.expect("taken");
-        outbox.close("it ends", &inbox);
-        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await.expect("written");
+        outbox.close("it ends", &*inbox);
+        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &*inbox).await.expect("written");
         assert_eq!(*writes.lock().expect("writes"), ["a\nb\n"]);
         assert!(matches!(answer.await, Ok(Answer::Lost(SendError::NotSent(reason))) if reason == "it ends"));
     }
@@ -402,7 +405,7 @@ mod tests {
             let outbox = Arc::clone(&outbox);
             async move { outbox.send(message(Some(2), "2")).await.expect("taken") }
         };
-        let written = outbox.write(Input { writes: Arc::clone(&writes), left: 4 }, &inbox);
+        let written = outbox.write(Input { writes: Arc::clone(&writes), left: 4 }, &*inbox);
         tokio::join!(tokio::time::timeout(SHORT, written), later).0.map(drop).expect_err("it goes on");
         assert_eq!(*writes.lock().expect("writes"), ["1\n2\n"]);
     }
@@ -422,7 +425,7 @@ mod tests {
                 answers.push(inbox.register(id, Purpose::Internal).map_err(drop).expect("room"));
                 outbox.send(message(Some(id), id.to_string().repeat(2))).await.expect("taken");
             }
-            outbox.write(Input { writes: Arc::default(), left }, &inbox).await.expect_err("broken");
+            outbox.write(Input { writes: Arc::default(), left }, &*inbox).await.expect_err("broken");
             let ends = answers.iter_mut().map(|answer| match answer.try_recv() {
                 Ok(Answer::Lost(SendError::NotSent(_))) => "not sent",
                 Ok(Answer::Lost(SendError::Broken(_))) => "broken",
@@ -448,9 +451,9 @@ mod tests {
         };
         let send = async {
             outbox.send(message(None, "c")).await.expect("taken");
-            outbox.close("closed", &inbox);
+            outbox.close("closed", &*inbox);
         };
-        let (read, written, ()) = tokio::join!(read, outbox.write(writer, &inbox), send);
+        let (read, written, ()) = tokio::join!(read, outbox.write(writer, &*inbox), send);
         written.expect("written");
         assert_eq!(read.split(|byte| *byte == b'\n').map(<[u8]>::len).collect::<Vec<_>>(), [MAX_WAITING, 1, 0]);
     }

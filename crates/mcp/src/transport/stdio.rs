@@ -15,9 +15,7 @@ use toolwright_core::json::legible;
 
 use super::outbox::Outbox;
 use super::process::{Process, may_be_message};
-use super::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
-use crate::client::connection::inbox::Inbox;
-use crate::client::connection::link::LAST_CALLS;
+use super::{Outgoing, PipeIncoming, RequestId, SendError, TOO_LARGE, Told, Transport};
 use crate::protocol::batch::{each_of_batch, is_batch};
 
 /// How long the end of a process may lag behind that of its output.
@@ -32,7 +30,7 @@ pub(crate) struct StdioTransport {
     reader: JoinHandle<()>,
     /// Until the connection is closed.
     writer: Mutex<Option<JoinHandle<()>>>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<dyn PipeIncoming>,
 }
 
 impl StdioTransport {
@@ -41,7 +39,7 @@ impl StdioTransport {
         (stdin, stdout): (ChildStdin, ChildStdout),
         process: Process,
         max: usize,
-        inbox: Arc<Inbox>,
+        inbox: Arc<dyn PipeIncoming>,
     ) -> Arc<Self> {
         let outbox = Arc::new(Outbox::default());
         let reader = Reader {
@@ -54,8 +52,8 @@ impl StdioTransport {
         let writer = tokio::spawn({
             let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
             async move {
-                if let Err(reason) = outbox.write(stdin, &inbox).await {
-                    last_answers(&inbox).await;
+                if let Err(reason) = outbox.write(stdin, &*inbox).await {
+                    inbox.last_answers().await;
                     inbox.ended(reason);
                 }
             }
@@ -77,7 +75,7 @@ impl StdioTransport {
 impl Transport for StdioTransport {
     async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         self.outbox.send(message).await?;
-        self.outbox.hurry(&self.inbox);
+        self.outbox.hurry(&*self.inbox);
         Ok(())
     }
 
@@ -90,7 +88,7 @@ impl Transport for StdioTransport {
     }
 
     async fn close(&self) {
-        self.outbox.close("the connection is closed", &self.inbox);
+        self.outbox.close("the connection is closed", &*self.inbox);
         if let Some(mut writer) = self.take_writer()
             && tokio::time::timeout(CLOSE_LAG, &mut writer).await.is_err()
         {
@@ -102,8 +100,8 @@ impl Transport for StdioTransport {
     }
 
     async fn epitaph(&self) -> Option<String> {
-        let reason = self.inbox.last_word.get().map_or("the connection is closed", String::as_str);
-        if self.inbox.stdout_noise.is_flood() {
+        let reason = self.inbox.end_reason().unwrap_or("the connection is closed");
+        if self.inbox.stdout_noise().is_flood() {
             // How its process takes that says nothing.
             return Some(reason.to_owned());
         }
@@ -120,21 +118,11 @@ impl Drop for StdioTransport {
     }
 }
 
-/// Waits for the answers of a server that has closed its input to what it was asked before. It can be told of no cancel
-/// and asked nothing any more, so that new calls begin another process at once; those that it has go on to their own time
-/// limits, for ten minutes at most. It is ended with the last of them, however long it would go on writing.
-async fn last_answers(inbox: &Inbox) {
-    if inbox.awaits_answers() {
-        inbox.expired();
-        let _ = tokio::time::timeout(LAST_CALLS, inbox.is_answered()).await;
-    }
-}
-
 /// Reads the child's output.
 struct Reader {
     frames: FrameReader<ChildStdout>,
     max: usize,
-    inbox: Arc<Inbox>,
+    inbox: Arc<dyn PipeIncoming>,
     /// What is sent, which nobody takes any more after the end.
     outbox: Arc<Outbox>,
 }
@@ -149,28 +137,19 @@ impl Reader {
                 Frame::Rest(rest) if serde_json::from_slice::<IgnoredAny>(&rest).is_err() => {}
                 Frame::Rest(rest) => self.line(&rest),
                 Frame::TooLong(head) => {
-                    let too_long = format!("{TOO_LARGE} ({})", self.max);
-                    self.inbox.listener.warn("mcp_message_too_long", &too_long);
-                    // Nobody knows whose answer it is: the id may be at its end, a gigabyte away.
-                    if may_be_message(&head) {
-                        let reason = match self.inbox.only() {
-                            Some(_) => too_long,
-                            None => format!("{too_long}, in the answer to this or another request"),
-                        };
-                        self.inbox.fail_all(&reason);
-                    }
+                    self.inbox.skipped(format!("{TOO_LARGE} ({})", self.max), may_be_message(&head));
                 }
                 Frame::End => return self.end("the server closed its standard output".to_owned()),
             }
-            if self.inbox.stdout_noise.is_flood() {
+            if self.inbox.stdout_noise().is_flood() {
                 return self
-                    .end(self.inbox.stdout_noise.explain("the server was stopped for what it prints".to_owned()));
+                    .end(self.inbox.stdout_noise().explain("the server was stopped for what it prints".to_owned()));
             }
         }
     }
 
     fn end(&self, reason: String) {
-        self.outbox.close(&reason, &self.inbox);
+        self.outbox.close(&reason, &*self.inbox);
         self.inbox.ended(reason);
     }
 
@@ -187,7 +166,7 @@ impl Reader {
             Ok(())
         };
         if let Err(error) = each_of_batch(line, one) {
-            self.inbox.garbled(line, None, &error.to_string());
+            self.inbox.garbled(line, &error.to_string());
         }
     }
 }

@@ -208,7 +208,7 @@ impl Connector {
         let inbox = self.inbox();
         let process = Process::watch(child, Arc::clone(&self.listener.server));
         let transport =
-            StdioTransport::new((stdin, stdout), process, self.spec.config.max_message_bytes, Arc::clone(&inbox));
+            StdioTransport::new((stdin, stdout), process, self.spec.config.max_message_bytes, Arc::clone(&inbox) as _);
         Ok((Peer::new(Arc::clone(&transport) as Arc<dyn Transport>, inbox), transport))
     }
 

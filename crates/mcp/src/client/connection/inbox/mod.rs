@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::protocol::message::{RpcError, read as read_part};
+use async_trait::async_trait;
 use hashbrown::HashMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -21,11 +22,12 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 
+use super::link::LAST_CALLS;
 use super::listener::{Folders, Listener};
 use super::questions::Questions;
 use crate::client::url_elicitation::Pages;
 use crate::transport::process::{StdoutNoise, seems_message};
-use crate::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
+use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
 mod notifications;
@@ -272,15 +274,10 @@ impl Inbox {
     }
 
     /// The one request that waits; `None` where there are more, or none.
-    pub(crate) fn only(&self) -> Option<RequestId> {
+    fn only(&self) -> Option<RequestId> {
         let state = self.lock();
         let mut waiting = state.waiting.iter().filter(|(_, waiting)| waiting.answer.is_some()).map(|(id, _)| *id);
         waiting.next().filter(|_| waiting.next().is_none())
-    }
-
-    /// Requests that the server has to answer, or is about to have; a subscription has none but its end.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.lock().open
     }
 
     /// The calls that wait for their answers.
@@ -311,21 +308,13 @@ impl Inbox {
     }
 
     /// Whether a request waits for its answer; a subscription has none but its end.
-    pub(crate) fn awaits_answers(&self) -> bool {
+    fn awaits_answers(&self) -> bool {
         let awaits = |one: &Waiting| one.answer.is_some() && !matches!(one.purpose, Purpose::Subscription(_));
         self.lock().waiting.values().any(awaits)
     }
 
-    /// Waits until no request waits for its answer any more.
-    pub(crate) async fn is_answered(&self) {
-        let mut looked = tokio::time::interval(LOOK / 10);
-        while self.awaits_answers() {
-            looked.tick().await;
-        }
-    }
-
     /// Fails every request that waits; how many did.
-    pub(crate) fn fail_all(&self, reason: &str) -> usize {
+    fn fail_all(&self, reason: &str) -> usize {
         let senders = self.senders();
         let count = senders.len();
         for sender in senders {
@@ -362,7 +351,7 @@ impl Inbox {
     }
 
     /// Takes what is no message, or cannot be read: in the answer's stream of `during`, where that is known.
-    pub(crate) fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
+    fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
         if !self.fail_for(json, during, problem) {
             self.stdout_noise.add(json);
             self.listener.garbage(json);
@@ -495,6 +484,54 @@ impl Incoming for Inbox {
         }
         self.questions.end();
         self.over.cancel();
+    }
+}
+
+#[async_trait]
+impl PipeIncoming for Inbox {
+    fn in_flight(&self) -> usize {
+        self.lock().open
+    }
+
+    fn garbled(&self, line: &[u8], problem: &str) {
+        self.garbled(line, None, problem);
+    }
+
+    fn skipped(&self, too_long: String, is_message: bool) {
+        self.listener.warn("mcp_message_too_long", &too_long);
+        // Nobody knows whose answer it is: the id may be at its end, a gigabyte away.
+        if is_message {
+            let reason = match self.only() {
+                Some(_) => too_long,
+                None => format!("{too_long}, in the answer to this or another request"),
+            };
+            self.fail_all(&reason);
+        }
+    }
+
+    fn stdout_noise(&self) -> &StdoutNoise {
+        &self.stdout_noise
+    }
+
+    fn end_reason(&self) -> Option<&str> {
+        self.last_word.get().map(String::as_str)
+    }
+
+    /// The server can be told of no cancel and asked nothing any more, so that new calls begin another process at once;
+    /// those that it has go on to their own time limits, for ten minutes at most. It is ended with the last of them,
+    /// however long it would go on writing.
+    async fn last_answers(&self) {
+        if !self.awaits_answers() {
+            return;
+        }
+        self.expired();
+        let answered = async {
+            let mut looked = tokio::time::interval(LOOK / 10);
+            while self.awaits_answers() {
+                looked.tick().await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_CALLS, answered).await;
     }
 }
 
