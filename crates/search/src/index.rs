@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 use toolwright_core::{Entry, Snapshot};
 
-use super::admit::is_restricted;
 use super::lexical::LexicalIndex;
 
 /// What picks look up of one snapshot. Each part is made at its first use.
@@ -61,6 +60,12 @@ impl Directory {
         let restricted = (0..tools.len()).filter(|&position| is_restricted(&tools[position])).collect();
         Self { names: NameIndex::of(tools), restricted }
     }
+}
+
+/// Whether a tool is not for everybody: of all others nothing but the options of a pick can leave it out.
+fn is_restricted(entry: &Entry) -> bool {
+    let tool = entry.definition();
+    !tool.safe || !tool.allowed_roles.is_empty()
 }
 
 /// Bytes of a name that is looked for.

@@ -10,7 +10,7 @@ use toolwright_core::ContentHash;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::model::Usage;
 
-use super::fuse::Hybrid;
+use super::Hybrid;
 
 /// How tools are scored.
 #[derive(Debug, Clone, Default)]

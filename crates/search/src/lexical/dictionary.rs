@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use hashbrown::HashTable;
 
-use super::super::words::stem;
+use super::words::stem;
 
 /// A word, by number.
 pub(super) type WordId = u32;

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::iter;
 use std::sync::{Arc, LazyLock};
 
-use super::super::query;
-use super::super::words::{WordHasher, stem};
 use super::LexicalIndex;
 use super::dictionary::{Dictionary, Term, number};
 use super::intake::Rows;
+use super::query;
 use super::score::{Group, Member};
+use super::words::{WordHasher, stem};
 
 /// What a synonym counts, and a word of the same topic.
 const KNOWN: [f32; 2] = [0.5, 0.25];

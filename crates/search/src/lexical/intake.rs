@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::super::Document;
-use super::super::words::{each_word, is_stop_word, joined};
 use super::dictionary::{Dictionary, Term, WordId, number};
 use super::fields::{Field, each_text, impact, occurrence};
+use super::words::{each_word, is_stop_word, joined};
 
 /// What an index knows of one tool.
 pub(super) struct Reading<'a> {

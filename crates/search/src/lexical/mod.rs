@@ -46,14 +46,17 @@
 
 mod dictionary;
 mod expand;
+mod explain;
 mod fields;
 mod intake;
+mod query;
 mod score;
 #[cfg(test)]
 mod sets;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod words;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -64,16 +67,16 @@ use std::sync::Arc;
 use self::dictionary::number;
 use self::dictionary::{Dictionary, Term, WordId};
 use self::expand::Synonyms;
-pub(crate) use self::fields::Field;
-pub(crate) use self::fields::each_text;
+pub(crate) use self::explain::{Words, by_shared_words};
 use self::fields::rarity;
 use self::intake::Intake;
 use self::intake::Rows;
+pub use self::query::Query;
 pub(crate) use self::score::Best;
 use self::score::Lanes;
 use self::score::Scratch;
 use self::score::{Group, Member, Plan};
-use super::{DocumentKey, Query, Searchable};
+use super::{DocumentKey, Searchable};
 
 /// A tool that a query found.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::super::Ranked;
-use super::super::query::{self, Query};
 use super::dictionary::{Term, number};
+use super::query::{self, Query};
 use super::{LexicalIndex, Posting};
 
 /// What a tool that has all of the query gains, as a share of its score.

@@ -1,10 +1,10 @@
 //! Queries as a person types them: the last word may be half a word, and any word mistyped.
 
-use super::super::Query;
-use super::super::words::each_word;
 use super::LexicalIndex;
+use super::Query;
 use super::dictionary::WordId;
 use super::score::{Group, Member, Plan};
+use super::words::each_word;
 
 /// What a word counts that has so many errors.
 const MISTYPED: [f32; 3] = [1.0, 0.6, 0.4];

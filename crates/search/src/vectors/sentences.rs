@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Document;
+use crate::Document;
 use toolwright_core::json::canonical::ContentHash;
 
 /// The longest text, in bytes. The usual models read some 250 tokens, which are about half of it.
@@ -15,8 +15,7 @@ const WEIGHTS: [f32; 3] = [1.0, 2.0, 2.0];
 /// it has, so texts may be equal; all are empty only for a tool without a name.
 ///
 /// Several short texts find more than one long one, in which the arguments outweigh the name.
-#[must_use]
-pub fn texts(document: &Document<'_>) -> [String; 3] {
+pub(super) fn texts(document: &Document<'_>) -> [String; 3] {
     let identifier = Some(document.title.trim()).filter(|title| !title.is_empty()).unwrap_or(document.name);
     let name = Some(spaced(identifier)).filter(|words| !words.is_empty()).unwrap_or_else(|| identifier.to_owned());
     let description = document.description.trim();
@@ -41,14 +40,12 @@ pub fn texts(document: &Document<'_>) -> [String; 3] {
 
 /// What tells two tools apart whose vectors need not be the same: the hash of their [`texts`] and of how
 /// [`vector`] weighs them.
-#[must_use]
-pub fn key(texts: &[String; 3]) -> ContentHash {
+pub(super) fn key(texts: &[String; 3]) -> ContentHash {
     ContentHash::of_bytes(format!("{WEIGHTS:?}\0{}", texts.join("\0")).as_bytes())
 }
 
 /// The vector of a tool, of length 1, out of those of its [`texts`].
-#[must_use]
-pub fn vector(texts: [&[f32]; 3]) -> Vec<f32> {
+pub(super) fn vector(texts: [&[f32]; 3]) -> Vec<f32> {
     let [name, description, whole] = texts;
     let sum = |((a, b), c): ((&f32, &f32), &f32)| a * WEIGHTS[0] + b * WEIGHTS[1] + c * WEIGHTS[2];
     let mut vector: Vec<f32> = name.iter().zip(description).zip(whole).map(sum).collect();

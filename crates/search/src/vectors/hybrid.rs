@@ -35,9 +35,9 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use super::lexical::Best;
-use super::vectors::dot;
-use super::{LexicalIndex, LexicalRanking, Query, Ranked, Vectors};
+use super::{Vectors, dot};
+use crate::lexical::Best;
+use crate::{LexicalIndex, LexicalRanking, Query, Ranked};
 
 /// Words of one tool only that the nearest vector is worth.
 const NEAREST: f32 = 2.0;
@@ -284,8 +284,8 @@ pub fn combine(rankings: &[(f32, &[Ranked])], fusion: Fusion) -> Vec<Ranked> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Document, DocumentKey, Quantized, Searchable};
     use super::*;
+    use crate::{Document, DocumentKey, Quantized, Searchable};
     use proptest::prelude::*;
 
     /// Small vectors with two groups of tools that are alike: the first three, and the fourth beside the fifth.

@@ -6,19 +6,19 @@ use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::Snapshot;
 
 use super::Ranked;
-use super::document::{Document, Searchable as _};
-use super::lexical::{Field, each_text};
+use super::fields::{Field, each_text};
 use super::words::{each_word, is_stop_word, stem};
+use crate::document::{Document, Searchable as _};
 
 /// The words of a query's turns, by their stems.
-pub(super) struct Words(HashMap<String, String>);
+pub(crate) struct Words(HashMap<String, String>);
 
 /// Those that a tool has, field by field.
-pub(super) struct Found(Vec<(Field, Vec<String>)>);
+pub(crate) struct Found(Vec<(Field, Vec<String>)>);
 
 impl Words {
     /// All but stop words; these where there are no others.
-    pub(super) fn of(turns: &[&str]) -> Self {
+    pub(crate) fn of(turns: &[&str]) -> Self {
         let read = |takes: &dyn Fn(&str) -> bool| {
             let mut words = HashMap::new();
             for turn in turns {
@@ -34,7 +34,7 @@ impl Words {
         Self(if words.is_empty() { read(&|_| true) } else { words })
     }
 
-    pub(super) fn found_in(&self, document: &Document<'_>) -> Found {
+    pub(crate) fn found_in(&self, document: &Document<'_>) -> Found {
         let mut found: Vec<(Field, Vec<String>)> = Vec::new();
         each_text(document, |field, text| {
             each_word(text, |word| {
@@ -54,11 +54,11 @@ impl Words {
 
 impl Found {
     /// Whether any of them says what the tool is for: in prose a word may stand for anything.
-    pub(super) fn is_outside_prose(&self) -> bool {
+    pub(crate) fn is_outside_prose(&self) -> bool {
         self.0.iter().any(|(field, _)| !field.is_prose())
     }
 
-    pub(super) fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         if self.0.is_empty() {
             return "by related words or in meaning: no word of the query stands in it".into();
         }
@@ -67,7 +67,7 @@ impl Found {
     }
 
     /// The words of each field, and what the scorer adds.
-    pub(super) fn details(self, scorer: Option<Value>) -> Value {
+    pub(crate) fn details(self, scorer: Option<Value>) -> Value {
         let words: Map<String, Value> =
             self.0.into_iter().map(|(field, words)| (field.name().into(), words.into())).collect();
         match scorer {
@@ -79,7 +79,7 @@ impl Found {
 
 /// The tools that have any word of `query` in name, title, description or tags, best first, ties by position.
 /// Words are compared in lower case and as they are, without endings taken off; stop words do not count.
-pub(super) fn by_shared_words(
+pub(crate) fn by_shared_words(
     query: &str,
     snapshot: &Snapshot,
     limit: usize,

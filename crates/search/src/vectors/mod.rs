@@ -1,7 +1,14 @@
-//! Tools as vectors, and how near a query's vector is to each.
+//! Tools as vectors: how near a query is to each, where vectors are kept, and one ranking of words and meaning.
+
+mod cache;
+mod hybrid;
+mod sentences;
+mod tools;
 
 use toolwright_core::embedding::MAX_DIMENSIONS;
 
+pub use self::hybrid::{Fusion, HYBRID_DEPTH, Hybrid, Meaning, auto, combine, fuse};
+pub use self::tools::ToolVectors;
 use super::Ranked;
 
 /// The largest number of a quantised query: 127 * 2047 * [`MAX_DIMENSIONS`] fits an `i32`.
@@ -224,7 +231,7 @@ fn as_float(sum: i32) -> f32 {
 }
 
 /// The product of two vectors of one length. Sums side by side compile to vector instructions.
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+fn dot(a: &[f32], b: &[f32]) -> f32 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let mut sums = [0.0; 8];
     for (a, b) in a.iter().zip(b) {

@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::{DocumentKey, Quantized, Searchable, Vectors, sentences};
+use crate::{DocumentKey, Quantized, Searchable, Vectors};
 use tokio::task::spawn_blocking;
 use toolwright_core::ContentHash;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 
-use super::vector_cache::{TextKey, VectorCache};
+use super::cache::{TextKey, VectorCache};
+use super::sentences;
 
 /// Tools whose vectors are computed before they are kept; a caller that goes away loses no more than these.
 const BATCH: usize = 16;
