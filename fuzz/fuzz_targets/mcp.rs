@@ -7,13 +7,12 @@ use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::ListKind;
 use toolwright_fuzz::text;
-use toolwright_mcp::form::Form;
-use toolwright_mcp::merge::merge;
+use toolwright_mcp::elicitation::{Form, Page};
+use toolwright_mcp::merge::{self, merge};
 use toolwright_mcp::message::{self, Message};
-use toolwright_mcp::page::Page;
 use toolwright_mcp::revision::Era;
-use toolwright_mcp::state::StateKey;
-use toolwright_mcp::{address, convert, headers, sampling, tasks};
+use toolwright_mcp::tasks::StateKey;
+use toolwright_mcp::{asking, convert, headers, tasks};
 
 /// What a server asks back, and an answer: what fits a form once fits it again.
 fn asked(params: &Value, answer: &str) {
@@ -30,7 +29,7 @@ fn asked(params: &Value, answer: &str) {
             assert_eq!(form.check(content.clone()).as_ref(), Ok(&content), "a form that was filled in");
         }
     }
-    let _ = sampling::request_of(params, 100);
+    let _ = asking::request_of(params, 100);
 }
 
 /// What servers list and answer: merged, each item has a name of its own that leads to it, and what is said in the words of
@@ -74,13 +73,13 @@ fuzz_target!(|data: &[u8]| {
         asked(&params, other);
         listed(&params, &serde_json::from_str(other).unwrap_or_default());
     }
-    let _ = address::qualified(one);
+    let _ = merge::qualified(one);
     if !one.is_empty() {
-        let address = address::qualify("a", one);
-        let Some(("a", own)) = address::qualified(&address) else { panic!("an address without its server: {address}") };
-        assert_eq!(address::qualify("a", own), address, "an address that is encoded stays as it is");
+        let address = merge::qualify("a", one);
+        let Some(("a", own)) = merge::qualified(&address) else { panic!("an address without its server: {address}") };
+        assert_eq!(merge::qualify("a", own), address, "an address that is encoded stays as it is");
     }
-    let _ = address::fits(one, other);
+    let _ = merge::fits(one, other);
     let key = StateKey::new([7; 32]);
     assert!(key.open(one, ContentHash::of_bytes(b"x"), 1).is_err(), "a state that nobody signed");
 });

@@ -6,7 +6,4 @@ pub mod client;
 pub mod protocol;
 mod transport;
 
-pub use protocol::{
-    address, asking, batch, convert, downgrade, form, headers, level, list_validation, merge, message, page, revision,
-    sampling, state, tasks,
-};
+pub use protocol::{asking, batch, convert, elicitation, headers, list_validation, merge, message, revision, tasks};

@@ -10,8 +10,7 @@ use toolwright::core::approval::{
 };
 use toolwright::core::store::StoreError;
 use toolwright::core::{ApprovalDecision, duration};
-use toolwright::mcp::form::Form;
-use toolwright::mcp::page::Page;
+use toolwright::mcp::elicitation::{Form, Page};
 
 use crate::app::{Global, not_nested, now_ms, open};
 use crate::exit::{Done, Exit, Failure};

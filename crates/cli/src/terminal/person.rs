@@ -9,8 +9,7 @@ use toolwright::Toolwright;
 use toolwright::app::{Filled, Person, Visited};
 use toolwright::core::approval::{AlwaysCovers, FormQuestion};
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Effects};
-use toolwright::mcp::form::{Choice, Field, Form, Kind};
-use toolwright::mcp::page::Page;
+use toolwright::mcp::elicitation::{Choice, Field, Form, Kind, Page};
 
 use crate::terminal::console::Console;
 use crate::terminal::screen::{BOLD, DIM, Screen, WARN, harmless, one_line, say, styled};

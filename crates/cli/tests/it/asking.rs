@@ -17,8 +17,7 @@ use toolwright::core::{
     ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId,
 };
 use toolwright::gateway::{FallbackClient as _, FallbackContext};
-use toolwright::mcp::form::Form;
-use toolwright::mcp::page::Page;
+use toolwright::mcp::elicitation::{Form, Page};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};

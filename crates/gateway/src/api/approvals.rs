@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::{Answered, ApprovalDecision, FormQuestion, FormReply, Kept, QuestionState, Wants};
 use toolwright_core::session::PeerProcess;
-use toolwright_mcp::form::Form;
+use toolwright_mcp::elicitation::Form;
 
 use super::{Answer, Api, JsonBody, PathParam, QueryParams};
 use crate::http::{ApiError, Connection};

@@ -15,7 +15,7 @@ use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN};
 use toolwright_core::output::TOOL_OUTPUT;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::session::CallId;
-use toolwright_mcp::{downgrade, list_validation};
+use toolwright_mcp::{convert, list_validation};
 use toolwright_runtime::executor::CallerNames;
 
 use super::message::{RpcError, SaidBy, to_json};
@@ -194,8 +194,8 @@ impl CallResult {
 
     /// The same result for clients of this legacy revision.
     fn downgraded(mut self, version: &str) -> Self {
-        downgrade::content(version, &mut self.content);
-        if let Some(value) = self.structured_content.as_ref().filter(|_| !downgrade::has_structured(version))
+        convert::content(version, &mut self.content);
+        if let Some(value) = self.structured_content.as_ref().filter(|_| !convert::has_structured(version))
             && self.content.is_empty()
         {
             self.content.push(ContentBlock::text(value.to_string()));

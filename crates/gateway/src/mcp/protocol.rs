@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::message::{self, Request, RpcError};
 
-pub(crate) use toolwright_mcp::level::Level;
+pub(crate) use toolwright_mcp::revision::Level;
 pub(crate) use toolwright_mcp::revision::{
     BATCHING, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, negotiate,
 };

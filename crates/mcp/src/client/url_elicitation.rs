@@ -17,8 +17,8 @@ use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use super::exchange::{Exchange, Sent, What};
 use super::reply::Reply;
 use crate::protocol::asking;
+use crate::protocol::elicitation::Page;
 use crate::protocol::message::RpcError;
-use crate::protocol::page::Page;
 use crate::transport::RequestId;
 
 /// Pages that one refusal may name.

@@ -1,20 +1,14 @@
 //! The Model Context Protocol, as far as both its sides share it: messages, revisions, what one revision says in
 //! terms of another. Pure: no I/O, no clock. `client` is the client over it, `gateway/mcp` the server.
 
-pub mod address;
 pub mod asking;
 pub mod batch;
 pub mod convert;
-pub mod downgrade;
-pub mod form;
+pub mod elicitation;
 pub mod headers;
-pub mod level;
 pub mod list_validation;
 pub mod merge;
 pub mod message;
-pub mod page;
 pub mod revision;
-pub mod sampling;
-pub mod state;
 mod strict;
 pub mod tasks;

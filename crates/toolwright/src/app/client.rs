@@ -21,10 +21,8 @@ use toolwright_core::policy::{HintTrust, PolicyQuery};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_core::{Effects, Policy, ToolId};
-use toolwright_mcp::asking::{ELICIT, ROOTS, SAMPLE};
-use toolwright_mcp::form::Form;
-use toolwright_mcp::page::Page;
-use toolwright_mcp::sampling::{request_of, result_of};
+use toolwright_mcp::asking::{ELICIT, ROOTS, SAMPLE, request_of, result_of};
+use toolwright_mcp::elicitation::{Form, Page};
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 

@@ -12,8 +12,7 @@ use toolwright_core::context::Redactor;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
 use toolwright_gateway::{FallbackClient, FallbackContext};
-use toolwright_mcp::form::Form;
-use toolwright_mcp::page::Page;
+use toolwright_mcp::elicitation::{Form, Page};
 use toolwright_runtime::FormInbox;
 
 use super::Toolwright;

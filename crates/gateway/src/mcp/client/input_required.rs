@@ -13,7 +13,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::client::ClientRequest;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_mcp::state::{RequestState, StateError, StateKey};
+use toolwright_mcp::tasks::{RequestState, StateError, StateKey};
 
 use crate::mcp::message::{self, Params, RpcError, to_json};
 use crate::mcp::protocol::SERVER_INFO;

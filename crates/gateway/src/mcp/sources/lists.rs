@@ -10,9 +10,8 @@ use serde_json::{Map, Value};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{ListKind, Provider};
 use toolwright_core::content::ContentBlock;
-use toolwright_mcp::address::{fits, qualified, qualify};
 use toolwright_mcp::convert::no_resource;
-use toolwright_mcp::merge::{Merged, Owned, merge, readdress};
+use toolwright_mcp::merge::{Merged, Owned, fits, merge, qualified, qualify, readdress};
 use toolwright_runtime::catalogue::SourceLists;
 use toolwright_runtime::executor::is_denied;
 

@@ -18,7 +18,7 @@ use toolwright_core::catalogue::{ListKind, Provider};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_mcp::{convert, downgrade};
+use toolwright_mcp::convert;
 
 use self::log_levels::SET_LEVEL;
 use super::call::passed_on;
@@ -102,7 +102,7 @@ impl Work {
             Ok(mut result) => {
                 convert::result(era, method, &mut result, &self.gateway.server_info);
                 if era == Era::Legacy && method == "prompts/get" {
-                    downgrade::prompt(self.caller.client.version(), &mut result);
+                    convert::prompt(self.caller.client.version(), &mut result);
                 }
                 Ok(to_json(&result))
             }

@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ToolError;
-use toolwright_mcp::address::{is_within, qualify};
-use toolwright_mcp::merge::Owned;
+use toolwright_mcp::merge::{Owned, is_within, qualify};
 
 use super::AT_ONCE;
 use crate::Gateway;
