@@ -111,7 +111,7 @@ impl Selector {
         Self { vectors: Some(vectors), ..self }
     }
 
-    /// With a scorer for [`Method::Judge`]: a [`super::ModelJudge`].
+    /// With a scorer for [`Method::Judge`]: the `ModelJudge` of the runtime.
     #[must_use]
     pub fn with_judge(self, judge: Arc<dyn Scorer>) -> Self {
         Self { judge: Some(judge), ..self }

@@ -274,7 +274,7 @@ fn in_one_object(schema: &mut Schema) {
 pub struct McpServerSpec {
     /// Name of the entry, and of the provider.
     pub name: String,
-    /// Namespace of its tools; must be legal (see [`toolwright_core::name`]).
+    /// Namespace of its tools; must be legal (see [`toolwright_core::tool_id`]).
     pub namespace: String,
     /// What defines it, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
     pub defined_in: String,
