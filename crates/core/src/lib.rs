@@ -4,9 +4,10 @@
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 //!
 //! Folders import only from those before them: [`json`], [`schema`], [`identity`], [`model`], [`definition`], [`output`],
-//! [`policy`] and [`pins`], [`event`], [`store`], [`catalogue`], [`llm`] and [`call`]. Modules inside a folder that other
-//! crates use often have a short path too, like [`session`] and [`tool_id`].
+//! [`policy`] and [`pins`], [`event`], [`store`], [`catalogue`], [`llm`], [`call`] and [`agents`]. Modules inside a
+//! folder that other crates use often have a short path too, like [`session`] and [`tool_id`].
 
+pub mod agents;
 pub mod approval;
 pub mod call;
 pub mod cancel;

@@ -1,0 +1,91 @@
+//! What can be told of several agents together: cycles of destinations, and tools that nobody has.
+
+use std::collections::BTreeMap;
+
+use super::spec::AgentSpec;
+use crate::pattern::{glob_match, nearest};
+
+/// The first cycle of destinations: the names of its agents, the first one again at its end.
+#[must_use]
+pub fn find_cycle(agents: &[AgentSpec]) -> Option<Vec<String>> {
+    let by_name: BTreeMap<&str, &AgentSpec> = agents.iter().map(|agent| (agent.name.as_str(), agent)).collect();
+    let mut done: Vec<&str> = Vec::new();
+    for agent in agents {
+        // The path to where the search is, each with the destinations that it has not followed yet.
+        let mut path = vec![(agent.name.as_str(), agent.router.destinations.iter())];
+        while let Some((name, left)) = path.last_mut() {
+            let Some(next) = left.next() else {
+                done.push(name);
+                path.pop();
+                continue;
+            };
+            let next = next.agent.as_str();
+            if let Some(at) = path.iter().position(|(name, _)| *name == next) {
+                let names = path[at..].iter().map(|(name, _)| (*name).to_owned());
+                return Some(names.chain([next.to_owned()]).collect());
+            }
+            if let Some(agent) = by_name.get(next).filter(|_| !done.contains(&next)) {
+                path.push((&agent.name, agent.router.destinations.iter()));
+            }
+        }
+    }
+    None
+}
+
+/// Globs of the agent that no tool of these names matches, with the nearest name. `names` are ids without version and wire
+/// names.
+#[must_use]
+pub fn unknown_tools<'n>(
+    agent: &AgentSpec,
+    names: impl Iterator<Item = &'n str> + Clone,
+) -> Vec<(String, Option<&'n str>)> {
+    let globs = agent.tools.iter().flatten().chain(&agent.disallowed_tools);
+    let unknown = globs.filter(|glob| !names.clone().any(|name| glob_match(glob, name)));
+    unknown.map(|glob| (glob.clone(), nearest(glob, names.clone()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agents::{Destination, History};
+
+    fn agent(name: &str, destinations: &[&str]) -> AgentSpec {
+        let destination =
+            |agent: &&str| Destination { agent: (*agent).to_owned(), history: History::All, may_return: false };
+        let mut spec = AgentSpec { name: name.to_owned(), ..AgentSpec::default() };
+        spec.router.destinations = destinations.iter().map(destination).collect();
+        spec
+    }
+
+    #[test]
+    fn cycles_are_found() {
+        let check = |agents: &[(&str, &[&str])], expect: Option<&[&str]>| {
+            let agents: Vec<AgentSpec> = agents.iter().map(|(name, to)| agent(name, to)).collect();
+            assert_eq!(find_cycle(&agents), expect.map(|names| names.iter().map(|&name| name.to_owned()).collect()));
+        };
+        check(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])], None);
+        check(&[("a", &["a"])], Some(&["a", "a"]));
+        check(&[("a", &["b"]), ("b", &["c", "d"]), ("c", &[]), ("d", &["b"])], Some(&["b", "d", "b"]));
+        check(&[("a", &["none"])], None);
+        // Every way through sixteen layers of two agents is one of 65536.
+        let layers: Vec<(String, Vec<String>)> = (0..16)
+            .flat_map(|n| {
+                ["x", "y"].map(|side| (format!("{side}{n}"), vec![format!("x{}", n + 1), format!("y{}", n + 1)]))
+            })
+            .collect();
+        let agents: Vec<AgentSpec> =
+            layers.iter().map(|(name, to)| agent(name, &to.iter().map(String::as_str).collect::<Vec<_>>())).collect();
+        assert_eq!(find_cycle(&agents), None);
+    }
+
+    #[test]
+    fn tools_that_nobody_has_are_told_with_the_nearest() {
+        let spec = AgentSpec {
+            tools: Some(vec!["fs__raed".into(), "fs:*".into()]),
+            disallowed_tools: vec!["github__*".into()],
+            ..AgentSpec::default()
+        };
+        let unknown = unknown_tools(&spec, ["fs__read", "fs:read"].into_iter());
+        assert_eq!(unknown, [("fs__raed".to_owned(), Some("fs__read")), ("github__*".to_owned(), None)]);
+    }
+}

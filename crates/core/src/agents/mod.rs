@@ -1,0 +1,9 @@
+//! Agents as they are written: what an agent file or an entry of `agents` says, and what can be told of several of them
+//! together.
+
+mod graph;
+pub mod handoff;
+mod spec;
+
+pub use graph::{find_cycle, unknown_tools};
+pub use spec::{AgentLimits, AgentSpec, Destination, History, NameError, OnChildren, Router, check_name, legal_name};
