@@ -39,8 +39,8 @@ pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
 pub use call::plan::{self, Plan, plan};
 pub use call::variables::Variables;
 pub use call::{
-    Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, arguments, check, indirect_call, redact, repair,
-    variables,
+    Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, arguments, check, indirect_call, model_repair,
+    redact, variables,
 };
 pub use cancel::{Cancel, CancelCause};
 pub use catalogue::context::{Clock, Redactor, Services, ToolContext};

@@ -1,10 +1,31 @@
 //! Tool sources behind one trait: built-in tools, REST endpoints, OpenAPI documents, published catalogues.
 
-mod again;
 pub mod builtin;
 pub mod catalogue;
-mod deps;
 pub mod openapi;
 pub mod rest;
+mod retry;
 
-pub use deps::DocumentDeps;
+use std::fmt;
+use std::sync::Arc;
+
+use toolwright_core::event::EventSink;
+use toolwright_core::store::ManifestCache;
+use toolwright_net::HttpOptions;
+
+/// What the provider of an OpenAPI document or of a published catalogue gets from the application.
+#[derive(Clone)]
+pub struct DocumentOptions {
+    /// Keeps the document that was read, or accepted, last.
+    pub manifests: Arc<dyn ManifestCache>,
+    /// Takes warnings.
+    pub events: Arc<dyn EventSink>,
+    /// Resolver and proxies.
+    pub http: HttpOptions,
+}
+
+impl fmt::Debug for DocumentOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DocumentOptions").finish_non_exhaustive()
+    }
+}

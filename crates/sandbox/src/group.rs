@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
 use super::cgroup::Leaf;
-use super::sandbox::{Entry, Placeholders};
+use super::enforce::{Entry, Placeholders};
 
 /// Kills the group when dropped.
 #[derive(Debug)]

@@ -5,12 +5,12 @@
 //! Linux, when this process dies, even by SIGKILL; processes that called setsid(2) included.
 
 mod cgroup;
+pub mod enforce;
 #[cfg(not(target_os = "linux"))]
 mod group;
 pub mod nesting;
 mod program;
 pub mod protected;
-pub mod sandbox;
 mod tree;
 #[cfg(target_os = "linux")]
 mod watcher;
@@ -34,7 +34,7 @@ use group::{Lifeline, harden, spawn as spawn_below};
 #[cfg(target_os = "linux")]
 use watcher::{Lifeline, harden, spawn as spawn_below};
 
-use sandbox::{Placeholders, Prepared, Sandbox, Scratch};
+use enforce::{Placeholders, Prepared, Sandbox, Scratch};
 
 pub use cgroup::use_control_groups;
 use tree::{Tree, TreeLimits};

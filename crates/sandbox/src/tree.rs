@@ -1,6 +1,6 @@
 //! How much a tree of processes uses, and its end when that is too much.
 //!
-//! The kernel limits single processes (see `sandbox::enter`), and whole trees only for whoever may make control groups (see
+//! The kernel limits single processes (see `enforce::enter`), and whole trees only for whoever may make control groups (see
 //! `cgroup`). One thread looks at all limited trees several times a second, counts what is in them, and ends a tree that has
 //! more than it may. Between two looks a tree can go over its limit, as far as its control group lets it.
 

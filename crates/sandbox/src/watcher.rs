@@ -35,8 +35,8 @@ use libc::{c_int, pid_t};
 use tokio::process::Child;
 
 use super::cgroup::Leaf;
+use super::enforce::{Entry, Placeholders};
 use super::nesting::{MARKED_LOCKS, WATCHER_NAME};
-use super::sandbox::{Entry, Placeholders};
 
 /// How long the watcher keeps killing before it gives up on what does not die (uninterruptible sleep,
 /// another user's process).

@@ -6,7 +6,6 @@
 mod document;
 #[cfg(feature = "embeddings")]
 pub mod embed;
-mod index;
 pub mod judge;
 mod lexical;
 pub mod metrics;
@@ -14,17 +13,18 @@ mod pick;
 mod scorer;
 mod search;
 mod selector;
+mod snapshot_index;
 #[cfg(test)]
 mod testing;
 mod tools;
 mod vectors;
 
 pub use document::{Document, DocumentKey, Searchable};
-pub use index::SearchIndex;
 pub use lexical::{LexicalIndex, LexicalRanking, Query, Ranked};
 pub use pick::{Exclusion, Note, Pick, PickInput, PickOptions, Picked, Picking, Provenance, REQUIRES, Ranking};
 pub use scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
 pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use selector::{Selector, VectorSource};
+pub use snapshot_index::SnapshotIndex;
 pub use tools::{ToolFinder, first_sentence, namespaces, searchable, summary};
 pub use vectors::{Fusion, HYBRID_DEPTH, Hybrid, Meaning, Quantized, ToolVectors, Vectors, auto, combine, fuse};

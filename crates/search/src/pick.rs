@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::document::Searchable as _;
 use super::lexical::{Words, by_shared_words};
 use super::scorer::Method;
-use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, SearchIndex, auto, combine};
+use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, SnapshotIndex, auto, combine};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::model::Usage;
@@ -225,7 +225,7 @@ pub struct Note {
 /// One pick, from the filter to the cut.
 pub struct Picking<'a> {
     snapshot: &'a Snapshot,
-    index: &'a SearchIndex,
+    index: &'a SnapshotIndex,
     query: &'a str,
     before: &'a [&'a str],
     options: &'a PickOptions,
@@ -241,7 +241,7 @@ impl<'a> Picking<'a> {
     pub fn begin(
         query: &'a PickInput<'a>,
         snapshot: &'a Snapshot,
-        index: &'a SearchIndex,
+        index: &'a SnapshotIndex,
         options: &'a PickOptions,
     ) -> Self {
         let (query, before) = (query.text(), query.before);

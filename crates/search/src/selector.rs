@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     Cascade, HYBRID_DEPTH, Hybrid, Meaning, Method, Note, PickInput, PickOptions, Picked, Picking, Provenance, Ranked,
-    Ranking, Score, Scorer, SearchIndex, Vectors, judge,
+    Ranking, Score, Scorer, SnapshotIndex, Vectors, judge,
 };
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -50,7 +50,7 @@ pub struct Selector {
     judge: Option<Arc<dyn Scorer>>,
     kept: KeptScores,
     /// Of the snapshots that were picked from last, the latest behind.
-    indexes: std::sync::Mutex<VecDeque<(Weak<Snapshot>, Arc<SearchIndex>)>>,
+    indexes: std::sync::Mutex<VecDeque<(Weak<Snapshot>, Arc<SnapshotIndex>)>>,
     /// Held by the one build of vectors that goes on by itself.
     building: Arc<Mutex<()>>,
 }
@@ -151,14 +151,14 @@ impl Selector {
     }
 
     /// The index of a snapshot. A new one takes over what the largest of the others knows.
-    fn index_of(&self, snapshot: &Arc<Snapshot>) -> Arc<SearchIndex> {
+    fn index_of(&self, snapshot: &Arc<Snapshot>) -> Arc<SnapshotIndex> {
         let same = Arc::downgrade(snapshot);
         let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         let index = match indexes.iter().position(|(of, _)| of.ptr_eq(&same)).and_then(|place| indexes.remove(place)) {
             Some((_, index)) => index,
             None => {
                 let largest = indexes.iter().max_by_key(|(_, index)| index.known_tools());
-                Arc::new(largest.map_or_else(SearchIndex::default, |(_, index)| index.following()))
+                Arc::new(largest.map_or_else(SnapshotIndex::default, |(_, index)| index.following()))
             }
         };
         indexes.retain(|(of, _)| of.strong_count() > 0);
@@ -361,7 +361,7 @@ impl Selector {
 }
 
 /// Makes the lexical index, off the async workers.
-async fn make(index: &Arc<SearchIndex>, snapshot: &Arc<Snapshot>) -> Result<(), String> {
+async fn make(index: &Arc<SnapshotIndex>, snapshot: &Arc<Snapshot>) -> Result<(), String> {
     if index.is_ready() {
         return Ok(());
     }

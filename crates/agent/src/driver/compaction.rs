@@ -17,9 +17,9 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::executor::{LlmOptions, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
-use super::calls::{Meter, usage_of};
-use super::context::{EvictedCounts, RoomMade};
+use super::eviction::{EvictedCounts, RoomMade};
 use super::resume::Journal;
+use super::run_calls::{Meter, usage_of};
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Compacted, MemoryTools, RunState};
 

@@ -1,10 +1,10 @@
 //! The driver: executes the steps of the state machine and saves the state between them.
 
-mod calls;
 mod compaction;
-mod context;
+mod eviction;
 mod model;
 mod resume;
+mod run_calls;
 pub(crate) mod tool_view;
 
 use std::fmt;
@@ -32,8 +32,8 @@ use toolwright_search::ToolFinder;
 use crate::prompt::system_prompt;
 use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
-use calls::{InFlightCalls, Meter, TurnBudget};
 use compaction::ShippedTools;
+use run_calls::{InFlightCalls, Meter, TurnBudget};
 use tool_view::{RequestTools, ToolViewCache};
 
 /// Receives the whole exchange as redacted records `{type, turn, …}` of the types

@@ -20,7 +20,7 @@ use toolwright_core::redact::{StreamRedactor, learn_written};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_runtime::executor::{Asked, ModelAsk, ModelCallRecord};
 
-use super::calls::InFlightCalls;
+use super::run_calls::InFlightCalls;
 use super::tool_view::resolve;
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Dispatch, RunState};

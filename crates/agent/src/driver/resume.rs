@@ -9,7 +9,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{Claim, RunStore};
 
-use super::calls::usage_of;
+use super::run_calls::usage_of;
 use super::{Driver, DriverError, RunOptions, tool_view};
 use crate::report::RunReport;
 use crate::run::{RunState, TurnCall};

@@ -5,7 +5,7 @@
 //! has exactly one result, in call order, whatever happened to it.
 
 mod answer;
-mod calls;
+mod call_outcomes;
 mod context;
 mod ending;
 mod exposure;
@@ -23,12 +23,12 @@ use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{Message, ModelRequest, Usage};
+use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::policy::UserRequest;
-use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
 
 use crate::report::{CallRecord, FinalReport, RunResult, Status};
-use calls::Repeats;
+use call_outcomes::Repeats;
 use context::ContextState;
 pub use context::{Compacted, CompactionCall, Compactions, ContextOptions};
 pub(crate) use context::{

@@ -12,9 +12,9 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::exposure::SEARCH_ID;
 use toolwright_core::model::{CallResult, Message, WrittenCall};
+use toolwright_core::model_repair::{RepairEnd, RepairRecord};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{DEFAULT_MAX_BYTES, TOOL_OUTPUT, head_and_tail, noted_outputs};
-use toolwright_core::repair::{RepairEnd, RepairRecord};
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::MAX_WIRE_NAME;
 

@@ -13,7 +13,7 @@ use toolwright::core::{Entry, Services, Snapshot};
 use toolwright::models::{Endpoint, default_model};
 use toolwright::runtime::TrafficConfig;
 use toolwright_eval::bench::{
-    Case, CaseError, MAX_FILE_BYTES, ModelPrice, Plan, Planned, Prepared, Price, Pricing, Suite, Terms,
+    Case, CaseError, MAX_FILE_BYTES, ModelPrice, Plan, PlanOptions, Planned, Prepared, Price, Pricing, Suite,
     leave_out_rubrics, parse, shipped_cases,
 };
 use url::{Host, Url};
@@ -131,11 +131,11 @@ pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepa
         None => None,
     };
     let asked = |model: &String| (model.clone(), app.models().endpoints().fingerprint(model));
-    let terms = Terms {
+    let options = PlanOptions {
         of_models: models.iter().chain(&judge).map(asked).collect(),
         judge_contract: judge_entry.as_ref().map(|entry| entry.tool.hash()),
     };
-    let plan = Plan::new(tools, models, judge, &terms).map_err(Failure::usage)?;
+    let plan = Plan::new(tools, models, judge, &options).map_err(Failure::usage)?;
     Ok(Prepared { plan, snapshot, entries, judge: judge_entry })
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright::core::json::fault;
 use toolwright::net::{HttpClient, HttpOptions};
 use toolwright::providers::catalogue::{
-    CatalogueConfig, Grants, PublicKey, SigningKey, Terms, Verified, check_tools, fetch, sign, verify,
+    CatalogueConfig, Grants, PublicKey, SigningKey, Verified, VerifyOptions, check_tools, fetch, sign, verify,
 };
 
 use crate::app::{Global, not_nested, now_ms, open};
@@ -152,8 +152,8 @@ async fn verified(global: &Global, args: &Verify) -> Done {
             value.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned()
         }
     };
-    let terms = Terms { keys: &keys, namespace: &namespace, now: now(), max_bytes: MAX_BYTES, seen: None };
-    let verified = verify(&bytes, &terms).map_err(|refusal| Failure::failed(format!("it is refused: {refusal}")))?;
+    let options = VerifyOptions { keys: &keys, namespace: &namespace, now: now(), max_bytes: MAX_BYTES, seen: None };
+    let verified = verify(&bytes, &options).map_err(|refusal| Failure::failed(format!("it is refused: {refusal}")))?;
     let secrets = args.secret.iter().map(|name| (name.clone(), String::new())).collect();
     report(global, &verified, &Grants { secrets, ..Grants::default() })
 }

@@ -19,7 +19,7 @@ use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::gateway::ListedSchemas;
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::models::{Endpoint, default_variables, list_models};
-use toolwright::sandbox::sandbox::means;
+use toolwright::sandbox::enforce::support;
 use toolwright::trust::{Judged, Standing};
 
 use crate::app::agent::can_answer;
@@ -412,7 +412,7 @@ fn sandboxes(settings: &Config) -> impl Iterator<Item = (String, Enforcement)> {
     let processes = settings.servers.iter().filter(|server| server.config.transport.url().is_none());
     let servers = processes.map(|server| (format!("server {}", server.entry), server.config.sandbox));
     let restricted = tools.into_iter().chain(servers).filter(|(_, profile)| *profile != SandboxProfile::Full);
-    restricted.map(|(whose, profile)| (whose, enforcement(profile, means())))
+    restricted.map(|(whose, profile)| (whose, enforcement(profile, support())))
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -13,7 +13,7 @@ use toolwright::core::Event;
 use toolwright::core::error::labelled;
 use toolwright::core::event::{CompactionLayer, Partial};
 use toolwright::core::model::Usage;
-use toolwright::core::repair::RepairEnd;
+use toolwright::core::model_repair::RepairEnd;
 use toolwright::core::session::CallId;
 
 use crate::terminal::markdown::Markdown;

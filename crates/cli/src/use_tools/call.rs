@@ -101,7 +101,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     };
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
     let background_after = call.background.then_some(Duration::ZERO);
-    let llm = llm_terms(call, &app, &snapshot).await?;
+    let llm = llm_options(call, &app, &snapshot).await?;
     let terminal = Terminal::new(&app);
     let client = client(&terminal, &app, who(call.ask));
     let progress = ProgressDisplay::of_call(app.events().subscribe(), terminal.screen);
@@ -147,7 +147,7 @@ fn json_fault(arguments: &str) -> String {
 
 /// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
 /// nor the configuration, has one that the environment offers.
-async fn llm_terms(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result<LlmOptions, Failure> {
+async fn llm_options(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result<LlmOptions, Failure> {
     let given = LlmOptions {
         model: call.model.as_deref().map(Arc::from),
         mode: call.mode.as_deref().map(Arc::from),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright::config::Severity;
 use toolwright::core::SandboxProfile;
 use toolwright::core::sandbox::{Mechanism, enforcement};
-use toolwright::sandbox::sandbox::means;
+use toolwright::sandbox::enforce::support;
 
 use crate::cli::{ok, run, stderr};
 use crate::config::broken;
@@ -54,7 +54,7 @@ pub(crate) fn call(fixture: &Fixture, tool: &str, arguments: &Value) -> Value {
 #[test]
 fn a_call_names_its_sandbox_profile() {
     let fixture = Fixture::with("sandbox:\n  bash: read-only\n");
-    let plan = enforcement(SandboxProfile::ReadOnly, means());
+    let plan = enforcement(SandboxProfile::ReadOnly, support());
     if plan.mechanism == Mechanism::None {
         return eprintln!("no sandbox here, skipped");
     }
@@ -76,7 +76,7 @@ fn a_call_names_its_sandbox_profile() {
 #[test]
 fn new_protected_files_are_reported() {
     let fixture = Fixture::with("sandbox:\n  bash: workspace\n");
-    let plan = enforcement(SandboxProfile::Workspace, means());
+    let plan = enforcement(SandboxProfile::Workspace, support());
     if plan.mechanism == Mechanism::None {
         return eprintln!("no sandbox here, skipped");
     }
@@ -109,7 +109,7 @@ fn new_protected_files_are_reported() {
 #[test]
 fn strict_refuses_what_is_not_wholly_enforced() {
     let fixture = Fixture::with("sandbox:\n  bash: workspace\n  strict: true\n");
-    let complete = enforcement(SandboxProfile::Workspace, means()).is_complete();
+    let complete = enforcement(SandboxProfile::Workspace, support()).is_complete();
     let bash = call(&fixture, "shell__bash", &json!({"command": "echo ran > ran"}));
     assert_eq!((bash["ok"] == json!(true), fixture.path("project/ran").exists()), (complete, complete), "{bash}");
     if !complete {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolwright::config::Config;
 use toolwright::core::sandbox::{Mechanism, SandboxProfile, enforcement};
 use toolwright::sandbox::DEPTH_VARIABLE;
-use toolwright::sandbox::sandbox::means;
+use toolwright::sandbox::enforce::support;
 use toolwright::trust::Standing;
 
 use crate::cli::{ok, program, run, stderr};
@@ -305,7 +305,7 @@ fn a_sandboxed_command_cannot_write_approvals() {
             "{path}"
         );
     }
-    let plan = enforcement(SandboxProfile::Workspace, means());
+    let plan = enforcement(SandboxProfile::Workspace, support());
     if plan.mechanism == Mechanism::None || !plan.is_complete() {
         return eprintln!("no whole sandbox here, skipped");
     }

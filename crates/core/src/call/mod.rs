@@ -2,9 +2,9 @@
 
 pub mod arguments;
 pub mod indirect_call;
+pub mod model_repair;
 pub mod plan;
 pub mod redact;
-pub mod repair;
 pub mod variables;
 
 use std::fmt;

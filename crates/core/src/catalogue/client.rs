@@ -56,7 +56,7 @@ impl fmt::Debug for AskingCall {
 
 /// How a client is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Manner {
+pub enum AskStyle {
     /// However the source does it.
     #[default]
     Either,
@@ -80,24 +80,24 @@ pub trait CallClient: Send + Sync {
     }
 
     /// How it is asked.
-    fn manner(&self) -> Manner {
-        self.inner().map(CallClient::manner).unwrap_or_default()
+    fn ask_style(&self) -> AskStyle {
+        self.inner().map(CallClient::ask_style).unwrap_or_default()
     }
 
     /// How the client of this call's session is asked, the same for all calls of the session: whether this one can be
     /// asked just now does not matter.
-    fn manner_of_session(&self) -> Manner {
+    fn session_ask_style(&self) -> AskStyle {
         match self.inner() {
-            Some(inner) => inner.manner_of_session(),
-            None if self.capabilities().is_empty() => Manner::Either,
-            None => self.manner(),
+            Some(inner) => inner.session_ask_style(),
+            None if self.capabilities().is_empty() => AskStyle::Either,
+            None => self.ask_style(),
         }
     }
 
     /// Whether it sees to the pages itself that its user has to open before a call is let through (MCP 2025-11-25, error
     /// -32042), and so wants the refusal as it is.
     fn follows_pages(&self) -> bool {
-        self.inner().map_or_else(|| self.manner() == Manner::Requests, CallClient::follows_pages)
+        self.inner().map_or_else(|| self.ask_style() == AskStyle::Requests, CallClient::follows_pages)
     }
 
     /// The client as the source of this very call meets it; `None` where it is the same for every call.

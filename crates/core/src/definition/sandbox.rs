@@ -165,7 +165,7 @@ impl fmt::Display for Wall {
 
 /// What a machine has to build walls with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Means {
+pub struct SandboxSupport {
     /// Version of Landlock's interface; 0 where the kernel has none.
     pub landlock: u32,
     /// Whether system calls can be filtered.
@@ -233,19 +233,19 @@ impl Enforcement {
 /// How a profile is enforced with these means: by whichever mechanism leaves fewer walls open, and by the
 /// kernel itself where both leave as many, since it costs no process.
 #[must_use]
-pub fn enforcement(profile: SandboxProfile, means: &Means) -> Enforcement {
+pub fn enforcement(profile: SandboxProfile, support: &SandboxSupport) -> Enforcement {
     if profile == SandboxProfile::Full {
         return Enforcement { profile, mechanism: Mechanism::None, enforced: Vec::new(), not_enforced: Vec::new() };
     }
-    let kernel = by(profile, Mechanism::Kernel, |wall| in_kernel(profile, wall, means));
-    if !means.bubblewrap {
-        return if means.landlock == 0 && !means.seccomp {
+    let kernel = by(profile, Mechanism::Kernel, |wall| in_kernel(profile, wall, support));
+    if !support.bubblewrap {
+        return if support.landlock == 0 && !support.seccomp {
             Enforcement { mechanism: Mechanism::None, ..kernel }
         } else {
             kernel
         };
     }
-    let wrapped = by(profile, Mechanism::Bubblewrap, |wall| in_bubblewrap(wall, means));
+    let wrapped = by(profile, Mechanism::Bubblewrap, |wall| in_bubblewrap(wall, support));
     if wrapped.not_enforced.len() < kernel.not_enforced.len() { wrapped } else { kernel }
 }
 
@@ -267,15 +267,15 @@ fn by(
 const NO_LANDLOCK: &str = "the kernel has no Landlock (Linux 5.13 and later, switched on at boot)";
 const NO_SECCOMP: &str = "system calls cannot be filtered on this machine";
 
-fn in_kernel(profile: SandboxProfile, wall: Wall, means: &Means) -> Result<&'static str, &'static str> {
+fn in_kernel(profile: SandboxProfile, wall: Wall, support: &SandboxSupport) -> Result<&'static str, &'static str> {
     let reads_only = matches!(profile, SandboxProfile::Pure | SandboxProfile::ReadOnly);
     match wall {
-        Wall::Reads | Wall::Writes if means.landlock == 0 => Err(NO_LANDLOCK),
-        Wall::Writes if means.landlock < 3 => Err("Landlock stops truncating files from Linux 6.2 on"),
+        Wall::Reads | Wall::Writes if support.landlock == 0 => Err(NO_LANDLOCK),
+        Wall::Writes if support.landlock < 3 => Err("Landlock stops truncating files from Linux 6.2 on"),
         Wall::Reads | Wall::Writes => Ok("landlock"),
-        Wall::Metadata if reads_only && means.seccomp => Ok("seccomp"),
-        Wall::Metadata if !reads_only && means.mounts => Ok("mounts"),
-        Wall::Protected if means.mounts => {
+        Wall::Metadata if reads_only && support.seccomp => Ok("seccomp"),
+        Wall::Metadata if !reads_only && support.mounts => Ok("mounts"),
+        Wall::Protected if support.mounts => {
             Ok("mounts: those that exist at the start, and the names of Toolwright's configuration")
         }
         Wall::Metadata => {
@@ -284,20 +284,20 @@ fn in_kernel(profile: SandboxProfile, wall: Wall, means: &Means) -> Result<&'sta
         Wall::Protected => Err(
             "Landlock cannot except files of a folder that may be written, such as .git and toolwright.yaml; bubblewrap can",
         ),
-        Wall::Network | Wall::Services | Wall::Kernel if !means.seccomp => Err(NO_SECCOMP),
-        Wall::Network if means.landlock >= 4 => Ok("seccomp, landlock"),
+        Wall::Network | Wall::Services | Wall::Kernel if !support.seccomp => Err(NO_SECCOMP),
+        Wall::Network if support.landlock >= 4 => Ok("seccomp, landlock"),
         Wall::Network | Wall::Services | Wall::Kernel => Ok("seccomp"),
-        Wall::Processes if means.landlock == 0 => Err(NO_LANDLOCK),
-        Wall::Processes if means.landlock < 6 => Err("Landlock stops signals from Linux 6.12 on"),
+        Wall::Processes if support.landlock == 0 => Err(NO_LANDLOCK),
+        Wall::Processes if support.landlock < 6 => Err("Landlock stops signals from Linux 6.12 on"),
         Wall::Processes => Ok("landlock"),
     }
 }
 
-fn in_bubblewrap(wall: Wall, means: &Means) -> Result<&'static str, &'static str> {
+fn in_bubblewrap(wall: Wall, support: &SandboxSupport) -> Result<&'static str, &'static str> {
     match wall {
         Wall::Reads | Wall::Writes | Wall::Metadata | Wall::Network | Wall::Processes => Ok("bubblewrap"),
         Wall::Protected => Ok("bubblewrap: those that exist at the start, and the names of Toolwright's configuration"),
-        Wall::Services | Wall::Kernel if means.seccomp => Ok("seccomp"),
+        Wall::Services | Wall::Kernel if support.seccomp => Ok("seccomp"),
         Wall::Services | Wall::Kernel => Err(NO_SECCOMP),
     }
 }
@@ -327,13 +327,13 @@ mod tests {
 
     #[track_caller]
     fn check(profile: &str, (landlock, seccomp, bubblewrap): (u32, bool, bool), mechanism: Mechanism, open: &[Wall]) {
-        check_with(profile, Means { landlock, seccomp, mounts: false, bubblewrap }, mechanism, open);
+        check_with(profile, SandboxSupport { landlock, seccomp, mounts: false, bubblewrap }, mechanism, open);
     }
 
     #[track_caller]
-    fn check_with(profile: &str, means: Means, mechanism: Mechanism, open: &[Wall]) {
+    fn check_with(profile: &str, support: SandboxSupport, mechanism: Mechanism, open: &[Wall]) {
         let profile: SandboxProfile = profile.parse().expect("profile");
-        let found = enforcement(profile, &means);
+        let found = enforcement(profile, &support);
         let not: Vec<Wall> = found.not_enforced.iter().map(|(wall, _)| *wall).collect();
         assert_eq!((found.mechanism, not.as_slice()), (mechanism, open), "{profile}");
         assert_eq!(found.enforced.len() + not.len(), profile.walls().len());
@@ -357,10 +357,10 @@ mod tests {
         check("read-only", (0, true, true), Bubblewrap, &[]);
         check("workspace", (0, false, true), Bubblewrap, &[Services, Kernel]);
         // Or without, for whoever may mount.
-        let root = Means { landlock: 7, seccomp: true, mounts: true, bubblewrap: false };
+        let root = SandboxSupport { landlock: 7, seccomp: true, mounts: true, bubblewrap: false };
         check_with("workspace", root, InKernel, &[]);
-        check_with("network", Means { bubblewrap: true, ..root }, InKernel, &[]);
-        check_with("pure", Means { seccomp: false, ..root }, InKernel, &[Metadata, Network, Services, Kernel]);
+        check_with("network", SandboxSupport { bubblewrap: true, ..root }, InKernel, &[]);
+        check_with("pure", SandboxSupport { seccomp: false, ..root }, InKernel, &[Metadata, Network, Services, Kernel]);
         // Older kernels.
         check("read-only", (5, true, false), InKernel, &[Processes]);
         check("read-only", (2, true, false), InKernel, &[Writes, Processes]);
@@ -371,7 +371,10 @@ mod tests {
 
     #[test]
     fn the_report_names_profile_and_walls() {
-        let report = enforcement(SandboxProfile::Workspace, &Means { landlock: 7, seccomp: true, ..Means::default() });
+        let report = enforcement(
+            SandboxProfile::Workspace,
+            &SandboxSupport { landlock: 7, seccomp: true, ..SandboxSupport::default() },
+        );
         let json = report.to_json();
         assert_eq!((&json["profile"], &json["enforced"][0]), (&json!("workspace"), &json!("writes: landlock")));
         assert!(json["not_enforced"][1].as_str().expect("text").starts_with("protected: "), "{json}");

@@ -3,7 +3,7 @@
 pub mod canonical;
 mod lossy;
 pub mod pointer;
-mod reader;
+mod repair;
 mod tokens;
 
 use std::borrow::Cow;
@@ -71,7 +71,7 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
         }
         text = Cow::Owned(tokens::unescape(&text));
     }
-    reader::read(&text).map(|(value, cut)| Repaired { value, repaired: true, cut })
+    repair::read(&text).map(|(value, cut)| Repaired { value, repaired: true, cut })
 }
 
 /// As [`repair`], for a text that is one object or array and nothing else: `None` where there is anything
@@ -80,7 +80,7 @@ pub(crate) fn repair_container(text: &str) -> Option<Repaired> {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => Some(Repaired { value, repaired: false, cut: None }),
         Err(error) if is_out_of_range(&error) => None,
-        Err(_) => reader::read_whole(text).map(|value| Repaired { value, repaired: true, cut: None }),
+        Err(_) => repair::read_whole(text).map(|value| Repaired { value, repaired: true, cut: None }),
     }
 }
 

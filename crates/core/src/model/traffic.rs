@@ -132,13 +132,13 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(8);
 
 /// How long to wait before a request that failed at `attempt`, counted from 1, is made again; `None` to give up:
-/// when another try cannot help, when an answer had begun (`streamed`), and when `terms` are used up. `seed` is
+/// when another try cannot help, when an answer had begun (`streamed`), and when `config` are used up. `seed` is
 /// random: it spreads those that failed together, over half of a wait of our own and over a tenth behind one that
 /// the provider asked for.
 #[must_use]
-pub fn retry(error: &ModelError, attempt: u32, streamed: bool, terms: RetryConfig, seed: u64) -> Option<Duration> {
+pub fn retry(error: &ModelError, attempt: u32, streamed: bool, config: RetryConfig, seed: u64) -> Option<Duration> {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
-    if streamed || !may || attempt >= terms.attempts {
+    if streamed || !may || attempt >= config.attempts {
         return None;
     }
     // 0 to 1 in 1,024 steps.
@@ -146,7 +146,7 @@ pub fn retry(error: &ModelError, attempt: u32, streamed: bool, terms: RetryConfi
     let own = FIRST_BACKOFF.saturating_mul(1 << (attempt.max(1) - 1).min(16)).min(LONGEST_BACKOFF);
     let own = own / 2 + share(own / 2);
     match error.retry_after_ms.map(Duration::from_millis) {
-        Some(asked) if asked > terms.longest_wait => None,
+        Some(asked) if asked > config.longest_wait => None,
         Some(asked) => Some(own.max(asked + share(asked / 10))),
         None => Some(own),
     }
@@ -175,11 +175,11 @@ mod tests {
     #[test]
     fn retries_wait_within_bounds() {
         use ModelErrorKind::*;
-        let terms = RetryConfig { attempts: 3, longest_wait: Duration::from_secs(20) };
+        let config = RetryConfig { attempts: 3, longest_wait: Duration::from_secs(20) };
         // (kind, the provider's word, wait asked for, attempt, streamed) -> shortest and longest wait
         let check = |kind, should_retry, retry_after_ms, attempt, streamed, expect: Option<(u64, u64)>| {
             let error = ModelError { retry_after_ms, should_retry, ..ModelError::new(kind, "") };
-            let wait = |seed| retry(&error, attempt, streamed, terms, seed).map(|wait| wait.as_millis() as u64);
+            let wait = |seed| retry(&error, attempt, streamed, config, seed).map(|wait| wait.as_millis() as u64);
             assert_eq!(wait(0).zip(wait(1024)), expect, "{kind:?} {should_retry:?} {retry_after_ms:?} {attempt}");
         };
         check(Unavailable, None, None, 1, false, Some((250, 500)));

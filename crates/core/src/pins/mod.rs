@@ -190,14 +190,14 @@ pub enum Note {
 
 /// What becomes of a definition that was judged so, under these terms.
 #[must_use]
-pub fn decide(terms: PinConfig, verdict: Verdict, pin: Option<&Pin>, now: CurrentTool<'_>) -> Decision {
+pub fn decide(config: PinConfig, verdict: Verdict, pin: Option<&Pin>, now: CurrentTool<'_>) -> Decision {
     let waiting = pin.and_then(|pin| pin.waiting.as_ref());
     let wait = if pin.is_some_and(|pin| pin.awaits(now)) { Note::Nothing } else { Note::Wait };
     match verdict {
         Verdict::Same => Decision { offered: true, note: if waiting.is_some() { Note::Settle } else { Note::Nothing } },
-        Verdict::New if terms.first_use == FirstUse::Pin => Decision { offered: true, note: Note::Pin },
+        Verdict::New if config.first_use == FirstUse::Pin => Decision { offered: true, note: Note::Pin },
         Verdict::New | Verdict::Unapproved => Decision { offered: false, note: wait },
-        Verdict::Drifted => Decision { offered: terms.drift == OnDrift::Warn, note: wait },
+        Verdict::Drifted => Decision { offered: config.drift == OnDrift::Warn, note: wait },
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
         let lax = PinConfig { first_use: FirstUse::Pin, drift: OnDrift::Warn };
         let strict = PinConfig { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
         let usual = PinConfig::default();
-        for (terms, pin, now, verdict, offered, note) in [
+        for (config, pin, now, verdict, offered, note) in [
             (usual, None, "a", Verdict::New, true, Note::Pin),
             (strict, None, "a", Verdict::New, false, Note::Wait),
             (usual, Some(pin(Some("a"), None)), "a", Verdict::Same, true, Note::Nothing),
@@ -278,8 +278,8 @@ mod tests {
         ] {
             let said = CurrentTool { tool: "t", hash: hash(now) };
             assert_eq!(judge(pin.as_ref(), said), verdict, "{pin:?} {now}");
-            let decision = decide(terms, verdict, pin.as_ref(), said);
-            assert_eq!(decision, Decision { offered, note }, "{terms:?} {pin:?} {now}");
+            let decision = decide(config, verdict, pin.as_ref(), said);
+            assert_eq!(decision, Decision { offered, note }, "{config:?} {pin:?} {now}");
         }
     }
 

@@ -9,10 +9,10 @@ use cel::extractors::This;
 use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError, Value};
 
-use super::addresses::{self, Kind, MAX_ADDRESSES};
 use super::condition::{Condition, pattern};
-use super::request::UserRequest;
 use super::rule::{EffectSelector, ToolNote};
+use super::text_scan::{self, Kind, MAX_ADDRESSES};
+use super::user_request::UserRequest;
 use super::{HintTrust, PolicyQuery, Tightening};
 use crate::definition::CallScope;
 use crate::definition::Effects;
@@ -255,7 +255,7 @@ fn request_value(request: Option<&UserRequest>) -> Value {
 fn codes_of(value: &Value) -> Result<Value, ExecutionError> {
     let mut all = Vec::new();
     if texts(value, &mut |text| {
-        addresses::find_codes(text, &mut all);
+        text_scan::find_codes(text, &mut all);
         all.len() <= MAX_ADDRESSES
     }) {
         return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
@@ -282,7 +282,7 @@ fn texts(value: &Value, see: &mut dyn FnMut(&str) -> bool) -> bool {
 /// The addresses in all texts of a value, keys too.
 fn found(kinds: &[Kind], function: &str, value: &Value) -> Result<Value, ExecutionError> {
     let mut all = Vec::new();
-    if kinds.iter().all(|kind| texts(value, &mut |text| addresses::find(*kind, text, &mut all))) {
+    if kinds.iter().all(|kind| texts(value, &mut |text| text_scan::find(*kind, text, &mut all))) {
         return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
     }
     Err(ExecutionError::function_error(function, format!("there are more than {MAX_ADDRESSES} addresses")))

@@ -9,13 +9,13 @@
 //! An `allow` rule lets it run only if its condition names `workspace.configuration`: one that was written about files in
 //! general is no word about the file that the rules themselves are in.
 
-mod addresses;
 mod condition;
 mod facts;
-mod request;
 mod rule;
 #[cfg(test)]
 mod tests;
+mod text_scan;
+mod user_request;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -32,8 +32,8 @@ use crate::definition::{Effects, NoSchemaMode, ToolDefinition};
 use crate::identity::session::Principal;
 
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
-pub use self::request::UserRequest;
 pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};
+pub use self::user_request::UserRequest;
 
 /// What a rule does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

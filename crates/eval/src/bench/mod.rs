@@ -20,7 +20,7 @@ pub use compat_file::{CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat, 
 pub use cost::{ModelPrice, Price, Pricing};
 pub use measure::{Bencher, Prepared};
 pub use page::page;
-pub use plan::{Cell, MAX_CELLS, Plan, Planned, Terms, TooMany, leave_out_rubrics};
+pub use plan::{Cell, MAX_CELLS, Plan, PlanOptions, Planned, TooMany, leave_out_rubrics};
 pub use results_file::ResultsFile;
 pub use run::{BenchOutcome, Progress, RunOptions, run};
 pub use summary::{CaseRow, Measured, Row, Scored, summarize};

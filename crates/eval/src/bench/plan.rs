@@ -47,7 +47,7 @@ pub struct Cell {
 
 /// What besides names decides how models answer and are judged.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Terms {
+pub struct PlanOptions {
     /// By model, judge included: a hash of how it is asked and where, as far as answers depend on it.
     pub of_models: BTreeMap<String, ContentHash>,
     /// The hash of the contract of the tool that judges, where one does.
@@ -74,7 +74,7 @@ pub struct Plan {
 pub struct TooMany(pub usize);
 
 impl Plan {
-    /// Lays the calls out. Under other terms they measure something else.
+    /// Lays the calls out. With other options they measure something else.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -82,7 +82,7 @@ impl Plan {
         tools: Vec<Planned>,
         models: Vec<String>,
         judge: Option<String>,
-        terms: &Terms,
+        options: &PlanOptions,
     ) -> Result<Self, TooMany> {
         let of_tool = |tool: &Planned| tool.cases.len().saturating_mul(tool.repeat as usize);
         let count = tools.iter().map(of_tool).fold(0, usize::saturating_add).saturating_mul(models.len());
@@ -96,7 +96,7 @@ impl Plan {
             for (case_at, case) in tool.cases.iter().enumerate() {
                 for repeat in 1..=tool.repeat {
                     for (model_at, model) in models.iter().enumerate() {
-                        let key = key(tool, case, model, repeat, judge.as_deref(), terms);
+                        let key = key(tool, case, model, repeat, judge.as_deref(), options);
                         if !known.insert(key.clone()) {
                             continue;
                         }
@@ -127,10 +127,10 @@ pub fn leave_out_rubrics<'p>(tools: impl Iterator<Item = &'p mut Planned>) -> (u
 }
 
 /// The weight of the case is not in it: it changes no measurement. The judge is, where one is asked.
-fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str>, terms: &Terms) -> String {
-    let asked = |model: &str| terms.of_models.get(model).map(ContentHash::to_hex);
+fn key(tool: &Planned, case: &Case, model: &str, repeat: u32, judge: Option<&str>, options: &PlanOptions) -> String {
+    let asked = |model: &str| options.of_models.get(model).map(ContentHash::to_hex);
     let judge = judge.filter(|_| case.is_judged()).map(|judge| {
-        let contract = terms.judge_contract.as_ref().map(ContentHash::to_hex);
+        let contract = options.judge_contract.as_ref().map(ContentHash::to_hex);
         json!({"model": judge, "asked": asked(judge), "contract": contract})
     });
     short(&ContentHash::of_value(&json!({
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn plan_under(
-        terms: &Terms,
+        options: &PlanOptions,
         cases: Vec<Case>,
         repeat: u32,
         models: &[&str],
@@ -181,34 +181,34 @@ mod tests {
             cases,
         };
         let models = models.iter().map(|model| (*model).to_owned()).collect();
-        Plan::new(vec![tool], models, judge.map(str::to_owned), terms)
+        Plan::new(vec![tool], models, judge.map(str::to_owned), options)
     }
 
     fn plan(cases: Vec<Case>, repeat: u32, models: &[&str], judge: Option<&str>) -> Result<Plan, TooMany> {
-        plan_under(&Terms::default(), cases, repeat, models, judge)
+        plan_under(&PlanOptions::default(), cases, repeat, models, judge)
     }
 
     #[test]
     fn other_settings_make_other_measurements() {
         let hash = |text: &str| ContentHash::of_bytes(text.as_bytes());
-        let terms = |one: &str, judge: &str, contract: &str| Terms {
+        let options = |one: &str, judge: &str, contract: &str| PlanOptions {
             of_models: [("p/1".to_owned(), hash(one)), ("j/1".to_owned(), hash(judge))].into(),
             judge_contract: Some(hash(contract)),
         };
-        let keys = |terms: Terms| -> Vec<String> {
+        let keys = |options: PlanOptions| -> Vec<String> {
             let cases = vec![case("a", false), case("b", true)];
-            let plan = plan_under(&terms, cases, 1, &["p/1", "p/2"], Some("j/1")).expect("a plan");
+            let plan = plan_under(&options, cases, 1, &["p/1", "p/2"], Some("j/1")).expect("a plan");
             plan.cells.into_iter().map(|cell| cell.key).collect()
         };
-        let before = keys(terms("1", "1", "1"));
+        let before = keys(options("1", "1", "1"));
         // Plain and judged, by the one model and the other.
-        for (terms, same) in [
-            (terms("1", "1", "1"), [true, true, true, true]),
-            (terms("2", "1", "1"), [false, true, false, true]),
-            (terms("1", "2", "1"), [true, true, false, false]),
-            (terms("1", "1", "2"), [true, true, false, false]),
+        for (options, same) in [
+            (options("1", "1", "1"), [true, true, true, true]),
+            (options("2", "1", "1"), [false, true, false, true]),
+            (options("1", "2", "1"), [true, true, false, false]),
+            (options("1", "1", "2"), [true, true, false, false]),
         ] {
-            let now: Vec<bool> = before.iter().zip(keys(terms)).map(|(a, b)| *a == b).collect();
+            let now: Vec<bool> = before.iter().zip(keys(options)).map(|(a, b)| *a == b).collect();
             assert_eq!(now, same);
         }
     }

@@ -94,14 +94,14 @@ pub async fn run(
         on,
         measured,
         lines,
-        given_up: BTreeMap::new(),
+        abandoned: BTreeMap::new(),
         in_a_row: HashMap::new(),
         over: None,
         unfit: None,
         unwritten: None,
     };
     state.run_all(bencher, todo, options).await;
-    let State { measured, given_up, over, unfit, unwritten, .. } = state;
+    let State { measured, abandoned, over, unfit, unwritten, .. } = state;
     let unfit =
         unfit.map(|(count, why)| format!("the bound is reached; calls that do not fit within it: {count}; {why}"));
     let rows = summarize(plan, &measured);
@@ -111,7 +111,7 @@ pub async fn run(
         if cancelled {
             return "it was stopped".to_owned();
         }
-        let said: Vec<String> = given_up.into_values().chain(over).chain(unfit).chain(unwritten).collect();
+        let said: Vec<String> = abandoned.into_values().chain(over).chain(unfit).chain(unwritten).collect();
         let missing = || rows.iter().find_map(|row| row.missing.clone()).unwrap_or_default();
         if said.is_empty() { format!("not every call was measured: {}", missing()) } else { said.join("; ") }
     });
@@ -127,7 +127,7 @@ struct State<'a> {
     measured: Vec<Measured>,
     lines: &'a mut ResultsFile,
     /// Models, by their place, that are not asked any more, and why.
-    given_up: BTreeMap<usize, String>,
+    abandoned: BTreeMap<usize, String>,
     /// How often in a row the way to a model failed, or that to the judge, who has no place.
     in_a_row: HashMap<Option<usize>, u32>,
     /// Why nothing more is begun.
@@ -149,8 +149,8 @@ struct InFlightCall<'c> {
     lags: u64,
 }
 
-async fn measure<'c>(bencher: &Bencher<'_>, underway: InFlightCall<'c>) -> (FinishedCall, InFlightCall<'c>) {
-    (bencher.measure(underway.cell, &underway.requests).await, underway)
+async fn measure<'c>(bencher: &Bencher<'_>, in_flight: InFlightCall<'c>) -> (FinishedCall, InFlightCall<'c>) {
+    (bencher.measure(in_flight.cell, &in_flight.requests).await, in_flight)
 }
 
 impl State<'_> {
@@ -159,7 +159,7 @@ impl State<'_> {
         loop {
             while running.len() < options.concurrency && !self.is_over() && !options.stop.is_cancelled() {
                 let Some(cell) = queue.pop_front() else { break };
-                if self.given_up.contains_key(&cell.model) {
+                if self.abandoned.contains_key(&cell.model) {
                     continue;
                 }
                 let estimate = self.pricing.estimate(cell);
@@ -189,7 +189,7 @@ impl State<'_> {
                 never = self.meter.watch() => match never {},
             };
             match ended {
-                Some((took, underway)) => self.settle(took, underway),
+                Some((took, in_flight)) => self.settle(took, in_flight),
                 None => break,
             }
         }
@@ -207,9 +207,9 @@ impl State<'_> {
     }
 
     /// Enters what a call came to.
-    fn settle(&mut self, took: FinishedCall, underway: InFlightCall<'_>) {
+    fn settle(&mut self, took: FinishedCall, in_flight: InFlightCall<'_>) {
         let FinishedCall { mut measured, trace, judged, fault, by_judge } = took;
-        let InFlightCall { cell, room, estimate, requests: allowed, lags } = underway;
+        let InFlightCall { cell, room, estimate, requests: allowed, lags } = in_flight;
         let mut spent = self.meter.take(trace);
         let mut of_judge = Spent::default();
         for trace in &judged {
@@ -269,7 +269,7 @@ impl State<'_> {
             Some(model) => {
                 let name = &self.plan.models[model];
                 let why = format!("{name} is not asked any more: {}", fault.what);
-                if self.given_up.insert(model, why.clone()).is_none() {
+                if self.abandoned.insert(model, why.clone()).is_none() {
                     (self.on)(Progress::GivenUp(&why));
                 }
             }

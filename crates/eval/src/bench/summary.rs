@@ -361,7 +361,7 @@ mod tests {
     use toolwright_core::tool_id::ToolId;
 
     use super::*;
-    use crate::bench::plan::{Cell, Terms};
+    use crate::bench::plan::{Cell, PlanOptions};
 
     fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> Planned {
         let case = |(id, weight): &(&str, f64)| Case {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     fn plan(tools: Vec<Planned>, models: &[&str]) -> Plan {
-        Plan::new(tools, models.iter().map(|model| (*model).to_owned()).collect(), None, &Terms::default())
+        Plan::new(tools, models.iter().map(|model| (*model).to_owned()).collect(), None, &PlanOptions::default())
             .expect("a plan")
     }
 

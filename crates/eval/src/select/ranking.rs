@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::Snapshot;
 use toolwright_search::metrics::{complete, ndcg, percentile, recall};
 use toolwright_search::{
-    HYBRID_DEPTH, Hybrid, Meaning, PickInput, PickOptions, Picking, SearchIndex, ToolVectors, Vectors,
+    HYBRID_DEPTH, Hybrid, Meaning, PickInput, PickOptions, Picking, SnapshotIndex, ToolVectors, Vectors,
 };
 
 use super::tasks::Query;
@@ -35,7 +35,7 @@ pub enum Scorer {
 /// Ranks a catalogue.
 pub struct Ranker {
     snapshot: Snapshot,
-    index: SearchIndex,
+    index: SnapshotIndex,
     scorer: Scorer,
     meaning: Option<CatalogueVectors>,
     /// What making the lexical index took.
@@ -60,7 +60,7 @@ impl Ranker {
             return Err("this scorer needs sentence embeddings: name their directory with --embeddings".to_owned());
         }
         let start = Instant::now();
-        let index = SearchIndex::default();
+        let index = SnapshotIndex::default();
         let _ = index.lexical(&snapshot);
         let index_time = start.elapsed();
         let meaning = match embeddings {

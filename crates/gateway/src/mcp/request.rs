@@ -30,7 +30,7 @@ use super::message::{Params, Request, RpcError};
 use super::protocol::{Era, Level};
 use super::response::{Attached, Progress, ReplyTo, ResponseChannel, Waiting};
 use super::session::Caller;
-use super::tasks::{Task, TaskClient, TaskProgress, Way};
+use super::tasks::{AskRoute, Task, TaskClient, TaskProgress};
 use crate::Gateway;
 use crate::gateway::Elicitation;
 
@@ -163,13 +163,13 @@ impl Gateway {
         let channel = ResponseChannel::new(era, cancel.clone(), Attached { entered, to, progress, level });
         let waiting = Waiting::on(&channel, id);
 
-        let (mut client, way, capabilities, pausable): (Arc<dyn CallClient>, _, _, _) = match era {
+        let (mut client, route, capabilities, pausable): (Arc<dyn CallClient>, _, _, _) = match era {
             Era::Legacy => {
                 let (channel, state) = (Arc::clone(&channel), Arc::clone(&caller.client));
                 let capabilities =
                     if task.is_some() || channel.takes_questions() { state.capabilities() } else { Arc::default() };
-                let way = Way::InStream(Arc::clone(&state));
-                (Arc::new(SessionClient { channel, state, params: raw }), way, capabilities, None)
+                let route = AskRoute::InStream(Arc::clone(&state));
+                (Arc::new(SessionClient { channel, state, params: raw }), route, capabilities, None)
             }
             Era::Modern => {
                 // Some methods may not be answered `input_required`.
@@ -187,11 +187,11 @@ impl Gateway {
                     given: Mutex::new(given.into_iter().collect()),
                     binding: binding(caller, method, raw),
                 };
-                (Arc::new(client), Way::ByStatus, capabilities, Some(pausable))
+                (Arc::new(client), AskRoute::ByStatus, capabilities, Some(pausable))
             }
         };
         if let Some(task) = &task {
-            client = Arc::new(TaskClient { task: Arc::clone(task), way, first: client });
+            client = Arc::new(TaskClient { task: Arc::clone(task), route, first: client });
         }
         let owner = has_forms(&capabilities).then(|| Arc::clone(&client));
         let approver = self.approver(caller, owner.clone(), Arc::clone(&self.options.approver));

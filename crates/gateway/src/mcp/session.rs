@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::client::Manner;
+use toolwright_core::client::AskStyle;
 use toolwright_core::session::{PeerProcess, Session};
-use toolwright_mcp::merge::Owned;
+use toolwright_mcp::merge::ListedBy;
 
 use super::message::{Id, Params, Response, RpcError};
 use super::protocol::{LEGACY_VERSIONS, Level};
@@ -214,8 +214,8 @@ impl ClientState {
     }
 
     /// How sources may ask it.
-    pub(crate) fn manner(&self) -> Manner {
-        if self.lock().capabilities.is_empty() { Manner::Either } else { Manner::Requests }
+    pub(crate) fn ask_style(&self) -> AskStyle {
+        if self.lock().capabilities.is_empty() { AskStyle::Either } else { AskStyle::Requests }
     }
 
     /// Notes that it has listed the tools, with this many output schemas left out.
@@ -322,7 +322,7 @@ impl ClientState {
     }
 
     /// The same by the addresses of their sources.
-    pub(crate) fn followed(&self) -> Vec<Owned> {
+    pub(crate) fn followed(&self) -> Vec<ListedBy> {
         self.lock().subscriptions.values().map(|subscription| subscription.owned().clone()).collect()
     }
 

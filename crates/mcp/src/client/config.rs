@@ -18,7 +18,7 @@ use toolwright_core::store::ManifestCache;
 use toolwright_core::{SandboxProfile, duration};
 use toolwright_net::Authorizer;
 use toolwright_oauth::OAuthConfig;
-use toolwright_sandbox::sandbox::Sandbox;
+use toolwright_sandbox::enforce::Sandbox;
 use toolwright_sandbox::withheld_by_default;
 
 /// Bound on connecting, the start of the process included: `npx` may have to download first.

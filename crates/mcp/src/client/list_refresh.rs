@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 use toolwright_core::catalogue::ChangeNotifier;
 
 use super::connection::Connection;
-use super::connection::link::back_off;
+use super::connection::managed::back_off;
 
 /// How long announcements of a changed list are collected before one is passed on.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -175,15 +175,15 @@ impl Announced {
     /// of them tells is of that session, and may end while others follow the same.
     pub(crate) fn without_subscriptions(&self, said: Said) -> Said {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, told)) = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &said)) {
-            return Arc::clone(told);
+        if let Some((_, shown)) = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &said)) {
+            return Arc::clone(shown);
         }
-        let mut told = Map::clone(&said);
-        if let Some(resources) = told.get_mut("resources").and_then(Value::as_object_mut) {
+        let mut shown = Map::clone(&said);
+        if let Some(resources) = shown.get_mut("resources").and_then(Value::as_object_mut) {
             resources.shift_remove("subscribe");
         }
-        let told = Arc::new(told);
-        *last = Some((said, Arc::clone(&told)));
-        told
+        let shown = Arc::new(shown);
+        *last = Some((said, Arc::clone(&shown)));
+        shown
     }
 }

@@ -169,7 +169,7 @@ pub(crate) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
     let wrong = sound.iter().map(|(name, fields, _)| (name, list_validation::mistakes(fields)));
     let wrong: Vec<_> = wrong.filter(|(_, fields)| !fields.is_empty()).collect();
     let wrong: Vec<String> = wrong.iter().map(|(name, fields)| list_validation::mistake(name, fields)).collect();
-    listed.mistakes = list_validation::told(&spec.name, "tools", &wrong);
+    listed.mistakes = list_validation::mistakes_warning(&spec.name, "tools", &wrong);
     // All names, filtered ones too, so that a filter never renames a tool.
     let raw_names: Vec<&str> = sound.iter().map(|(name, ..)| *name).collect();
     let ids = foreign_ids(&spec.namespace, &raw_names)

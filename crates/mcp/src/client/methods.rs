@@ -9,7 +9,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallLimits, Health, ListKind, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
-use toolwright_core::client::Manner;
+use toolwright_core::client::AskStyle;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
@@ -20,13 +20,13 @@ use toolwright_core::session::Principal;
 use toolwright_core::store::ManifestCache;
 
 use super::connection::Connection;
-use super::connection::link::Patience;
+use super::connection::managed::WaitPolicy;
 use super::connection::peer::AskError;
 use super::connection::subscription::SET_LEVEL;
 use super::exchange::{Exchange, Sent, refusal};
 use super::listing::{Bounds, fetch_checked};
 use super::provider::{list_bound, reason};
-use super::source::{Source, Way};
+use super::source::{ConnectionChoice, Source};
 use crate::protocol::list_validation;
 use crate::protocol::message::{RpcError, to_json};
 use crate::protocol::revision::Era;
@@ -77,7 +77,7 @@ impl McpMethods {
     fn put_off(&self, method: &str, params: &Map<String, Value>, context: &ToolContext) -> Option<Value> {
         let spec = &self.source.spec;
         let is_later = method == SET_LEVEL && (spec.config.lazy || !spec.config.shared);
-        let keep = || self.source.links.keep_level(&context.session.id, context.client.manner_of_session(), params);
+        let keep = || self.source.pool.keep_level(&context.session.id, context.client.session_ask_style(), params);
         (is_later && keep()).then(|| json!({}))
     }
 }
@@ -118,14 +118,14 @@ impl Provider for McpMethods {
             return Ok(ToolOutput::default().with_extra(METHOD_RESULT, result));
         }
         // What is followed is followed for all sessions, and longer than one of them is at work.
-        let way = match call.raw_name {
-            method if FOLLOWING.contains(&method) => Way::Shared,
-            // On the one connection of all sessions nothing of this need be asked back in the older manner.
-            _ => Way::OfSession(Manner::Either),
+        let choice = match call.raw_name {
+            method if FOLLOWING.contains(&method) => ConnectionChoice::Shared,
+            // On the one connection of all sessions nothing of this need be asked back in the older style.
+            _ => ConnectionChoice::OfSession(AskStyle::Either),
         };
         let result = self
             .source
-            .during(context, way, |connection| run(&self.source, connection, call.raw_name, params, context))
+            .during(context, choice, |connection| run(&self.source, connection, call.raw_name, params, context))
             .await?;
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }
@@ -189,7 +189,7 @@ async fn run(
             if is_modern {
                 // There every request says it for itself. Nobody waits for the connection beside it.
                 proposed.taken();
-                if let Some(beside) = source.links.beside() {
+                if let Some(beside) = source.pool.beside() {
                     beside.tell_level();
                 }
                 return Ok(json!({}));
@@ -243,7 +243,7 @@ impl OtherLists {
         }
         let mut renewed = false;
         loop {
-            let connection = self.source.links.shared.connection(Patience::Wait).await?;
+            let connection = self.source.pool.shared.connection(WaitPolicy::Wait).await?;
             if !connection.server().offers(kind.capability()) {
                 return Ok(Arc::default());
             }
@@ -275,7 +275,7 @@ impl OtherLists {
                 return Err(format!("it did not list its {} within {within}", kind.words()));
             }
         };
-        let mended = list_validation::told(&self.source.spec.name, kind.words(), &mistakes);
+        let mended = list_validation::mistakes_warning(&self.source.spec.name, kind.words(), &mistakes);
         let cut = listed.cut.map(|cut| format!("{}: {cut}", self.source.spec.name));
         self.warn(kind, mended.into_iter().chain(cut).collect::<Vec<_>>().join("; "));
         self.keep(kind, &listed.entries).await;
@@ -293,7 +293,7 @@ impl OtherLists {
 
     /// What a lazy server that is not running listed last.
     async fn kept(&self, kind: ListKind) -> Option<Arc<[Value]>> {
-        if !self.source.spec.config.lazy || !self.source.links.are_idle() {
+        if !self.source.spec.config.lazy || !self.source.pool.are_idle() {
             return None;
         }
         let mut kept = self.manifests.manifest(&self.key(kind)).await.unwrap_or_else(|error| {

@@ -12,7 +12,7 @@ use toolwright_core::catalogue::{
     CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind,
     RegisteredTool,
 };
-use toolwright_core::client::Manner;
+use toolwright_core::client::AskStyle;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, McpPeer};
@@ -23,16 +23,16 @@ use toolwright_core::session::{Principal, SessionId};
 use super::config::{AsTools, McpDeps, McpServerSpec};
 use super::connection::connect::Connector;
 use super::connection::handshake::VersionProbe;
-use super::connection::link::{Link, Patience};
-use super::connection::links::Links;
 use super::connection::listener::{Folders, Listener};
+use super::connection::managed::{ManagedConnection, WaitPolicy};
 use super::connection::peer::{AskError, EXPIRED};
+use super::connection::pool::ConnectionPool;
 use super::exchange::{Exchange, call_tool};
 use super::list_refresh::{Announced, Attempt, Changes, Relist};
 use super::listed_as_tools;
 use super::listing::{self, Listed as Built, Manifest, RawList};
 use super::methods::{McpMethods, OtherLists};
-use super::source::{Source, Way};
+use super::source::{ConnectionChoice, Source};
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
 /// a server that does not answer is found out here, where it can be probed.
@@ -101,8 +101,8 @@ impl McpProvider {
             version_probe: Arc::clone(&version_probe),
             wanted: None,
         };
-        let links = Links::new(connector, announce());
-        let source = Source::new(spec, links, listener, followed);
+        let pool = ConnectionPool::new(connector, announce());
+        let source = Source::new(spec, pool, listener, followed);
         Arc::new(Self {
             methods: McpMethods::new(Arc::clone(&source)),
             other_lists: OtherLists::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
@@ -125,8 +125,8 @@ impl McpProvider {
         &self.source.spec
     }
 
-    fn link(&self) -> &Arc<Link> {
-        &self.source.links.shared
+    fn managed(&self) -> &Arc<ManagedConnection> {
+        &self.source.pool.shared
     }
 
     /// Asks for the list. Whatever goes wrong once there is a connection, being dropped included, the list is
@@ -135,7 +135,7 @@ impl McpProvider {
         let bound = list_bound(self.spec().config.request_timeout);
         let mut renewed = false;
         loop {
-            let connection = self.link().connection(Patience::WaitToList).await?;
+            let connection = self.managed().connection(WaitPolicy::WaitToList).await?;
             let mut attempt = self.relist.attempt(Arc::clone(&connection));
             let fetched = tokio::time::timeout(bound, listing::fetch(&connection, "tools/list", "tools")).await;
             attempt.was_answered = fetched.is_ok();
@@ -225,7 +225,7 @@ impl McpProvider {
 
     /// The tools of an earlier run, where the server need not be started for them.
     async fn put_off(&self) -> Option<Built> {
-        if !self.spec().config.lazy || !self.link().is_idle() {
+        if !self.spec().config.lazy || !self.managed().is_idle() {
             return None;
         }
         let manifest = self.manifest().await?;
@@ -297,7 +297,8 @@ impl Provider for McpProvider {
         let fact = facts.of(call.raw_name);
         let server = &self.spec().name;
         // Who cannot be asked needs no connection over which it could be.
-        let manner = if context.client.capabilities().is_empty() { Manner::Either } else { context.client.manner() };
+        let ask_style =
+            if context.client.capabilities().is_empty() { AskStyle::Either } else { context.client.ask_style() };
         let work = |connection| async move {
             let exchange = Exchange { server, connection: &connection, context };
             match fact.and_then(|fact| fact.stands_for.as_ref()) {
@@ -306,27 +307,27 @@ impl Provider for McpProvider {
                 None => pin!(call_tool(exchange, call, fact)).await,
             }
         };
-        pin!(self.source.during(context, Way::OfSession(manner), work)).await
+        pin!(self.source.during(context, ConnectionChoice::OfSession(ask_style), work)).await
     }
 
     async fn warm_up(&self) -> Result<(), ProviderError> {
         if self.put_off().await.is_some() {
             return Ok(());
         }
-        self.link().connection(Patience::Wait).await.map(drop).map_err(|reason| self.named(&reason))
+        self.managed().connection(WaitPolicy::Wait).await.map(drop).map_err(|reason| self.named(&reason))
     }
 
     fn session_ended(&self, session: &SessionId) {
-        self.source.links.session_ended(session);
+        self.source.pool.session_ended(session);
     }
 
     async fn shut_down(&self) {
         self.relist.close();
-        self.source.links.shut_down().await;
+        self.source.pool.shut_down().await;
     }
 
     fn health(&self) -> Health {
-        match (&self.listed().outcome, self.link().failure()) {
+        match (&self.listed().outcome, self.managed().failure()) {
             (_, Some(reason)) => Health::Failed { reason: reason.to_string() },
             (Some(Err(reason)), None) => Health::Failed { reason: reason.clone() },
             (Some(Ok(())), None) => Health::Ready,
@@ -335,7 +336,7 @@ impl Provider for McpProvider {
     }
 
     fn instructions(&self) -> Option<String> {
-        let said = self.link().current().and_then(|connection| connection.server().instructions.clone());
+        let said = self.managed().current().and_then(|connection| connection.server().instructions.clone());
         said.or_else(|| self.listed().instructions.clone())
     }
 
@@ -364,7 +365,7 @@ impl Provider for McpProvider {
     }
 
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
-        let said = self.link().current().map(|connection| Arc::clone(&connection.server().capabilities));
+        let said = self.managed().current().map(|connection| Arc::clone(&connection.server().capabilities));
         let said = said.or_else(|| self.listed().capabilities.clone())?;
         Some(if self.spec().config.shared { said } else { self.announced.without_subscriptions(said) })
     }
@@ -393,7 +394,7 @@ impl Provider for McpProvider {
 impl Drop for McpProvider {
     fn drop(&mut self) {
         self.relist.close();
-        self.source.links.give_up();
+        self.source.pool.give_up();
     }
 }
 

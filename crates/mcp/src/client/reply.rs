@@ -285,7 +285,7 @@ pub(crate) fn block(value: Value) -> ContentBlock {
     };
     let mut fields = match value {
         Value::Object(fields) if sound => fields,
-        other => return stand_in(&kind, &other),
+        other => return placeholder(&kind, &other),
     };
     fields.shift_remove("type");
     let mut take = |key: &str| match fields.shift_remove(key) {
@@ -301,7 +301,7 @@ pub(crate) fn block(value: Value) -> ContentBlock {
     }
 }
 
-fn stand_in(kind: &str, value: &Value) -> ContentBlock {
+fn placeholder(kind: &str, value: &Value) -> ContentBlock {
     let text = value.to_string();
     let excerpt: String = text.chars().take(EXCERPT).collect();
     let cut = if excerpt.len() < text.len() { format!(" … {} bytes in all", text.len()) } else { String::new() };

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::client::Manner;
+use toolwright_core::client::AskStyle;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::McpPeer;
 
 use super::config::McpServerSpec;
 use super::connection::Connection;
-use super::connection::link::Patience;
-use super::connection::links::{Lent, Links};
 use super::connection::listener::Listener;
+use super::connection::managed::WaitPolicy;
+use super::connection::pool::{ConnectionPool, Lent};
 use super::connection::subscription::Followed;
 use super::exchange::transport;
 use super::listing::Facts;
@@ -23,7 +23,7 @@ pub(crate) struct Source {
     /// What is configured.
     pub(crate) spec: Arc<McpServerSpec>,
     /// Its connections.
-    pub(crate) links: Links,
+    pub(crate) pool: ConnectionPool,
     /// Takes what it says by itself.
     pub(crate) listener: Arc<Listener>,
     /// Its resources that are followed.
@@ -33,9 +33,9 @@ pub(crate) struct Source {
 
 /// Which of a server's connections a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// That of the call's session, where each has its own, or else one on which the server asks in this manner.
-    OfSession(Manner),
+pub(crate) enum ConnectionChoice {
+    /// That of the call's session, where each has its own, or else one on which the server asks in this style.
+    OfSession(AskStyle),
     /// The one that outlives sessions.
     Shared,
 }
@@ -44,16 +44,16 @@ impl Source {
     /// A server that is not connected yet.
     pub(crate) fn new(
         spec: Arc<McpServerSpec>,
-        links: Links,
+        pool: ConnectionPool,
         listener: Arc<Listener>,
         followed: Arc<Followed>,
     ) -> Arc<Self> {
-        Arc::new(Self { spec, links, listener, followed, facts: Mutex::default() })
+        Arc::new(Self { spec, pool, listener, followed, facts: Mutex::default() })
     }
 
     /// The server as calls are told of it.
     pub(crate) fn peer(&self) -> McpPeer {
-        let version = self.links.shared.current().map(|connection| Cow::Borrowed(connection.server().version));
+        let version = self.pool.shared.current().map(|connection| Cow::Borrowed(connection.server().version));
         McpPeer { server: Arc::clone(&self.listener.server), protocol_version: version, session: None }
     }
 
@@ -79,7 +79,7 @@ impl Source {
     pub(crate) async fn during<T, W>(
         &self,
         context: &ToolContext,
-        way: Way,
+        choice: ConnectionChoice,
         work: impl FnOnce(Arc<Connection>) -> W,
     ) -> Result<T, ToolError>
     where
@@ -88,12 +88,12 @@ impl Source {
         let name = &self.spec.name;
         let failed = |reason: String| transport(name, &reason).retryable();
         let connection = async {
-            match way {
-                Way::OfSession(manner) => {
-                    let of_session = context.client.manner_of_session();
-                    self.links.connection(&context.session.id, manner, of_session).await
+            match choice {
+                ConnectionChoice::OfSession(ask_style) => {
+                    let of_session = context.client.session_ask_style();
+                    self.pool.connection(&context.session.id, ask_style, of_session).await
                 }
-                Way::Shared => self.links.shared.connection(Patience::FailFast).await.map(Lent::from),
+                ConnectionChoice::Shared => self.pool.shared.connection(WaitPolicy::FailFast).await.map(Lent::from),
             }
         };
         let mut cancelled = std::pin::pin!(context.cancel.cancelled());

@@ -83,13 +83,13 @@ pub(crate) async fn finish(
         params.meta.progress_token.map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
     let mut unfinished = Unfinished { connection: exchange.connection, id: &id, is_open: true };
     let mut answered = HashSet::new();
-    let mut told = Value::Null;
+    let mut last = Value::Null;
     let mut reports = 0_u32;
     loop {
         let status = task.get("status").and_then(Value::as_str).unwrap_or_default().to_owned();
         let now = json!([status, task.get("statusMessage"), task.get("lastUpdatedAt")]);
-        if now != told {
-            told = now;
+        if now != last {
+            last = now;
             reports += 1;
             let message = task.get("statusMessage").and_then(Value::as_str).map(str::to_owned);
             let partial = Partial::Progress { progress: reports.into(), total: None, message, more: Map::new() };

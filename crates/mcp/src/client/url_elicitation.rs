@@ -148,7 +148,7 @@ pub(crate) async fn follow<R: Reply>(
     let capabilities = client.capabilities();
     let can_see = pages.iter().all(|asked| asking::missing(&capabilities, asking::ELICIT, &asked.params).is_none());
     if pages.is_empty() || !can_see || client.follows_pages() {
-        return Err(told(refused, &pages));
+        return Err(with_pages(refused, &pages));
     }
     for asked in &pages {
         if !agrees(client.ask(vec![question(asked.params.clone())]).await)? {
@@ -165,7 +165,7 @@ pub(crate) async fn follow<R: Reply>(
         };
         let is_declined = match client.ask_until(vec![question(form)], pin!(over)).await {
             Some(said) => !agrees(said)?,
-            None if late.load(Ordering::Relaxed) => return Err(told(refused, &pages)),
+            None if late.load(Ordering::Relaxed) => return Err(with_pages(refused, &pages)),
             None => false,
         };
         if is_declined {
@@ -182,7 +182,7 @@ pub(crate) async fn follow<R: Reply>(
             return error;
         }
         awaited.pages.forget(sent.params.meta.progress_token.unwrap_or_default());
-        told(bare(error), &pages)
+        with_pages(bare(error), &pages)
     })
 }
 
@@ -225,7 +225,7 @@ fn form(what: What<'_>, pages: &[Asked]) -> Value {
 
 /// The refusal, with the addresses for whoever sees what operators do. The model gets none: it is not to send anybody
 /// anywhere.
-fn told(refused: ToolError, pages: &[Asked]) -> ToolError {
+fn with_pages(refused: ToolError, pages: &[Asked]) -> ToolError {
     if pages.is_empty() {
         return refused;
     }
@@ -270,9 +270,9 @@ mod tests {
         ] {
             let error = refused(data.clone());
             let pages = pages(error.protocol());
-            let told = told(error, &pages);
-            assert_eq!(told.message(), format!("x refused it{says}"), "{data}");
-            assert!(are_required(&told) && !told.model_message().contains("https:"), "{told:?}");
+            let with_pages = with_pages(error, &pages);
+            assert_eq!(with_pages.message(), format!("x refused it{says}"), "{data}");
+            assert!(are_required(&with_pages) && !with_pages.model_message().contains("https:"), "{with_pages:?}");
         }
     }
 

@@ -85,7 +85,7 @@ pub fn field<'a>(key: &str, value: &'a Value) -> Option<Cow<'a, Value>> {
 }
 
 /// A page of such a list as every client takes it: its items, each under its own name or address, and what leads to the
-/// next page. What has nothing to be found by is left out. Returns what was mended: whose fields, as [`told`] names it.
+/// next page. What has nothing to be found by is left out. Returns what was mended: whose fields, as [`mistakes_warning`] names it.
 #[must_use]
 pub fn page(kind: ListKind, page: &mut Map<String, Value>) -> Vec<String> {
     let mut mended = Vec::new();
@@ -170,7 +170,7 @@ fn mend(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> 
     Fate::Mended
 }
 
-/// Whose fields are not as the specification has them, for [`told`].
+/// Whose fields are not as the specification has them, for [`mistakes_warning`].
 #[must_use]
 pub fn mistake(name: &str, fields: &[impl AsRef<str>]) -> String {
     let fields: Vec<&str> = fields.iter().map(AsRef::as_ref).collect();
@@ -180,7 +180,7 @@ pub fn mistake(name: &str, fields: &[impl AsRef<str>]) -> String {
 /// What an operator is told of a server whose lists are mended; `what` are the things that it lists. `None` where there is
 /// no [`mistake`].
 #[must_use]
-pub fn told(server: &str, what: &str, mistakes: &[String]) -> Option<String> {
+pub fn mistakes_warning(server: &str, what: &str, mistakes: &[String]) -> Option<String> {
     let (count, named) = (mistakes.len(), mistakes.get(..NAMED).unwrap_or(mistakes).join(", "));
     let line = || format!("{server} lists {count} of its {what} not as MCP has it; clients get them mended: {named}");
     (count > 0).then(line)
@@ -458,8 +458,11 @@ mod tests {
         let mistakes: Vec<String> = (0..7).map(|at| mistake(&at.to_string(), &["x", "y"])).collect();
         let expect = "s lists 7 of its prompts not as MCP has it; clients get them mended: \
                       0 (x, y), 1 (x, y), 2 (x, y), 3 (x, y), 4 (x, y)";
-        assert_eq!(told("s", "prompts", &mistakes).as_deref(), Some(expect));
-        assert_eq!((told("s", "prompts", &[]), mistake(&"é".repeat(200), &["x"]).chars().count()), (None, 104));
+        assert_eq!(mistakes_warning("s", "prompts", &mistakes).as_deref(), Some(expect));
+        assert_eq!(
+            (mistakes_warning("s", "prompts", &[]), mistake(&"é".repeat(200), &["x"]).chars().count()),
+            (None, 104)
+        );
     }
 
     #[test]

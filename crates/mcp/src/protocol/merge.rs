@@ -31,7 +31,7 @@ fn apart(kind: ListKind, server: &str, own: &str) -> String {
 
 /// Whose an item is, and what its server calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owned {
+pub struct ListedBy {
     /// The server.
     pub server: String,
     /// Its own name or address.
@@ -44,7 +44,7 @@ pub struct Merged {
     /// The items, in the order of their servers, under the names that they have here.
     pub items: Vec<Value>,
     /// Whose each is, by that name.
-    pub owners: HashMap<String, Owned>,
+    pub by_shown_name: HashMap<String, ListedBy>,
 }
 
 /// Merges lists of servers, whose order decides who keeps the usual name of two that would have the same. An item
@@ -56,19 +56,19 @@ pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> Merged {
     for (server, list) in lists {
         for item in list {
             let Some(own) = item.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned) else { continue };
-            let Some(shown) = free_name(kind, server, &own, &merged.owners) else { continue };
+            let Some(shown) = free_name(kind, server, &own, &merged.by_shown_name) else { continue };
             let mut item = item.clone();
             if shown != own {
                 item[kind.item_key()] = shown.clone().into();
             }
             merged.items.push(item);
-            merged.owners.insert(shown, Owned { server: server.to_owned(), own });
+            merged.by_shown_name.insert(shown, ListedBy { server: server.to_owned(), own });
         }
     }
     merged
 }
 
-fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, Owned>) -> Option<String> {
+fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, ListedBy>) -> Option<String> {
     let is_same = |name: &str| taken.get(name).is_some_and(|other| other.server == server && other.own == own);
     let names = [shown(kind, server, own), apart(kind, server, own)];
     if names.iter().any(|name| is_same(name)) {
@@ -149,12 +149,12 @@ mod tests {
             .map(|item| {
                 assert_eq!(item["later"], json!([1]));
                 let shown = item[kind.item_key()].as_str().expect("text");
-                let owned = &merged.owners[shown];
+                let owned = &merged.by_shown_name[shown];
                 (shown, owned.server.as_str(), owned.own.as_str())
             })
             .collect();
         assert_eq!(found, expect);
-        assert_eq!(merged.owners.len(), expect.len());
+        assert_eq!(merged.by_shown_name.len(), expect.len());
     }
 
     #[test]

@@ -149,11 +149,10 @@ pub(crate) trait Transport: Send + Sync {
     /// The handshake is done: from now on the server may speak unasked (over legacy HTTP, the stream of the session
     /// is opened).
     fn established(&self, _era: Era, _version: &'static str) {}
-    /// The answer to this request is not wanted any more. Whether that alone is enough for the server (2026-07-28 over
-    /// HTTP: the stream is closed; on a pipe: nothing of it was written yet); if not, `notifications/cancelled` must
-    /// follow.
-    fn abandon(&self, _id: RequestId) -> Told {
-        Told::No
+    /// The answer to this request is not wanted any more. The server needs no notice of it where its stream is closed
+    /// (2026-07-28 over HTTP) or nothing of the request was written yet (on a pipe).
+    fn abandon(&self, _id: RequestId) -> CancelNotice {
+        CancelNotice::Needed
     }
     /// Whether nothing can be sent over it any more, though answers may come still.
     fn is_deaf(&self) -> bool {
@@ -167,13 +166,13 @@ pub(crate) trait Transport: Send + Sync {
     }
 }
 
-/// Whether the server has been told.
+/// Whether `notifications/cancelled` must follow once an answer is not wanted any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// It has.
-    Yes,
-    /// It has not.
-    No,
+pub(crate) enum CancelNotice {
+    /// The server knows already, or never got the request.
+    Unneeded,
+    /// The server must get the notification.
+    Needed,
 }
 
 #[cfg(test)]

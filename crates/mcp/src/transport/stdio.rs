@@ -15,7 +15,7 @@ use toolwright_core::json::legible;
 
 use super::outbox::Outbox;
 use super::process::{Process, may_be_message};
-use super::{Outgoing, PipeIncoming, RequestId, SendError, TOO_LARGE, Told, Transport};
+use super::{CancelNotice, Outgoing, PipeIncoming, RequestId, SendError, TOO_LARGE, Transport};
 use crate::protocol::batch::{each_of_batch, is_batch};
 
 /// How long the end of a process may lag behind that of its output.
@@ -79,8 +79,8 @@ impl Transport for StdioTransport {
         Ok(())
     }
 
-    fn abandon(&self, id: RequestId) -> Told {
-        if self.outbox.take_back(id) { Told::Yes } else { Told::No }
+    fn abandon(&self, id: RequestId) -> CancelNotice {
+        if self.outbox.take_back(id) { CancelNotice::Unneeded } else { CancelNotice::Needed }
     }
 
     fn is_deaf(&self) -> bool {

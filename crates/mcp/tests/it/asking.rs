@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{ListKind, Provider as _, SourceNotice};
-use toolwright_core::client::{CallClient, ClientRequest, Manner};
+use toolwright_core::client::{AskStyle, CallClient, ClientRequest};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::event::Partial;
@@ -34,7 +34,7 @@ pub(super) struct Ann {
     /// How many questions stand before her, and how many did at most.
     open: AtomicUsize,
     most: AtomicUsize,
-    manner: Manner,
+    ask_style: AskStyle,
 }
 
 #[async_trait]
@@ -43,8 +43,8 @@ impl CallClient for Ann {
         Map::from_iter([("elicitation".to_owned(), json!({"form": {}}))])
     }
 
-    fn manner(&self) -> Manner {
-        self.manner
+    fn ask_style(&self) -> AskStyle {
+        self.ask_style
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -126,16 +126,16 @@ async fn a_server_of_both_generations_asks_in_the_manner_of_the_client() {
         let script = asker(mode);
         let rig = script.rig(|spec| spec.config.shared = shared);
         rig.names().await;
-        for (manner, session, expect) in [
-            (Manner::Either, "one", expect[0]),
-            (Manner::Requests, "two", expect[1]),
-            (Manner::Requests, "two", expect[2]),
+        for (ask_style, session, expect) in [
+            (AskStyle::Either, "one", expect[0]),
+            (AskStyle::Requests, "two", expect[1]),
+            (AskStyle::Requests, "two", expect[2]),
         ] {
-            let ann = Arc::new(Ann { manner, ..Ann::default() });
+            let ann = Arc::new(Ann { ask_style, ..Ann::default() });
             let context = ToolContext { client: ann, ..rig.context(session) };
             let output = run(&*rig.provider, "ask", json!({}), &context).await.expect("answered");
             let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
-            assert_eq!(&said, expect, "{mode} {shared} {manner:?}");
+            assert_eq!(&said, expect, "{mode} {shared} {ask_style:?}");
         }
         // Each session's own connection shakes hands; that a server does not speak the older is found once.
         let count = |kind: &str| script.methods().iter().filter(|method| *method == kind).count();
@@ -297,7 +297,7 @@ async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
     let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     assert!(told(&script).is_empty(), "the newer needs no telling");
-    context.client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    context.client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
     eventually("it is told when it is there", || told(&script) == ["info"]).await;
     run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -315,8 +315,10 @@ async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
     ] {
         let site = Site::start(mode).await;
         let rig = Rig::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(1));
-        let context =
-            ToolContext { client: Arc::new(Ann { manner: Manner::Requests, ..Ann::default() }), ..rig.context("s") };
+        let context = ToolContext {
+            client: Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() }),
+            ..rig.context("s")
+        };
         let spoken = async || {
             run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
             site.headers_of("tools/call")["mcp-protocol-version"].to_str().expect("text").to_owned()
@@ -342,7 +344,7 @@ async fn a_session_of_its_own_whose_older_connection_cannot_be_had_is_served_by_
             (spec.config.connect_timeout, spec.config.shared) = (Duration::from_secs(1), false);
         });
         rig.names().await;
-        let client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+        let client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
         let context = ToolContext { client, ..rig.context("s") };
         run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
         assert_eq!(site.headers_of("tools/call")["mcp-protocol-version"], "2026-07-28", "{mode}");
@@ -356,7 +358,7 @@ async fn who_sets_the_level_of_a_newer_server_does_not_wait_for_the_older_connec
     let rig = script.rig(|_| {});
     rig.names().await;
     let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-    context.client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    context.client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     let set = run(&*methods, "logging/setLevel", json!({"level": "error"}), &context);
     tokio::time::timeout(Duration::from_secs(10), set).await.expect("at once").expect("taken");
@@ -370,7 +372,7 @@ async fn a_server_that_answers_no_level_is_told_one_at_a_time() {
     let rig = script.rig(|_| {});
     rig.names().await;
     let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-    context.client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    context.client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     for _ in 0..50 {
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -592,7 +594,7 @@ async fn a_sessions_own_connection_is_of_its_clients_manner_whatever_comes_first
     let script = asker("both");
     let rig = script.rig(|spec| spec.config.shared = false);
     rig.names().await;
-    let ann = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    let ann = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
     let context = ToolContext { client: ann, ..rig.context("one") };
     let methods = rig.provider.methods().expect("methods");
     run(&*methods, "prompts/list", json!({}), &context).await.expect("listed");

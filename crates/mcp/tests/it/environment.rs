@@ -7,7 +7,7 @@ use std::process::Stdio;
 use toolwright_core::catalogue::Provider as _;
 use toolwright_core::sandbox::{Mechanism, SandboxProfile};
 use toolwright_mcp::client::{DEPTH_VARIABLE, McpTransport};
-use toolwright_sandbox::sandbox::{Sandbox, SandboxConfig};
+use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 
 use super::Rig;
 use super::stdio::{command, script};

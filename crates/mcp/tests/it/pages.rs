@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::{Provider as _, SourceNotice};
-use toolwright_core::client::{CallClient, ClientRequest, Manner};
+use toolwright_core::client::{AskStyle, CallClient, ClientRequest};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 
@@ -16,7 +16,7 @@ use super::stdio::scripted;
 /// Somebody who opens pages, and says when they are done if they are asked.
 struct Ann {
     offers: Value,
-    manner: Manner,
+    ask_style: AskStyle,
     /// Whether she is shown to follow pages by herself.
     follows: bool,
     opens: bool,
@@ -31,8 +31,8 @@ impl CallClient for Ann {
         Map::from_iter([("elicitation".to_owned(), self.offers.clone())])
     }
 
-    fn manner(&self) -> Manner {
-        self.manner
+    fn ask_style(&self) -> AskStyle {
+        self.ask_style
     }
 
     fn follows_pages(&self) -> bool {
@@ -59,7 +59,7 @@ async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_i
     let both = || json!({"form": {}, "url": {}});
     let ann = |offers| Ann {
         offers,
-        manner: Manner::Either,
+        ask_style: AskStyle::Either,
         follows: false,
         opens: true,
         says: true,
@@ -74,9 +74,9 @@ async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_i
         (ann(both()), json!({"refusals": 9}), &[PAGE, DONE], Err(PAGE), 2, false),
         // Nobody is there to see it, or follows it by themselves.
         (ann(json!({"form": {}})), json!({}), &[], Err(PAGE), 1, true),
-        (Ann { manner: Manner::Requests, follows: true, ..ann(both()) }, json!({}), &[], Err(PAGE), 1, true),
+        (Ann { ask_style: AskStyle::Requests, follows: true, ..ann(both()) }, json!({}), &[], Err(PAGE), 1, true),
         // Asked by requests, and it is the house that shows pages for her client.
-        (Ann { manner: Manner::Requests, ..ann(both()) }, json!({}), &[PAGE, DONE], Ok("welcome"), 2, false),
+        (Ann { ask_style: AskStyle::Requests, ..ann(both()) }, json!({}), &[PAGE, DONE], Ok("welcome"), 2, false),
     ] {
         let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
         let rig = script.rig(|_| {});
@@ -123,7 +123,7 @@ async fn a_page_that_was_done_for_one_call_is_not_done_for_the_next() {
     let both = json!({"form": {}, "url": {}});
     let ann = Arc::new(Ann {
         offers: both,
-        manner: Manner::Either,
+        ask_style: AskStyle::Either,
         follows: false,
         opens: true,
         says: true,
@@ -177,7 +177,7 @@ async fn two_calls_that_need_one_page_go_on_when_it_is_done_whichever_comes_firs
         let waiting = |says: bool| {
             let ann = Ann {
                 offers: json!({"form": {}, "url": {}}),
-                manner: Manner::Either,
+                ask_style: AskStyle::Either,
                 follows: false,
                 opens: true,
                 says,

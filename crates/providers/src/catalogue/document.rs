@@ -55,7 +55,7 @@ pub struct Signature {
 
 /// What a document must be.
 #[derive(Debug, Clone)]
-pub struct Terms<'a> {
+pub struct VerifyOptions<'a> {
     /// Keys that are believed.
     pub keys: &'a [PublicKey],
     /// The namespace that it may fill.
@@ -144,22 +144,22 @@ pub enum Refusal {
 ///
 /// # Errors
 /// The first [`Refusal`], signatures before all that a signer says.
-pub fn verify(bytes: &[u8], terms: &Terms<'_>) -> Result<Verified, Refusal> {
-    if bytes.len() > terms.max_bytes {
-        return Err(Refusal::TooLarge(terms.max_bytes));
+pub fn verify(bytes: &[u8], options: &VerifyOptions<'_>) -> Result<Verified, Refusal> {
+    if bytes.len() > options.max_bytes {
+        return Err(Refusal::TooLarge(options.max_bytes));
     }
     let form = |error: serde_json::Error| Refusal::Form(error.to_string());
     let value: Value = serde_json::from_slice(bytes).map_err(form)?;
     let message = signed_part(&value)?;
     let document: Document = serde_json::from_value(value).map_err(form)?;
-    let (key, signature) = trusted(&document, terms.keys, message.as_bytes())?;
+    let (key, signature) = trusted(&document, options.keys, message.as_bytes())?;
     check_form(&document)?;
-    if document.namespace != terms.namespace {
-        return Err(Refusal::Namespace { found: document.namespace, expected: terms.namespace.to_owned() });
+    if document.namespace != options.namespace {
+        return Err(Refusal::Namespace { found: document.namespace, expected: options.namespace.to_owned() });
     }
     let seen = Seen { version: document.version, hash: ContentHash::of_bytes(message.as_bytes()) };
-    check_time(Times { issued: document.issued, expires: document.expires }, terms.now)?;
-    check_version(seen, terms.seen)?;
+    check_time(Times { issued: document.issued, expires: document.expires }, options.now)?;
+    check_version(seen, options.seen)?;
     Ok(Verified { document, key, signature, seen })
 }
 
@@ -423,13 +423,13 @@ mod tests {
             "tools": [{"id": "acme:t@1.0.0", "price": 1.50}]})
     }
 
-    fn check(change: impl Fn(&mut Value), terms: impl Fn(&mut Terms<'_>), expect: Option<&str>) {
+    fn check(change: impl Fn(&mut Value), options: impl Fn(&mut VerifyOptions<'_>), expect: Option<&str>) {
         let key = key();
         let keys = [key.public()];
         let mut signed = sign(&document(), &key).expect("signed");
         change(&mut signed);
-        let mut ours = Terms { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
-        terms(&mut ours);
+        let mut ours = VerifyOptions { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
+        options(&mut ours);
         let verified = verify(signed.to_string().as_bytes(), &ours);
         match (verified, expect) {
             (Ok(verified), None) => assert_eq!((verified.document.version, verified.key), (3, key.public())),
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn only_what_a_pinned_key_signed_and_what_is_new_enough_is_believed() {
         let same = |_: &mut Value| ();
-        let usual = |_: &mut Terms<'_>| ();
+        let usual = |_: &mut VerifyOptions<'_>| ();
         check(same, usual, None);
         check(|d| d["tools"][0]["id"] = json!("acme:u@1.0.0"), usual, Some("was changed after"));
         check(|d| d["version"] = json!(4), usual, Some("was changed after"));
@@ -453,15 +453,15 @@ mod tests {
         );
         check(|d| d["signatures"][0]["signature"] = json!("AAAA"), usual, Some("was changed after"));
         check(|d| d["signatures"][0]["key"] = json!(key().public().to_string()), usual, Some("none of these keys"));
-        check(same, |terms| terms.keys = &[], Some("none of these keys"));
-        check(same, |terms| terms.now = NOW + 10, Some("it expired 0 s ago"));
-        check(same, |terms| terms.now = NOW - 2 * CLOCK_SKEW, Some("see to the clocks"));
-        check(same, |terms| terms.namespace = "other", Some("for the namespace `acme`"));
-        check(same, |terms| terms.max_bytes = 10, Some("larger than 10 bytes"));
+        check(same, |options| options.keys = &[], Some("none of these keys"));
+        check(same, |options| options.now = NOW + 10, Some("it expired 0 s ago"));
+        check(same, |options| options.now = NOW - 2 * CLOCK_SKEW, Some("see to the clocks"));
+        check(same, |options| options.namespace = "other", Some("for the namespace `acme`"));
+        check(same, |options| options.max_bytes = 10, Some("larger than 10 bytes"));
         let seen = |version| Some(Seen { version, hash: ContentHash::of_bytes(b"x") });
-        check(same, |terms| terms.seen = seen(2), None);
-        check(same, |terms| terms.seen = seen(4), Some("version 4 was accepted before"));
-        check(same, |terms| terms.seen = seen(3), Some("under the same version 3"));
+        check(same, |options| options.seen = seen(2), None);
+        check(same, |options| options.seen = seen(4), Some("version 4 was accepted before"));
+        check(same, |options| options.seen = seen(3), Some("under the same version 3"));
         check(|d| *d = json!([]), usual, Some("not a JSON object"));
         check(|d| d["tools"][0]["price"] = json!(u64::MAX), usual, Some("18446744073709551615"));
     }
@@ -475,8 +475,8 @@ mod tests {
         fields.sort_keys();
         let spaced = serde_json::to_string_pretty(&fields).expect("text").replace("1.5", "1.50e0");
         let keys = [key.public()];
-        let terms = Terms { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
-        let (one, other) = (verify(text.as_bytes(), &terms), verify(spaced.as_bytes(), &terms));
+        let options = VerifyOptions { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
+        let (one, other) = (verify(text.as_bytes(), &options), verify(spaced.as_bytes(), &options));
         assert_eq!(one.expect("one").seen, other.expect("other").seen);
     }
 
@@ -488,8 +488,8 @@ mod tests {
         assert_eq!(again["signatures"].as_array().map(Vec::len), Some(2));
         for key in [old, new] {
             let keys = [key.public()];
-            let terms = Terms { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
-            assert!(verify(again.to_string().as_bytes(), &terms).is_ok());
+            let options = VerifyOptions { keys: &keys, namespace: "acme", now: NOW, max_bytes: 10_000, seen: None };
+            assert!(verify(again.to_string().as_bytes(), &options).is_ok());
         }
         assert!(matches!(sign(&json!({"format": "x"}), &self::key()), Err(Refusal::Form(_))));
     }

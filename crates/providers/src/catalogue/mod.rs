@@ -21,7 +21,7 @@ mod provider;
 mod spec;
 mod tool;
 
-pub use document::{Document, FORMAT, Refusal, Seen, Terms, Verified, sign, verify};
+pub use document::{Document, FORMAT, Refusal, Seen, Verified, VerifyOptions, sign, verify};
 pub use document::{KeyError, PublicKey, SigningKey};
 pub use provider::{CatalogueProvider, forget};
 pub use provider::{FetchError, fetch};

@@ -19,11 +19,13 @@ use toolwright_core::{
 };
 use toolwright_net::{Bounds, HttpClient, HttpRequest, NetError};
 
-use crate::DocumentDeps;
-use crate::again::Again;
-use crate::catalogue::document::{PublicKey, Refusal, Seen, Terms, Times, Verified, check_time, check_version, verify};
+use crate::DocumentOptions;
+use crate::catalogue::document::{
+    PublicKey, Refusal, Seen, Times, Verified, VerifyOptions, check_time, check_version, verify,
+};
 use crate::catalogue::spec::{CatalogueConfig, is_secure};
 use crate::catalogue::tool::{Grants, Implementation, RefusedTool, make, registered};
+use crate::retry::ListRetry;
 
 /// Refused tools that are named together.
 const NAMED_REFUSALS: usize = 3;
@@ -37,12 +39,12 @@ const MAX_REASON: usize = 400;
 /// leaves the last accepted document in force, verified again, until that expires; a warning and [`Provider::issues`] say so.
 pub struct CatalogueProvider {
     spec: CatalogueConfig,
-    deps: DocumentDeps,
+    options: DocumentOptions,
     client: HttpClient,
     credential_scope: ContentHash,
     loaded: RwLock<Loaded>,
     outcome: Mutex<Option<Result<(), String>>>,
-    again: Again,
+    retry: ListRetry,
     /// Held by a call that comes before the first list.
     first: tokio::sync::Mutex<()>,
 }
@@ -149,18 +151,18 @@ impl std::fmt::Debug for CatalogueProvider {
 impl CatalogueProvider {
     /// A catalogue that is not fetched yet.
     #[must_use]
-    pub fn new(spec: CatalogueConfig, deps: DocumentDeps) -> Arc<Self> {
-        let client = HttpClient::new(spec.address_policy(), deps.http.clone());
+    pub fn new(spec: CatalogueConfig, options: DocumentOptions) -> Arc<Self> {
+        let client = HttpClient::new(spec.address_policy(), options.http.clone());
         let secrets: Vec<(&String, &String)> = spec.secrets.iter().collect();
         let credential_scope = ContentHash::of_value(&serde_json::json!([spec.url.as_str(), secrets]));
         Arc::new(Self {
             spec,
-            deps,
+            options,
             client,
             credential_scope,
             loaded: RwLock::default(),
             outcome: Mutex::default(),
-            again: Again::default(),
+            retry: ListRetry::default(),
             first: tokio::sync::Mutex::default(),
         })
     }
@@ -170,7 +172,7 @@ impl CatalogueProvider {
     /// # Errors
     /// When it cannot be read: nothing says then which versions are too old.
     async fn kept(&self) -> Result<Option<Kept>, String> {
-        let kept = match self.deps.manifests.manifest(&key_of(&self.spec.namespace)).await {
+        let kept = match self.options.manifests.manifest(&key_of(&self.spec.namespace)).await {
             Ok(Some(kept)) => kept,
             Ok(None) | Err(StoreError::Unsupported(_)) => return Ok(None),
             Err(error) => return Err(format!("what was accepted before is not known: {error}")),
@@ -207,7 +209,7 @@ impl CatalogueProvider {
             return Ok(Believed { accepted, tools: Tools::Loaded(listed) });
         }
         let CatalogueConfig { keys, namespace, max_bytes, .. } = &self.spec;
-        let verified = verify(bytes, &Terms { keys, namespace, now: now(), max_bytes: *max_bytes, seen })?;
+        let verified = verify(bytes, &VerifyOptions { keys, namespace, now: now(), max_bytes: *max_bytes, seen })?;
         let times = Times { issued: verified.document.issued, expires: verified.document.expires };
         let accepted = Accepted { bytes: hash, times, seen: verified.seen };
         Ok(Believed { accepted, tools: Tools::Of(Box::new(verified)) })
@@ -255,7 +257,7 @@ impl CatalogueProvider {
     async fn keep(&self, kept: &Kept) {
         let stored = match serde_json::to_value(kept) {
             Ok(value) => self
-                .deps
+                .options
                 .manifests
                 .set_manifest(&key_of(&self.spec.namespace), &value)
                 .await
@@ -277,7 +279,7 @@ impl CatalogueProvider {
             secrets: self.spec.secrets.clone(),
             address: self.spec.address_policy(),
             insecure_loopback: self.spec.insecure_loopback,
-            http: self.deps.http.clone(),
+            http: self.options.http.clone(),
         };
         let (made, refused) = make(&verified, &grants);
         let refusals = refusals(&refused, made.len() + refused.len());
@@ -354,7 +356,7 @@ impl Provider for CatalogueProvider {
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         let name = &self.spec.namespace;
-        let attempt = self.again.attempt();
+        let attempt = self.retry.attempt();
         match self.current().await {
             Ok((believed, why)) => {
                 if why.is_none() {
@@ -369,7 +371,7 @@ impl Provider for CatalogueProvider {
                     let kept = kept(&why, believed.accepted);
                     tracing::warn!(catalogue = name, "{kept}");
                     let message = format!("catalogue {name}: {kept}");
-                    self.deps.events.emit(Event::Warning { code: CATALOGUE_KEPT.to_owned(), message });
+                    self.options.events.emit(Event::Warning { code: CATALOGUE_KEPT.to_owned(), message });
                 }
                 Ok(self.load(believed))
             }
@@ -447,7 +449,7 @@ impl Provider for CatalogueProvider {
     }
 
     async fn shut_down(&self) {
-        self.again.close();
+        self.retry.close();
     }
 
     fn health(&self) -> Health {
@@ -463,7 +465,7 @@ impl Provider for CatalogueProvider {
     }
 
     fn on_change(&self, notify: ChangeNotifier) {
-        self.again.listen(notify);
+        self.retry.listen(notify);
     }
 
     fn withheld(&self) -> Vec<(String, String)> {

@@ -20,14 +20,14 @@ use toolwright_core::{
 use toolwright_net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 use url::Url;
 
-use crate::DocumentDeps;
-use crate::again::Again;
+use crate::DocumentOptions;
 use crate::openapi::document::{Document, Origin, Version};
 use crate::openapi::files::{MAX_BYTES, read_file};
 use crate::openapi::import::{Found, Import, OpenApiError, import, tags};
 use crate::openapi::security;
 use crate::openapi::spec::{Auth, Filter, GroupBy, OpenApiConfig};
 use crate::rest::{HttpTool, RETRIES};
+use crate::retry::ListRetry;
 
 /// How long a document from the network may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,11 +43,11 @@ const MAX_KEPT: usize = 16 << 20;
 /// It is read when it is listed only, however long it was kept: large ones take a while.
 pub struct OpenApiProvider {
     spec: OpenApiConfig,
-    deps: DocumentDeps,
+    options: DocumentOptions,
     client: Arc<HttpClient>,
     credential_scope: ContentHash,
     state: Mutex<State>,
-    again: Again,
+    retry: ListRetry,
     /// Held by a call that comes before the first list.
     first: tokio::sync::Mutex<()>,
     /// Held while a document is read, which goes on where nobody waits for it any more: no other is read beside it.
@@ -93,21 +93,21 @@ impl OpenApiProvider {
     /// A provider that keeps nothing. Nothing is read yet.
     #[must_use]
     pub fn new(spec: OpenApiConfig, http: HttpOptions) -> Arc<Self> {
-        Self::with(spec, DocumentDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
+        Self::with(spec, DocumentOptions { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
     }
 
     /// A provider. Nothing is read yet.
     #[must_use]
-    pub fn with(spec: OpenApiConfig, deps: DocumentDeps) -> Arc<Self> {
-        let client = Arc::new(HttpClient::new(spec.address.clone(), deps.http.clone()));
+    pub fn with(spec: OpenApiConfig, options: DocumentOptions) -> Arc<Self> {
+        let client = Arc::new(HttpClient::new(spec.address.clone(), options.http.clone()));
         let credential_scope = credential_scope(&spec);
         Arc::new(Self {
             spec,
-            deps,
+            options,
             client,
             credential_scope,
             state: Mutex::default(),
-            again: Again::default(),
+            retry: ListRetry::default(),
             first: tokio::sync::Mutex::default(),
             reading: Arc::default(),
         })
@@ -172,7 +172,7 @@ impl OpenApiProvider {
 
     /// What is kept of that address, imported.
     async fn kept(&self, address: &Url) -> Option<Import> {
-        let kept = match self.deps.manifests.manifest(&self.key(address)).await {
+        let kept = match self.options.manifests.manifest(&self.key(address)).await {
             Ok(kept) => kept?,
             Err(error) => {
                 tracing::debug!(document = self.spec.name, "the kept document was not read: {error}");
@@ -189,7 +189,7 @@ impl OpenApiProvider {
     /// Keeps what was fetched, each time: what is kept ages. One that is too large takes the place of an older one too.
     async fn keep(&self, fetched: &Fetched) {
         let (Origin::Url(address), Origin::Url(found)) = (&self.spec.document, &fetched.origin) else { return };
-        let (key, manifests) = (self.key(address), &self.deps.manifests);
+        let (key, manifests) = (self.key(address), &self.options.manifests);
         let kept = match fetched.text.len() > MAX_KEPT {
             true => manifests.remove_manifest(&key).await.map(drop),
             false => manifests.set_manifest(&key, &json!({"found": found.as_str(), "text": fetched.text})).await,
@@ -344,7 +344,7 @@ impl Provider for OpenApiProvider {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let (attempt, name) = (self.again.attempt(), &self.spec.name);
+        let (attempt, name) = (self.retry.attempt(), &self.spec.name);
         match self.current().await {
             Ok((current, None)) => {
                 attempt.succeeded(None);
@@ -355,7 +355,7 @@ impl Provider for OpenApiProvider {
                 let health = Health::Failed { reason };
                 // Each new reason is told once.
                 if self.is_news(&health) {
-                    self.deps.events.emit(Event::Warning { code: "openapi_kept".to_owned(), message });
+                    self.options.events.emit(Event::Warning { code: "openapi_kept".to_owned(), message });
                 }
                 Ok(self.settle(current, health))
             }
@@ -425,11 +425,11 @@ impl Provider for OpenApiProvider {
     }
 
     fn on_change(&self, notify: ChangeNotifier) {
-        self.again.listen(notify);
+        self.retry.listen(notify);
     }
 
     async fn shut_down(&self) {
-        self.again.close();
+        self.retry.close();
     }
 }
 

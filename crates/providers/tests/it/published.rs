@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_core::event::NoEvents;
 use toolwright_core::store::{ManifestCache, StoreError};
-use toolwright_providers::DocumentDeps;
+use toolwright_providers::DocumentOptions;
 
 use crate::wire::{Names, Reply, Server, options};
 
@@ -58,8 +58,8 @@ impl Site {
     }
 
     /// What a provider of its document gets.
-    pub(crate) fn deps(&self) -> DocumentDeps {
+    pub(crate) fn deps(&self) -> DocumentOptions {
         let manifests = Arc::clone(&self.kept) as _;
-        DocumentDeps { manifests, events: Arc::new(NoEvents), http: options(&Names::new(&[])) }
+        DocumentOptions { manifests, events: Arc::new(NoEvents), http: options(&Names::new(&[])) }
     }
 }

@@ -22,7 +22,7 @@ const CHANGE_LENGTH: usize = 160;
 /// Judges definitions by their pins, and notes what is new.
 pub struct Pins {
     store: Arc<dyn PinStore>,
-    terms: RwLock<PinConfig>,
+    config: RwLock<PinConfig>,
 }
 
 /// A definition that is not simply the pinned one.
@@ -57,26 +57,26 @@ struct Open<'a> {
 
 impl std::fmt::Debug for Pins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pins").field("terms", &self.terms()).finish_non_exhaustive()
+        f.debug_struct("Pins").field("config", &self.config()).finish_non_exhaustive()
     }
 }
 
 impl Pins {
-    /// Pins in `store`, under `terms`.
+    /// Pins in `store`, under `config`.
     #[must_use]
-    pub fn new(store: Arc<dyn PinStore>, terms: PinConfig) -> Arc<Self> {
-        Arc::new(Self { store, terms: RwLock::new(terms) })
+    pub fn new(store: Arc<dyn PinStore>, config: PinConfig) -> Arc<Self> {
+        Arc::new(Self { store, config: RwLock::new(config) })
     }
 
-    /// The terms in force.
+    /// The configuration in force.
     #[must_use]
-    pub fn terms(&self) -> PinConfig {
-        *self.terms.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn config(&self) -> PinConfig {
+        *self.config.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts other terms into force, for what is judged from now on; whether they are others.
-    pub fn set_terms(&self, terms: PinConfig) -> bool {
-        std::mem::replace(&mut *self.terms.write().unwrap_or_else(PoisonError::into_inner), terms) != terms
+    /// Puts another configuration into force, for what is judged from now on; whether it differs.
+    pub fn set_config(&self, config: PinConfig) -> bool {
+        std::mem::replace(&mut *self.config.write().unwrap_or_else(PoisonError::into_inner), config) != config
     }
 
     /// A number that is another after each decision about a pin, of any process; `None` while the store cannot tell.
@@ -96,7 +96,7 @@ impl Pins {
             Err(error) => return unreadable(provider, tools, &error.to_string()),
         };
         let book = PinIndex::new(&pins);
-        let terms = self.terms();
+        let config = self.config();
         let mut room = MAX_PINS.saturating_sub(pins.len());
         let mut judged = Judged::default();
         let mut notes = Vec::new();
@@ -116,7 +116,7 @@ impl Pins {
                 }
                 room -= 1;
             }
-            let decision = decide(terms, verdict, pin, now);
+            let decision = decide(config, verdict, pin, now);
             match verdict {
                 Verdict::Drifted | Verdict::Unapproved => open.push(Open { tool, pin, verdict, decision }),
                 Verdict::New if !decision.offered => open.push(Open { tool, pin, verdict, decision }),

@@ -198,11 +198,11 @@ impl Executor {
         let CallState { call, run, record } = &*it;
         let (executor, asked) = (Arc::clone(self), Arc::clone(call));
         // The job's own token ends the wait; the caller's ends with the caller.
-        let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
+        let without_cancel = RunContext { cancel: Cancel::new(), ..(**run).clone() };
         let (op, reason, scope) = (record.op.clone(), request.reason.clone(), request.scope);
         let asking = async move {
             let mut said = ApprovalAnswer::default();
-            let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
+            let answer = executor.answer(&asked, *request, &without_cancel, &op, &mut said).await;
             JobAdmission { admitted: answer.map(|()| Admitted::Approved(scope)), said }
         };
         let how = JobStart::AwaitsApproval(Box::pin(asking), reason);

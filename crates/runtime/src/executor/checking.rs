@@ -12,10 +12,10 @@ use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
 use toolwright_core::indirect_call::carried;
 use toolwright_core::model::{ModelRequest, ModelResponse, Usage};
+use toolwright_core::model_repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::plan::Planned;
 use toolwright_core::policy::Effect;
 use toolwright_core::redact::{learn_secrets, learn_written};
-use toolwright_core::repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::session::CallId;
 use toolwright_core::variables::Outlook;
 
@@ -105,7 +105,7 @@ impl Executor {
                 None => check(call, snapshot, caller(run)),
             };
             if let Some(options) = self.options.repair.as_ref().filter(|_| left > 0)
-                && let Some(request) = ended.as_ref().err().and_then(|rejection| repair::request(rejection))
+                && let Some(request) = ended.as_ref().err().and_then(|rejection| model_repair::request(rejection))
             {
                 left -= 1;
                 asks.push((checked.len(), options, request));
@@ -149,17 +149,17 @@ impl Executor {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
         // What could not be read before can be now: its secrets are known before the answer is recorded.
         let on_answer = |answer: &ModelResponse| {
-            if let (Some(entry), Ok(candidate)) = (&rejection.entry, repair::read(answer)) {
+            if let (Some(entry), Ok(candidate)) = (&rejection.entry, model_repair::read(answer)) {
                 learn_secrets(entry, &candidate, &*self.options.services.redactor);
             }
         };
         let asked = self.ask_hearing(&options.model, &request, Some(options.timeout), run, &on_answer).await;
         let usage = asked.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
         let answer = asked.map_err(|error| error.message);
-        let checked = match answer.and_then(|answer| repair::read(&answer)) {
+        let checked = match answer.and_then(|answer| model_repair::read(&answer)) {
             Ok(candidate) => {
                 record.candidate = Some(candidate.clone());
-                Some(check(repair::retry(&rejection, candidate), &run.snapshot, caller(run)))
+                Some(check(model_repair::retry(&rejection, candidate), &run.snapshot, caller(run)))
             }
             Err(why) => {
                 record.end = RepairEnd::Failed(why);

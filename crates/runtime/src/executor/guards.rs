@@ -288,7 +288,7 @@ impl Executor {
     ) -> Result<Verdict, ToolError> {
         let op = self.begin(&parent.inside());
         let started = self.options.services.clock.now();
-        let terms = RunContext {
+        let inner_run = RunContext {
             lineage: op.inside(),
             guarded: Guarded::No,
             journal: None,
@@ -297,7 +297,7 @@ impl Executor {
             budget: None,
             ..run.clone()
         };
-        let context = GuardContext { executor: self, run: terms };
+        let context = GuardContext { executor: self, run: inner_run };
         let judged = tokio::select! {
             biased;
             judged = binding.guard.judge(call, &context) => judged,

@@ -99,7 +99,7 @@ impl Executor {
         &self,
         id: &ToolId,
         preference: Option<&ModelPreference>,
-        terms: &LlmOptions,
+        llm: &LlmOptions,
         run_model: Option<&str>,
     ) -> Result<Vec<Arc<str>>, ToolError> {
         // Nobody gets a recording who has not asked for one; a declaration that names one was refused.
@@ -113,9 +113,9 @@ impl Executor {
         });
         let recommended = (self.options.compat)(id);
         let model = &self.options.services.model;
-        let default = self.options.default_model.as_deref().or(terms.default.as_deref());
+        let default = self.options.default_model.as_deref().or(llm.default.as_deref());
         models(&Resolve {
-            forced: terms.model.as_deref(),
+            forced: llm.model.as_deref(),
             recommended: &recommended,
             preference: preference.as_ref(),
             default: default.or(run_model),

@@ -15,7 +15,7 @@ use toolwright_core::operation::{Lineage, Op};
 use toolwright_core::session::Session;
 use toolwright_core::store::LedgerStore;
 
-use super::call_record::{Asked, ModelAsk, ModelCallRecord};
+use super::attempt_record::{Asked, ModelAsk, ModelCallRecord};
 use super::{OpIds, Recorder};
 
 /// Hears of an answer before it is told of, entered or recorded.

@@ -78,7 +78,7 @@ impl TrafficConfig {
     /// How requests to `model` are made again: by what is set for it, or for its provider, or the default.
     #[must_use]
     pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryConfig {
-        nearest(set, model, |terms| terms.retry).map(|(_, terms)| terms).unwrap_or_default()
+        nearest(set, model, |config| config.retry).map(|(_, config)| config).unwrap_or_default()
     }
 }
 
@@ -90,8 +90,8 @@ fn nearest<'s, T>(
 ) -> Option<(&'s str, T)> {
     let provider = model.split_once('/').map(|(provider, _)| provider);
     [Some(model), provider].into_iter().flatten().find_map(|name| {
-        let (name, terms) = set.get_key_value(name)?;
-        Some((name.as_str(), of(terms)?))
+        let (name, config) = set.get_key_value(name)?;
+        Some((name.as_str(), of(config)?))
     })
 }
 
@@ -102,7 +102,7 @@ fn nearest<'s, T>(
 /// for that time.
 pub struct ModelTraffic {
     client: Arc<dyn ModelClient>,
-    terms: BTreeMap<String, TrafficConfig>,
+    config: BTreeMap<String, TrafficConfig>,
     queues: Mutex<HashMap<Arc<str>, Arc<ModelQueue>>>,
 }
 
@@ -111,20 +111,20 @@ type ModelQueue = PriorityQueue<Arc<str>>;
 
 impl std::fmt::Debug for ModelTraffic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelTraffic").field("terms", &self.terms).finish_non_exhaustive()
+        f.debug_struct("ModelTraffic").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
 impl ModelTraffic {
-    /// In front of `client`, with terms by model id (`provider/model`) or provider; of each, the nearer name counts.
+    /// In front of `client`, with settings by model id (`provider/model`) or provider; of each, the nearer name counts.
     #[must_use]
-    pub fn new(client: Arc<dyn ModelClient>, terms: BTreeMap<String, TrafficConfig>) -> Arc<Self> {
-        Arc::new(Self { client, terms, queues: Mutex::default() })
+    pub fn new(client: Arc<dyn ModelClient>, config: BTreeMap<String, TrafficConfig>) -> Arc<Self> {
+        Arc::new(Self { client, config, queues: Mutex::default() })
     }
 
     /// The queue of a model, and its name.
     fn queue(&self, model: &str) -> (Arc<str>, Arc<ModelQueue>) {
-        let set = nearest(&self.terms, model, |terms| terms.queue.clone());
+        let set = nearest(&self.config, model, |config| config.queue.clone());
         let name = set.as_ref().map_or(model, |(name, _)| *name);
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((name, queue)) = queues.get_key_value(name) {
@@ -132,7 +132,7 @@ impl ModelTraffic {
         }
         if queues.len() >= MAX_QUEUES {
             // Whoever is in a queue or waits in it holds it.
-            queues.retain(|name, queue| Arc::strong_count(queue) > 1 || self.terms.contains_key(&**name));
+            queues.retain(|name, queue| Arc::strong_count(queue) > 1 || self.config.contains_key(&**name));
         }
         let name: Arc<str> = name.into();
         let spec = set.map(|(_, queue)| queue).unwrap_or_default().into();
@@ -151,12 +151,12 @@ impl ModelTraffic {
         cancel: &'a Cancel,
     ) -> AttemptedRequest<'a> {
         let (name, queue) = self.queue(model);
-        let terms = TrafficConfig::retry_of(&self.terms, model);
+        let config = TrafficConfig::retry_of(&self.config, model);
         let (attempt, refused_forms, before) = (1, 0, None);
         AttemptedRequest {
             name,
             queue,
-            terms,
+            config,
             holder: model.into(),
             priority,
             room,
@@ -236,7 +236,7 @@ impl ModelClient for ModelTraffic {
 struct AttemptedRequest<'a> {
     name: Arc<str>,
     queue: Arc<ModelQueue>,
-    terms: RetryConfig,
+    config: RetryConfig,
     holder: Arc<str>,
     priority: ModelPriority,
     room: &'a RequestAllowance,
@@ -266,7 +266,7 @@ impl<'a> AttemptedRequest<'a> {
             return Err(no_room(self.before.as_ref()));
         }
         self.events.on_traffic(Traffic::Began { attempt: self.attempt, waited_us: micros(waited) });
-        let feedback = Feedback::of(self.events, Arc::clone(&self.queue), self.terms.longest_wait);
+        let feedback = Feedback::of(self.events, Arc::clone(&self.queue), self.config.longest_wait);
         Ok(Turn { slot, feedback, began: Instant::now() })
     }
 
@@ -284,13 +284,13 @@ impl<'a> AttemptedRequest<'a> {
             self.refused_forms += u32::from(is_one_more);
             is_one_more.then_some(Duration::ZERO)
         } else {
-            retry(&error, self.attempt - self.refused_forms, has_begun, self.terms, seed())
+            retry(&error, self.attempt - self.refused_forms, has_begun, self.config, seed())
         };
         feedback.failed(&error, again);
         drop(slot);
         let Some(wait) = again else {
-            let is_last = has_begun || self.attempt - self.refused_forms >= self.terms.attempts;
-            return Some(Err(if is_last { error } else { impatient(error, self.terms) }));
+            let is_last = has_begun || self.attempt - self.refused_forms >= self.config.attempts;
+            return Some(Err(if is_last { error } else { impatient(error, self.config) }));
         };
         self.events.on_traffic(Traffic::Failed {
             attempt: self.attempt,
@@ -314,11 +314,11 @@ impl<'a> AttemptedRequest<'a> {
 }
 
 /// A failure that is not made again, which says so where that is for the wait that the provider asks for.
-fn impatient(mut error: ModelError, terms: RetryConfig) -> ModelError {
+fn impatient(mut error: ModelError, config: RetryConfig) -> ModelError {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
-    let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > terms.longest_wait);
+    let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > config.longest_wait);
     if let Some(asked) = asked {
-        let (asked, longest) = (asked.as_secs_f64(), terms.longest_wait.as_secs_f64());
+        let (asked, longest) = (asked.as_secs_f64(), config.longest_wait.as_secs_f64());
         error.message.push_str(&format!(
             "; it asks to wait {asked} s, over the {longest} s of retry.longest_wait, so it is not made again"
         ));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, RegisteredTool, Snapshot};
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::model::{ModelClient, ModelErrorKind, ModelRequest};
-use toolwright_core::repair::RepairEnd;
+use toolwright_core::model_repair::RepairEnd;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::variables::{Kind, Values, Variables};
 use toolwright_core::{

@@ -262,7 +262,7 @@ async fn the_configuration_decides_first_use_and_drift() {
     here.list(vec![tool("a", "Reads more.")]).await;
     assert_eq!((here.offered(), here.heard.notices()), (vec!["a".to_owned()], vec![("a".to_owned(), false)]));
     assert!(here.catalogue.snapshot().issues()[0].message.contains("`a` is changed"));
-    assert!(here.pins.set_terms(PinConfig::default()));
+    assert!(here.pins.set_config(PinConfig::default()));
     here.catalogue.recheck_pins().await;
     assert!(here.offered().is_empty(), "other terms count at once");
 }

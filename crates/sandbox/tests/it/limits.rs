@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use toolwright_core::sandbox::SandboxProfile;
-use toolwright_sandbox::sandbox::{Limits, Sandbox, SandboxConfig};
+use toolwright_sandbox::enforce::{Limits, Sandbox, SandboxConfig};
 use toolwright_sandbox::{Exceeded, SupervisedChild, SupervisedCommand, use_control_groups};
 
 use crate::processes::{unique_sleep, wait_for_count};

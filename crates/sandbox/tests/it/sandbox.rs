@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use toolwright_core::sandbox::SandboxProfile::{self, Full, Network, Pure, ReadOnly, Workspace};
 use toolwright_core::sandbox::{Enforcement, Mechanism, Wall};
-use toolwright_sandbox::sandbox::{Limits, Sandbox, SandboxConfig, means};
+use toolwright_sandbox::enforce::{Limits, Sandbox, SandboxConfig, support};
 use toolwright_sandbox::{Exceeded, Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
 
 use crate::processes::{pids_with, unique_sleep, wait_for_count};
@@ -490,7 +490,7 @@ async fn what_does_not_start_says_why() {
     // The program itself may run wherever it is; its interpreter must be one that the profile knows.
     let mut child = SupervisedCommand::new(&script).sandbox(world.sandbox(Pure)).spawn().expect("starts");
     assert!(child.wait().await.expect("waited").success());
-    if means().landlock > 0 {
+    if support().landlock > 0 {
         std::fs::copy("/bin/sh", world.path("ws/sh")).expect("copied");
         std::fs::write(&script, format!("#!{}\n", world.path("ws/sh").display())).expect("file");
         let denied = SupervisedCommand::new(&script).sandbox(world.sandbox(Pure)).spawn();

@@ -34,7 +34,7 @@ fn keyword(query: &str, change: impl FnOnce(&mut PickOptions)) -> (Picked, Vec<(
     let mut options = PickOptions { max_candidates: 20, ..PickOptions::default() };
     change(&mut options);
     let query = PickInput::from(query);
-    let index = SearchIndex::default();
+    let index = SnapshotIndex::default();
     let picking = Picking::begin(&query, &snapshot, &index, &options);
     let order = picking.by_keyword(picking.enough(), &|position| picking.is_candidate(position));
     let ranking = Ranking { scorer: "keyword".into(), order, ..Ranking::default() };
@@ -76,8 +76,8 @@ fn a_word_in_prose_alone_needs_a_better_score() {
         let (query, options) = (PickInput::from(query), PickOptions { min_score, ..PickOptions::default() });
         let order = (0..snapshot.list().len()).map(|index| Ranked { index, score }).collect();
         let ranking = Ranking { order, by_words: true, ..Ranking::default() };
-        let picked =
-            Picking::begin(&query, &snapshot, &SearchIndex::default(), &options).finish(ranking, Provenance::default());
+        let picked = Picking::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
+            .finish(ranking, Provenance::default());
         picked.picks.iter().map(|pick| snapshot.list()[pick.position].id().name().to_owned()).collect::<Vec<_>>()
     };
     // Of two tools, one has the word in its name too.
@@ -108,7 +108,7 @@ fn named_tools_keep_their_order_in_the_ranking_and_filters_apply_to_them() {
     let order = |query: &str, ranked: &[usize], options: &PickOptions| -> Vec<usize> {
         let ranked: Vec<_> = ranked.iter().map(|&index| Ranked { index, score: 0.5 }).collect();
         let query = PickInput::from(query);
-        let index = SearchIndex::default();
+        let index = SnapshotIndex::default();
         let picking = Picking::begin(&query, &snapshot, &index, options);
         assert!(picking.candidates().all(|position| picking.is_candidate(position)));
         picking.order(&ranked).map(|ranked| ranked.index).collect()
@@ -129,7 +129,7 @@ fn a_conversation_is_searched_for_by_its_last_turns() {
     let options = PickOptions::default();
     let found = |turns: &[&str]| -> Vec<String> {
         let query = PickInput::turns(turns);
-        let index = SearchIndex::default();
+        let index = SnapshotIndex::default();
         let picking = Picking::begin(&query, &snapshot, &index, &options);
         let order = picking.by_all(None, picking.enough(), &|position| picking.is_candidate(position));
         let picked = picking.finish(Ranking { order, ..Ranking::default() }, Provenance::default());
@@ -225,7 +225,7 @@ fn without_a_ranking_the_order_is_that_of_registration() {
     let snapshot = snapshot();
     let options = PickOptions { max_candidates: 3, ..PickOptions::default() };
     let query = PickInput::from("web__search");
-    let picked = Picking::begin(&query, &snapshot, &SearchIndex::default(), &options)
+    let picked = Picking::begin(&query, &snapshot, &SnapshotIndex::default(), &options)
         .in_order("too slow", Provenance::default());
     let got: Vec<_> = picked.picks.iter().map(|pick| (pick.position, pick.score)).collect();
     assert_eq!(got, [(6, 1.0), (0, 0.0), (1, 0.0)]);

@@ -24,7 +24,7 @@ use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses, SecretRedactor,
     SessionFiles, SessionManuals, SqliteStore, SystemClock,
 };
-use toolwright_sandbox::sandbox::{Sandbox, SandboxConfig};
+use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
 use url::Url;
 

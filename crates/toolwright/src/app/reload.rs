@@ -13,7 +13,7 @@ use tokio::task::JoinError;
 use toolwright_core::catalogue::Provider;
 use toolwright_mcp::client::{McpProvider, McpTransport};
 use toolwright_net::HttpOptions;
-use toolwright_providers::DocumentDeps;
+use toolwright_providers::DocumentOptions;
 use toolwright_providers::catalogue::CatalogueProvider;
 use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
@@ -132,7 +132,7 @@ impl Toolwright {
         }
         self.put(fresh, &mut done).await;
         (running.catalogues, running.servers, running.openapi) = (catalogues, servers, documents);
-        if self.pins.set_terms(config.written.pins) {
+        if self.pins.set_config(config.written.pins) {
             self.catalogue.recheck_pins().await;
         }
         self.catalogue.set_absent(absent(&config)).await;
@@ -168,9 +168,9 @@ impl Toolwright {
         }
     }
 
-    fn document_deps(&self) -> DocumentDeps {
+    fn document_deps(&self) -> DocumentOptions {
         let (manifests, events) = (Arc::clone(&self.store) as _, Arc::clone(&self.events) as _);
-        DocumentDeps { manifests, events, http: HttpOptions::default() }
+        DocumentOptions { manifests, events, http: HttpOptions::default() }
     }
 
     /// Adds or replaces a local provider and lists it, or removes it.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_util::future::join;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::Approver;
-use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
+use toolwright_core::client::{AskStyle, AskingCall, CallClient, ClientRequest};
 use toolwright_core::error::{ProtocolError, ToolError};
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
@@ -123,9 +123,9 @@ impl CallClient for WithFallback {
         capabilities
     }
 
-    fn manner(&self) -> Manner {
-        // The fallback accepts either manner: a client without capabilities needs no connection of its own kind.
-        if self.client.capabilities().is_empty() { Manner::Either } else { self.client.manner() }
+    fn ask_style(&self) -> AskStyle {
+        // The fallback accepts either style: a client without capabilities needs no connection of its own kind.
+        if self.client.capabilities().is_empty() { AskStyle::Either } else { self.client.ask_style() }
     }
 
     fn follows_pages(&self) -> bool {
@@ -170,8 +170,8 @@ mod tests {
             Ok(requests.iter().map(|request| Ok(json!([self.0, request.params]))).collect())
         }
 
-        fn manner(&self) -> Manner {
-            Manner::Requests
+        fn ask_style(&self) -> AskStyle {
+            AskStyle::Requests
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
             ),
         ] {
             let client = beside(client, &offered);
-            assert_eq!((Value::from(client.capabilities()), client.manner()), (announced, Manner::Requests));
+            assert_eq!((Value::from(client.capabilities()), client.ask_style()), (announced, AskStyle::Requests));
             let asked = order.iter().enumerate();
             let asked =
                 asked.map(|(at, method)| ClientRequest { key: None, method: (*method).into(), params: json!(at) });
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_capabilities_accepts_either_manner() {
-        assert_eq!(beside(json!({}), &json!({"sampling": {}})).manner(), Manner::Either);
+    fn clients_without_capabilities_take_either_ask_style() {
+        assert_eq!(beside(json!({}), &json!({"sampling": {}})).ask_style(), AskStyle::Either);
     }
 }

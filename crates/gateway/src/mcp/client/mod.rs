@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::EXPIRY;
-use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
+use toolwright_core::client::{AskStyle, AskingCall, CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::{asking, convert};
 
@@ -110,12 +110,12 @@ impl CallClient for SessionClient {
         if self.channel.takes_questions() { (*self.state.capabilities()).clone() } else { Map::new() }
     }
 
-    fn manner(&self) -> Manner {
-        Manner::Requests
+    fn ask_style(&self) -> AskStyle {
+        AskStyle::Requests
     }
 
-    fn manner_of_session(&self) -> Manner {
-        self.state.manner()
+    fn session_ask_style(&self) -> AskStyle {
+        self.state.ask_style()
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -168,8 +168,8 @@ impl CallClient for SessionClient {
 
 #[async_trait]
 impl CallClient for DetachedClient {
-    fn manner_of_session(&self) -> Manner {
-        self.state.manner()
+    fn session_ask_style(&self) -> AskStyle {
+        self.state.ask_style()
     }
 }
 

@@ -11,7 +11,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{ListKind, Provider};
 use toolwright_core::content::ContentBlock;
 use toolwright_mcp::convert::no_resource;
-use toolwright_mcp::merge::{Merged, Owned, fits, merge, qualified, qualify, readdress};
+use toolwright_mcp::merge::{ListedBy, Merged, fits, merge, qualified, qualify, readdress};
 use toolwright_runtime::catalogue::SourceLists;
 use toolwright_runtime::executor::is_denied;
 
@@ -36,7 +36,7 @@ pub(crate) struct MergedList {
     /// The JSON array of the items.
     pub(crate) json: Bytes,
     /// The source of each item, by its merged name or address.
-    pub(crate) owners: HashMap<String, Owned>,
+    pub(crate) by_shown_name: HashMap<String, ListedBy>,
     /// Hash of `json`: equal lists need no `list_changed`.
     fingerprint: ContentHash,
 }
@@ -65,15 +65,15 @@ impl MergedList {
     fn build(all: &[SourceLists], key: &Key) -> Self {
         let kind = key.kind;
         let sources = key.sources.iter().map(|at| &all[*at]);
-        let (json, owners) = if key.has_own_names {
+        let (json, by_shown_name) = if key.has_own_names {
             let items: Vec<&Value> = sources.flat_map(|source| source.items(kind).iter()).collect();
             (to_json(&items), HashMap::new())
         } else {
             let lists = sources.map(|source| (source.provider().name(), &source.items(kind)[..])).collect();
-            let Merged { items, owners } = merge(kind, lists);
-            (to_json(&items), owners)
+            let Merged { items, by_shown_name } = merge(kind, lists);
+            (to_json(&items), by_shown_name)
         };
-        Self { fingerprint: ContentHash::of_bytes(&json), json: json.into(), owners }
+        Self { fingerprint: ContentHash::of_bytes(&json), json: json.into(), by_shown_name }
     }
 }
 
@@ -242,20 +242,20 @@ impl Work {
     }
 
     /// The source of an item in a merged list.
-    async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<Owned>, RpcError> {
-        Ok(self.merged_list(kind).await?.owners.get(shown).cloned())
+    async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<ListedBy>, RpcError> {
+        Ok(self.merged_list(kind).await?.by_shown_name.get(shown).cloned())
     }
 
     /// The source of a resource: named by its address, else by the list, the last link, the nearest template, or as the
     /// only source. A link overrides neither a list entry of another source nor a template that only others have.
-    pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<Owned>, RpcError> {
+    pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<ListedBy>, RpcError> {
         let sources = self.sources_with("resources/read")?;
         let listed = async |uri: &str| self.owner(ListKind::Resources, uri).await.ok().flatten();
         if let Some((server, own)) = qualified(uri)
             && sources.iter().any(|provider| provider.name() == server)
         {
             let listed = listed(uri).await.filter(|owned| owned.server == server);
-            return Ok(Some(listed.unwrap_or_else(|| Owned { server: server.to_owned(), own: own.to_owned() })));
+            return Ok(Some(listed.unwrap_or_else(|| ListedBy { server: server.to_owned(), own: own.to_owned() })));
         }
         let linked = self.linked_by(uri, &sources);
         if let Some(owned) = listed(uri).await {
@@ -266,8 +266,8 @@ impl Work {
             }));
         }
         let templates = self.merged_list(ListKind::Templates).await.ok();
-        let nearest = templates.and_then(|list| nearest(&list.owners, uri, &sources, linked.as_deref()));
-        let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
+        let nearest = templates.and_then(|list| nearest(&list.by_shown_name, uri, &sources, linked.as_deref()));
+        let own = |server: &str| ListedBy { server: server.to_owned(), own: uri.to_owned() };
         Ok(match (nearest.or(linked), &sources[..]) {
             (Some(server), _) => Some(own(&server)),
             (None, [only]) => Some(own(only.name())),
@@ -278,7 +278,7 @@ impl Work {
     async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let shown = text(&arguments, "uri").ok_or_else(|| RpcError::invalid_params("resources/read needs a `uri`"))?;
         let owned = self.resource_owner(&shown).await?;
-        let Owned { server, own } = owned.ok_or_else(|| no_resource(era, &shown))?;
+        let ListedBy { server, own } = owned.ok_or_else(|| no_resource(era, &shown))?;
         arguments.insert("uri".into(), own.clone().into());
         let provider = self.provider(&server)?;
         let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
@@ -291,7 +291,7 @@ impl Work {
 
     async fn get_prompt(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let shown = text(&arguments, "name").ok_or_else(|| RpcError::invalid_params("prompts/get needs a `name`"))?;
-        let Owned { server, own } = self.prompt(&shown).await?;
+        let ListedBy { server, own } = self.prompt(&shown).await?;
         arguments.insert("name".into(), own.into());
         let provider = self.provider(&server)?;
         let result = self.ask_source(&provider, "prompts/get", arguments).await?;
@@ -299,7 +299,7 @@ impl Work {
         Ok(result)
     }
 
-    async fn prompt(&self, shown: &str) -> Result<Owned, RpcError> {
+    async fn prompt(&self, shown: &str) -> Result<ListedBy, RpcError> {
         let unknown = || {
             let shown: String = shown.chars().take(100).collect();
             RpcError::invalid_params(format!("there is no prompt called `{shown}`"))
@@ -337,7 +337,7 @@ impl Work {
 /// source). A source that `linked` to the address comes first if any of its templates fits; of equally near ones, the
 /// source that is registered first.
 fn nearest(
-    templates: &HashMap<String, Owned>,
+    templates: &HashMap<String, ListedBy>,
     uri: &str,
     sources: &[Arc<dyn Provider>],
     linked: Option<&str>,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ToolError;
-use toolwright_mcp::merge::{Owned, is_within, qualify};
+use toolwright_mcp::merge::{ListedBy, is_within, qualify};
 
 use super::AT_ONCE;
 use crate::Gateway;
@@ -51,12 +51,12 @@ impl Subscribers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, owned: &Owned) -> Arc<SharedFollowing> {
+    fn of(&self, owned: &ListedBy) -> Arc<SharedFollowing> {
         Arc::clone(self.lock().entry(place(owned)).or_default())
     }
 
     /// Whether a followed resource is subscribed at another provider than this one.
-    fn is_astray(&self, owned: &Owned, provider: &Arc<dyn Provider>) -> bool {
+    fn is_astray(&self, owned: &ListedBy, provider: &Arc<dyn Provider>) -> bool {
         // A locked entry is being subscribed right now. This look must not hold a reference, or the entry would not be
         // tidied.
         self.lock().get(&place(owned)).is_some_and(|shared| {
@@ -65,7 +65,7 @@ impl Subscribers {
     }
 
     /// Forgets a resource that nobody follows or looks at.
-    fn tidy(&self, owned: &Owned, shared: Arc<SharedFollowing>) {
+    fn tidy(&self, owned: &ListedBy, shared: Arc<SharedFollowing>) {
         let mut all = self.lock();
         drop(shared);
         let key = place(owned);
@@ -78,7 +78,7 @@ impl Subscribers {
     }
 }
 
-fn place(owned: &Owned) -> Place {
+fn place(owned: &ListedBy) -> Place {
     (owned.server.clone(), owned.own.clone())
 }
 
@@ -93,7 +93,7 @@ enum Follower {
 
 /// One subscriber's interest in one resource. It ends on drop.
 pub(crate) struct Subscription {
-    owned: Owned,
+    owned: ListedBy,
     gateway: Weak<Gateway>,
     /// The caller for whom the gateway unsubscribes.
     on_behalf_of: Caller,
@@ -101,7 +101,7 @@ pub(crate) struct Subscription {
 
 impl Subscription {
     /// The source and its own address.
-    pub(crate) fn owned(&self) -> &Owned {
+    pub(crate) fn owned(&self) -> &ListedBy {
         &self.owned
     }
 
@@ -182,10 +182,10 @@ impl Work {
     }
 
     /// The source of a resource, if the address allows subscriptions.
-    async fn subscribable(&self, uri: &str) -> Result<Owned, RpcError> {
+    async fn subscribable(&self, uri: &str) -> Result<ListedBy, RpcError> {
         self.sources_with(SUBSCRIBE)?;
         match &self.caller.view.scope {
-            Scope::Provider(name) => Ok(Owned { server: name.to_string(), own: uri.to_owned() }),
+            Scope::Provider(name) => Ok(ListedBy { server: name.to_string(), own: uri.to_owned() }),
             Scope::Whole | Scope::View(_) => self
                 .resource_owner(uri)
                 .await?
@@ -201,7 +201,7 @@ impl Work {
     }
 
     /// Subscribes to a resource at its source, unless the gateway is subscribed.
-    async fn interest(&self, owned: Owned) -> Result<Subscription, RpcError> {
+    async fn interest(&self, owned: ListedBy) -> Result<Subscription, RpcError> {
         let provider = self.provider(&owned.server)?;
         if !self.gateway.has_method(&self.caller.view.scope, &provider, SUBSCRIBE) {
             return Err(RpcError::method_not_found(SUBSCRIBE));
@@ -212,7 +212,7 @@ impl Work {
     }
 
     /// Makes a source accept the subscription to a resource, unless it has.
-    async fn follow(&self, owned: &Owned, provider: &Arc<dyn Provider>, follower: Follower) -> Result<(), RpcError> {
+    async fn follow(&self, owned: &ListedBy, provider: &Arc<dyn Provider>, follower: Follower) -> Result<(), RpcError> {
         let shared = self.gateway.subscribers.of(owned);
         let taken = tokio::select! {
             biased;
@@ -228,7 +228,7 @@ impl Work {
     async fn take(
         &self,
         mut following: MutexGuard<'_, Following>,
-        owned: &Owned,
+        owned: &ListedBy,
         provider: &Arc<dyn Provider>,
         follower: Follower,
     ) -> Result<(), RpcError> {
@@ -249,12 +249,12 @@ impl Work {
 impl Gateway {
     /// Subscribes again, in the background, to those of these resources whose source was replaced. Where policy asks,
     /// the subscription is denied.
-    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<Owned>) {
+    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<ListedBy>) {
         if followed.is_empty() || self.is_draining() {
             return;
         }
         let sources = self.options.catalogue.sources();
-        let of = |owned: Owned| {
+        let of = |owned: ListedBy| {
             let provider = sources.iter().find(|provider| provider.name() == owned.server)?;
             self.subscribers.is_astray(&owned, provider).then(|| (owned, Arc::clone(provider)))
         };
@@ -272,7 +272,7 @@ impl Gateway {
 
 impl Work {
     /// A source that does not answer is asked again after the next change of the catalogue.
-    async fn follow_anew(&self, owned: &Owned, provider: &Arc<dyn Provider>) {
+    async fn follow_anew(&self, owned: &ListedBy, provider: &Arc<dyn Provider>) {
         let (resource, source) = (owned.clone(), Arc::clone(provider));
         let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };
         if let Err(error) = self.in_time(provider, SUBSCRIBE, follow).await {
@@ -294,8 +294,8 @@ mod tests {
     use toolwright_core::session::{Principal, Session, SessionId};
     use toolwright_core::tool::StaticProvider;
 
-    fn owned() -> Owned {
-        Owned { server: "a".into(), own: "a://one".into() }
+    fn owned() -> ListedBy {
+        ListedBy { server: "a".into(), own: "a://one".into() }
     }
 
     #[test]

@@ -16,16 +16,16 @@ use crate::mcp::message::{RpcError, notification};
 use crate::mcp::protocol::Level;
 use crate::mcp::session::ClientState;
 
-/// Asks in the manner of the task's generation.
+/// Asks in the style of the task's generation.
 pub(crate) struct TaskClient {
     pub(crate) task: Arc<Task>,
-    pub(crate) way: Way,
+    pub(crate) route: AskRoute,
     /// The client of the request that began the call.
     pub(crate) first: Arc<dyn CallClient>,
 }
 
 /// How a task's client is asked.
-pub(crate) enum Way {
+pub(crate) enum AskRoute {
     /// In the stream of `tasks/result` (2025-11-25).
     InStream(Arc<ClientState>),
     /// By the status in `tasks/get` once the call is a task (2026-07-28); before that like any call.
@@ -39,23 +39,23 @@ impl CallClient for TaskClient {
     }
 
     fn capabilities(&self) -> Map<String, Value> {
-        match &self.way {
+        match &self.route {
             // There will be a stream.
-            Way::InStream(state) => Map::clone(&state.capabilities()),
-            Way::ByStatus => self.first.capabilities(),
+            AskRoute::InStream(state) => Map::clone(&state.capabilities()),
+            AskRoute::ByStatus => self.first.capabilities(),
         }
     }
 
     fn is_away(&self) -> bool {
-        match &self.way {
-            Way::InStream(_) => self.task.newest_stream().is_none(),
-            Way::ByStatus => self.first.is_away(),
+        match &self.route {
+            AskRoute::InStream(_) => self.task.newest_stream().is_none(),
+            AskRoute::ByStatus => self.first.is_away(),
         }
     }
 
     async fn ask(&self, mut requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        match &self.way {
-            Way::InStream(state) => {
+        match &self.route {
+            AskRoute::InStream(state) => {
                 let channel = self.task.stream().await?;
                 for asked in &mut requests {
                     if let Value::Object(params) = &mut asked.params
@@ -68,7 +68,7 @@ impl CallClient for TaskClient {
                 let _waits = self.task.waits();
                 client.ask(requests).await
             }
-            Way::ByStatus => {
+            AskRoute::ByStatus => {
                 if let Some(_plain) = self.task.stay_plain() {
                     return self.first.ask(requests).await;
                 }
@@ -81,13 +81,13 @@ impl CallClient for TaskClient {
     }
 
     fn log(&self, message: Value) {
-        match &self.way {
-            Way::InStream(state) => {
+        match &self.route {
+            AskRoute::InStream(state) => {
                 if let Some(channel) = self.task.newest_stream().filter(|_| state.wants(Level::of_message(&message))) {
                     channel.note(|_| Some(notification("notifications/message", Some(&message))));
                 }
             }
-            Way::ByStatus => self.first.log(message),
+            AskRoute::ByStatus => self.first.log(message),
         }
     }
 }

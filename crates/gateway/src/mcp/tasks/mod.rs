@@ -24,7 +24,7 @@ use super::session::Caller;
 use super::tools::ToolList;
 use crate::Gateway;
 
-pub(crate) use client::{TaskClient, TaskProgress, Way};
+pub(crate) use client::{AskRoute, TaskClient, TaskProgress};
 pub(crate) use task::Task;
 
 /// Tasks of one session.

@@ -12,7 +12,7 @@ use toolwright_sandbox::{Stdin, SupervisedCommand, nesting};
 use url::Url;
 
 use super::Connection;
-use super::handshake::{Certainty, Failure, Late, ServerInfo, VersionProbe, shake, shake_unknown};
+use super::handshake::{Certainty, Failure, LateDiscovery, ServerInfo, VersionProbe, shake, shake_unknown};
 use super::inbox::Inbox;
 use super::listener::{Folders, Listener};
 use super::peer::Peer;
@@ -20,7 +20,7 @@ use super::subscription::{Followed, LogLevel};
 use crate::client::config::{McpServerSpec, McpTransport};
 use crate::protocol::revision::Era;
 use crate::transport::process::{Process, with_last_words};
-use crate::transport::remote::{self, Target, Way, header_map};
+use crate::transport::remote::{self, RemoteKind, Target, header_map};
 use crate::transport::stdio::StdioTransport;
 use crate::transport::{Incoming, SendError, Transport};
 
@@ -52,14 +52,14 @@ pub(crate) struct Connector {
     /// What its server speaks, as far as that is known.
     pub(crate) version_probe: Arc<VersionProbe>,
     /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
-    pub(crate) wanted: Option<Wish>,
+    pub(crate) wanted: Option<EraPreference>,
 }
 
 /// A generation that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum EraPreference {
     /// Before the other, which serves as well.
-    Rather(Era),
+    Prefer(Era),
     /// Where the server speaks it: another connection serves until that is known.
     Only(Era),
 }
@@ -87,7 +87,7 @@ impl Connector {
     /// Cause and remedy, for the operator.
     pub(crate) async fn connect(&self) -> Result<Arc<Connection>, String> {
         let known = match self.wanted {
-            Some(Wish::Rather(era) | Wish::Only(era)) => Some(era),
+            Some(EraPreference::Prefer(era) | EraPreference::Only(era)) => Some(era),
             None => self.version_probe.known().await,
         };
         match &self.spec.config.transport {
@@ -104,9 +104,11 @@ impl Connector {
                 };
                 self.connect_process(command, supervised, known).await
             }
-            McpTransport::Http { url, headers } => self.connect_url(Way::Http, url, headers, known).await,
-            McpTransport::Sse { url, headers } => self.connect_url(Way::Sse, url, headers, known).await,
-            McpTransport::WebSocket { url, headers } => self.connect_url(Way::WebSocket, url, headers, known).await,
+            McpTransport::Http { url, headers } => self.connect_url(RemoteKind::Http, url, headers, known).await,
+            McpTransport::Sse { url, headers } => self.connect_url(RemoteKind::Sse, url, headers, known).await,
+            McpTransport::WebSocket { url, headers } => {
+                self.connect_url(RemoteKind::WebSocket, url, headers, known).await
+            }
         }
     }
 
@@ -139,7 +141,9 @@ impl Connector {
                 return Err(inbox.last_word.get().cloned().unwrap_or_default());
             }
             let message = match failure {
-                Failure::Fault(message) if self.wanted == Some(Wish::Only(attempt.era)) => return Err(message),
+                Failure::Fault(message) if self.wanted == Some(EraPreference::Only(attempt.era)) => {
+                    return Err(message);
+                }
                 Failure::Refused(message) | Failure::Fault(message) => {
                     running = Some((peer, process));
                     message
@@ -214,23 +218,23 @@ impl Connector {
 
     async fn connect_url(
         &self,
-        way: Way,
+        kind: RemoteKind,
         url: &str,
         headers: &BTreeMap<String, String>,
         known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
         let url = Url::parse(url).map_err(|error| format!("`url` is not a URL: {error}"))?;
         let (headers, authorizer) = (header_map(headers)?, self.spec.authorizer.clone());
-        let target = Target::new(way, url, headers, authorizer, self.spec.config.max_message_bytes).await?;
+        let target = Target::new(kind, url, headers, authorizer, self.spec.config.max_message_bytes).await?;
         let mut best = None;
         let mut tried = Tried::new(self.spec.config.connect_timeout);
-        for attempt in attempts(Some(way), known, self.spec.config.connect_timeout) {
+        for attempt in attempts(Some(kind), known, self.spec.config.connect_timeout) {
             if !tried.has_time(attempt) {
                 break;
             }
             let inbox = self.inbox();
             let incoming = Arc::clone(&inbox) as Arc<dyn Incoming>;
-            let opened = tokio::time::timeout(tried.bound(attempt), remote::open(way, &target, incoming)).await;
+            let opened = tokio::time::timeout(tried.bound(attempt), remote::open(kind, &target, incoming)).await;
             let transport = match opened {
                 Ok(Ok(transport)) => transport,
                 Ok(Err(
@@ -250,7 +254,9 @@ impl Connector {
             match failure {
                 Failure::Final(message) | Failure::Unreachable(message) => return Err(message),
                 // Neither silence nor a fault says what it speaks; what is wanted is tried again later.
-                Failure::Silent(message) | Failure::Fault(message) if self.wanted == Some(Wish::Only(attempt.era)) => {
+                Failure::Silent(message) | Failure::Fault(message)
+                    if self.wanted == Some(EraPreference::Only(attempt.era)) =>
+                {
                     return Err(message);
                 }
                 // What an old server says to `initialize` tells more than its word on `server/discover`.
@@ -275,20 +281,20 @@ fn second_chance(timeout: Duration) -> Duration {
 
 /// Which handshakes are tried on a pipe (`None`) or at a URL, in this order, where the server has `timeout` for all of
 /// them. One that ends early leaves its time to the next.
-fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
+fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
     let third = timeout / 3;
     let kept = second_chance(timeout);
     let last = Attempt::last;
     let first = |era| Attempt { era, kept, is_guess: false };
-    match (way, known) {
+    match (kind, known) {
         // Revisions without sessions never had it.
-        (Some(Way::Sse), _) => vec![last(Era::Legacy)],
+        (Some(RemoteKind::Sse), _) => vec![last(Era::Legacy)],
         (_, Some(Era::Modern)) => vec![first(Era::Modern), last(Era::Legacy)],
         (_, Some(Era::Legacy)) => vec![first(Era::Legacy), last(Era::Modern)],
         (_, None) => {
-            let discover = if way == Some(Way::Http) { third } else { third.min(DISCOVER_FIRST) };
+            let discover = if kind == Some(RemoteKind::Http) { third } else { third.min(DISCOVER_FIRST) };
             let kept = timeout.saturating_sub(discover);
-            let begin = Attempt { era: Era::Modern, kept, is_guess: way.is_none() };
+            let begin = Attempt { era: Era::Modern, kept, is_guess: kind.is_none() };
             vec![begin, first(Era::Legacy), last(Era::Modern)]
         }
     }
@@ -324,11 +330,11 @@ impl Tried {
         let shaken = if attempt.is_guess {
             let left = self.end.saturating_duration_since(start).saturating_sub(bound);
             let beside = left.saturating_sub(second_chance(self.limit));
-            let (shaken, late) = shake_unknown(peer, (bound, beside), self.limit).await;
-            match (&shaken, late) {
-                (Ok(_), Late::SpeaksNewest) => self.certainty = Certainty::Newer,
-                (Ok(_), Late::SpeaksOlder) => self.certainty = Certainty::Tried,
-                (Err(_), Late::SpeaksNewest) => self.speaks_newest = true,
+            let (shaken, discovery) = shake_unknown(peer, (bound, beside), self.limit).await;
+            match (&shaken, discovery) {
+                (Ok(_), LateDiscovery::SpeaksNewest) => self.certainty = Certainty::Newer,
+                (Ok(_), LateDiscovery::SpeaksOlder) => self.certainty = Certainty::Tried,
+                (Err(_), LateDiscovery::SpeaksNewest) => self.speaks_newest = true,
                 _ => {}
             }
             shaken
@@ -413,23 +419,23 @@ mod tests {
     #[test]
     fn all_attempts_share_the_time_that_a_server_is_given() {
         let (modern, legacy) = (Some(Era::Modern), Some(Era::Legacy));
-        for (way, known, timeout, expect) in [
+        for (kind, known, timeout, expect) in [
             (None, None, 30_000, &[2000, 23_000, 5000][..]),
             (None, None, 300_000, &[2000, 293_000, 5000]),
             (None, None, 3000, &[1000, 1500, 500]),
-            (Some(Way::Http), None, 30_000, &[10_000, 15_000, 5000]),
-            (Some(Way::Http), None, 90_000, &[30_000, 55_000, 5000]),
-            (Some(Way::Sse), None, 30_000, &[30_000]),
+            (Some(RemoteKind::Http), None, 30_000, &[10_000, 15_000, 5000]),
+            (Some(RemoteKind::Http), None, 90_000, &[30_000, 55_000, 5000]),
+            (Some(RemoteKind::Sse), None, 30_000, &[30_000]),
             (None, modern, 30_000, &[25_000, 5000]),
-            (Some(Way::Http), legacy, 30_000, &[25_000, 5000]),
+            (Some(RemoteKind::Http), legacy, 30_000, &[25_000, 5000]),
         ] {
             let mut left = timeout;
-            let tried = attempts(way, known, Duration::from_millis(timeout));
+            let tried = attempts(kind, known, Duration::from_millis(timeout));
             let shares = tried.iter().map(|attempt| {
                 let kept = u64::try_from(attempt.kept.as_millis()).expect("small");
                 std::mem::replace(&mut left, kept) - kept
             });
-            assert_eq!(shares.collect::<Vec<_>>(), expect, "{way:?} {known:?} {timeout}");
+            assert_eq!(shares.collect::<Vec<_>>(), expect, "{kind:?} {known:?} {timeout}");
         }
     }
 }

@@ -105,10 +105,10 @@ pub(crate) async fn shake_unknown(
     peer: &Peer,
     (first, beside): (Duration, Duration),
     limit: Duration,
-) -> (Result<ServerInfo, Failure>, Late) {
+) -> (Result<ServerInfo, Failure>, LateDiscovery) {
     let mut asked = pin!(ask_to_discover(peer));
     if let Ok(said) = tokio::time::timeout(first, &mut asked).await {
-        return (discovered(peer, said), Late::Unsaid);
+        return (discovered(peer, said), LateDiscovery::Unsaid);
     }
     let mut initialized = pin!(shake(peer, Era::Legacy, beside, limit));
     let mut said = None;
@@ -125,19 +125,20 @@ pub(crate) async fn shake_unknown(
         // Not every server answers in the order in which it was asked.
         said = tokio::time::timeout(MEANWHILE, &mut asked).await.ok();
     }
-    let late = if said.as_ref().is_some_and(speaks_newest) { Late::SpeaksNewest } else { Late::SpeaksOlder };
+    let discovery =
+        if said.as_ref().is_some_and(speaks_newest) { LateDiscovery::SpeaksNewest } else { LateDiscovery::SpeaksOlder };
     match (shaken, said) {
-        (Some(shaken @ (Ok(_) | Err(Failure::Broken(_) | Failure::Unreachable(_)))), _) => (shaken, late),
+        (Some(shaken @ (Ok(_) | Err(Failure::Broken(_) | Failure::Unreachable(_)))), _) => (shaken, discovery),
         // One that speaks the newest alone refuses the other question, or passes it over.
-        (_, Some(said)) if late == Late::SpeaksNewest => (discovered(peer, said), Late::Unsaid),
-        (Some(shaken), _) => (shaken, late),
-        (None, _) => (Err(senseless()), late),
+        (_, Some(said)) if discovery == LateDiscovery::SpeaksNewest => (discovered(peer, said), LateDiscovery::Unsaid),
+        (Some(shaken), _) => (shaken, discovery),
+        (None, _) => (Err(senseless()), discovery),
     }
 }
 
 /// What a server that was asked for the newest, and then for an older one, has said of the first meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Late {
+pub(crate) enum LateDiscovery {
     /// Nothing that its handshake does not tell.
     Unsaid,
     /// It speaks it.

@@ -3,10 +3,10 @@
 pub(crate) mod connect;
 pub(crate) mod handshake;
 pub(crate) mod inbox;
-pub(crate) mod link;
-pub(crate) mod links;
 pub(crate) mod listener;
+pub(crate) mod managed;
 pub(crate) mod peer;
+pub(crate) mod pool;
 pub(crate) mod questions;
 pub(crate) mod subscription;
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::inbox::{Answer, Inbox, NoRoom, Purpose};
 use crate::protocol::message::{RpcError, notification, read, write_json};
-use crate::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport, UNREADABLE};
+use crate::transport::{CancelNotice, Outgoing, OutgoingKind, RequestId, SendError, Transport, UNREADABLE};
 
 /// What is said of a request that came too late for its session.
 pub(crate) const EXPIRED: &str = "the server has forgotten the session; the next call begins a new one";
@@ -164,7 +164,7 @@ impl Peer {
 
     /// Tells the server that an answer is not wanted any more.
     fn cancel(&self, id: RequestId) {
-        if self.transport.abandon(id) == Told::Yes {
+        if self.transport.abandon(id) == CancelNotice::Unneeded {
             return self.inbox.asks_no_more_for(id);
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };

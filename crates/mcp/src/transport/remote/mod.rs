@@ -26,7 +26,7 @@ mod websocket;
 
 /// How a server at a URL is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RemoteKind {
     /// Streamable HTTP, and HTTP with SSE where the server turns out to be older.
     Http,
     /// HTTP with SSE.
@@ -40,14 +40,14 @@ pub(crate) enum Way {
 /// # Errors
 /// [`SendError`]: no message was sent.
 pub(crate) async fn open(
-    way: Way,
+    kind: RemoteKind,
     target: &Arc<Target>,
     incoming: Arc<dyn Incoming>,
 ) -> Result<Arc<dyn Transport>, SendError> {
-    Ok(match way {
-        Way::Http => Arc::new(StreamableHttp::new(Arc::clone(target), incoming)),
-        Way::Sse => Arc::new(LegacySse::open(Arc::clone(target), incoming).await?),
-        Way::WebSocket => Arc::new(WebSocket::open(target, incoming).await?),
+    Ok(match kind {
+        RemoteKind::Http => Arc::new(StreamableHttp::new(Arc::clone(target), incoming)),
+        RemoteKind::Sse => Arc::new(LegacySse::open(Arc::clone(target), incoming).await?),
+        RemoteKind::WebSocket => Arc::new(WebSocket::open(target, incoming).await?),
     })
 }
 

@@ -22,7 +22,7 @@ use super::events::{Waiting, deliver, error_for};
 use super::sse::LegacySse;
 use super::target::{BOTH_KINDS, EVENT_STREAM, JSON, Kind, Refusal, Target, excerpt, kind, not_mcp, read_rest};
 use crate::transport::process::may_be_message;
-use crate::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
+use crate::transport::{CancelNotice, Incoming, Outgoing, OutgoingKind, RequestId, SendError, Transport};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -108,10 +108,10 @@ impl Transport for StreamableHttp {
         *lock(&self.inner.listener) = Some(AbortOnDropHandle::new(listening));
     }
 
-    fn abandon(&self, _id: RequestId) -> Told {
+    fn abandon(&self, _id: RequestId) -> CancelNotice {
         // Its exchange ends with the future of `send`, and to a modern server that says it.
         let is_modern = self.inner.version.get().is_none() && self.inner.older.get().is_none();
-        if is_modern { Told::Yes } else { Told::No }
+        if is_modern { CancelNotice::Unneeded } else { CancelNotice::Needed }
     }
 
     async fn close(&self) {

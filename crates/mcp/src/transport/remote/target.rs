@@ -12,7 +12,7 @@ use reqwest::Response;
 use serde_json::Value;
 use url::Url;
 
-use super::Way;
+use super::RemoteKind;
 use super::events::{is_answer_to, rpc_error};
 use super::{HttpFailure, is_fault};
 use crate::transport::RequestId;
@@ -92,24 +92,24 @@ impl Target {
     /// # Errors
     /// Cause and remedy, for the operator: the URL cannot be reached this way.
     pub(crate) async fn new(
-        way: Way,
+        kind: RemoteKind,
         mut url: Url,
         headers: HeaderMap,
         authorizer: Option<Arc<dyn Authorizer>>,
         max: usize,
     ) -> Result<Arc<Self>, String> {
-        let scheme = match (way, url.scheme()) {
-            (Way::WebSocket, "ws") => Some("http"),
-            (Way::WebSocket, "wss") => Some("https"),
+        let scheme = match (kind, url.scheme()) {
+            (RemoteKind::WebSocket, "ws") => Some("http"),
+            (RemoteKind::WebSocket, "wss") => Some("https"),
             _ => None,
         };
         // The schemes of the web may be exchanged for each other.
         let _ = scheme.map(|scheme| url.set_scheme(scheme));
         // The operator wrote the URL: no address is refused. Redirects stay within its origin.
         let client = HttpClient::new(AddressPolicy::open(), HttpOptions::default());
-        let client = match way {
-            Way::Http | Way::Sse => client.client_for(&url).await,
-            Way::WebSocket => client.upgrading_client_for(&url).await,
+        let client = match kind {
+            RemoteKind::Http | RemoteKind::Sse => client.client_for(&url).await,
+            RemoteKind::WebSocket => client.upgrading_client_for(&url).await,
         };
         let client = client.map_err(|error| error.to_string())?;
         Ok(Arc::new(Self { client, url, headers, authorizer, max }))

@@ -15,7 +15,7 @@ use toolwright_core::tool::Tool;
 
 use super::BuiltinOptions;
 use runner::Runner;
-use toolwright_sandbox::sandbox::SandboxConfig;
+use toolwright_sandbox::enforce::SandboxConfig;
 
 /// What the processes of tools may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

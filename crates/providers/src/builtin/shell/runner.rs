@@ -18,8 +18,8 @@ use toolwright_core::event::Event;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::output::CUT;
 use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall};
+use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::protected::{is_own, written_since};
-use toolwright_sandbox::sandbox::{Sandbox, SandboxConfig};
 use toolwright_sandbox::{Output, Stdin, SupervisedChild, SupervisedCommand};
 
 use crate::builtin::shell::printed::Printed;

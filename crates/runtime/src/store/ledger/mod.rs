@@ -1,7 +1,7 @@
 //! The ledger.
 
-mod begun;
 mod entries;
+mod running;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use toolwright_core::store::{
     Appended, LedgerCondition, LedgerEntry, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceSummary, TraceSums,
 };
 
-pub(super) use self::begun::{settle, try_to_write};
+pub(super) use self::running::{settle, try_to_write};
 pub(super) use self::writer::{Written, write};
 use super::SqliteStore;
 use super::unreadable;
@@ -94,7 +94,7 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
         let (kind, status, count) = row?;
         *by_status.entry(kind).or_default().entry(status).or_default() += count;
     }
-    for entry in begun::left(db)? {
+    for entry in running::left(db)? {
         let (kind, status) = (entry.kind.as_str().to_owned(), entry.status.into_owned());
         *by_status.entry(kind).or_default().entry(status).or_default() += 1;
     }
@@ -174,7 +174,7 @@ fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Res
     };
     // The last first.
     let ended = entries::operations(&moment, trace, of, limit)?;
-    let mut begun: Vec<_> = begun::left(&moment)?;
+    let mut begun: Vec<_> = running::left(&moment)?;
     begun.retain(|entry| {
         entry.session == of.session && entry.op.lineage.run == of.run && entry.principal == of.principal
     });

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{LedgerEntry, TraceSums};
 
-use super::{begun, entries, most};
+use super::{entries, most, running};
 
 /// Statements that insert so many entries at once: half of what a statement costs is to begin and to end it.
 static INSERTS: LazyLock<[(usize, String); 3]> = LazyLock::new(|| [16, 4, 1].map(|rows| (rows, entries::insert(rows))));
@@ -84,8 +84,8 @@ pub(in super::super) fn write(db: &mut Connection, written: &Written<'_>) -> rus
 
 pub(super) fn write_in(transaction: &Transaction<'_>, written: &Written<'_>) -> rusqlite::Result<()> {
     let Written { begun, mut entries, ended } = *written;
-    begun::insert(transaction, begun)?;
-    begun::delete(transaction, ended)?;
+    running::insert(transaction, begun)?;
+    running::delete(transaction, ended)?;
     if entries.is_empty() {
         return Ok(());
     }

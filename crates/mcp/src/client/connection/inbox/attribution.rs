@@ -89,7 +89,7 @@ fn rank(call: RequestId, busy: &[RequestId]) -> (bool, RequestId) {
 }
 
 /// How long a call counts that was given up and is not answered: a server that heeds the cancel says nothing more of it.
-const GIVEN_UP: Duration = Duration::from_secs(120);
+const ABANDONED_BOUND: Duration = Duration::from_secs(120);
 /// How long those count whose call has ended: its server may ask just after.
 const ENDED: Duration = Duration::from_secs(3);
 /// Bound on what is kept of either kind.
@@ -99,20 +99,20 @@ const MAX: usize = 256;
 #[derive(Default)]
 pub(super) struct RecentCalls {
     /// Those that were given up, the oldest first.
-    given_up: VecDeque<GivenUp>,
+    abandoned: VecDeque<Abandoned>,
     /// The principals whose calls have ended, and when they last did.
     ended: Vec<(String, Instant)>,
 }
 
 /// A call that its server has not answered.
-struct GivenUp {
+struct Abandoned {
     id: RequestId,
     session: Arc<Session>,
     identity: Option<String>,
     since: Instant,
 }
 
-impl GivenUp {
+impl Abandoned {
     fn is_of(&self, caller: &Caller) -> bool {
         self.session.id == caller.session.id && self.identity == caller.client.identity()
     }
@@ -121,15 +121,15 @@ impl GivenUp {
 impl RecentCalls {
     /// Nobody waits for this call any more, and the server has not answered it.
     pub(super) fn give_up(&mut self, id: RequestId, caller: &Caller, now: Instant) {
-        self.given_up.retain(|one| now.duration_since(one.since) < GIVEN_UP);
-        if self.given_up.len() >= MAX {
+        self.abandoned.retain(|one| now.duration_since(one.since) < ABANDONED_BOUND);
+        if self.abandoned.len() >= MAX {
             // Who gives up many of them makes room among their own.
             let principal = &caller.session.principal.id;
-            let own = self.given_up.iter().position(|one| one.session.principal.id == *principal);
-            self.given_up.remove(own.unwrap_or_default());
+            let own = self.abandoned.iter().position(|one| one.session.principal.id == *principal);
+            self.abandoned.remove(own.unwrap_or_default());
         }
         let (session, identity) = (Arc::clone(&caller.session), caller.client.identity());
-        self.given_up.push_back(GivenUp { id, session, identity, since: now });
+        self.abandoned.push_back(Abandoned { id, session, identity, since: now });
     }
 
     /// A call of this session has ended.
@@ -147,20 +147,20 @@ impl RecentCalls {
 
     /// Whether this call was given up, and is not answered.
     pub(super) fn has(&self, id: RequestId) -> bool {
-        self.given_up.iter().any(|one| one.id == id)
+        self.abandoned.iter().any(|one| one.id == id)
     }
 
     /// The server has answered a call after all, if it is one of these: it has ended.
     pub(super) fn answered(&mut self, id: RequestId, now: Instant) {
-        let at = self.given_up.iter().position(|one| one.id == id);
-        if let Some(one) = at.and_then(|at| self.given_up.remove(at)) {
+        let at = self.abandoned.iter().position(|one| one.id == id);
+        if let Some(one) = at.and_then(|at| self.abandoned.remove(at)) {
             self.end(&one.session, now);
         }
     }
 
     /// The server has never heard of this call, or asks nothing for it any more.
     pub(super) fn forget(&mut self, id: RequestId) {
-        self.given_up.retain(|one| one.id != id);
+        self.abandoned.retain(|one| one.id != id);
     }
 
     /// Whether a question may be for somebody else than this caller: for another client whose call the server may be at,
@@ -168,7 +168,7 @@ impl RecentCalls {
     pub(super) fn may_be_of_another(&self, caller: &Caller, now: Instant) -> bool {
         let principal = &caller.session.principal.id;
         self.ended.iter().any(|(of, at)| of != principal && now.duration_since(*at) < ENDED)
-            || self.given_up.iter().any(|one| now.duration_since(one.since) < GIVEN_UP && !one.is_of(caller))
+            || self.abandoned.iter().any(|one| now.duration_since(one.since) < ABANDONED_BOUND && !one.is_of(caller))
     }
 }
 
@@ -195,7 +195,7 @@ mod recent_calls_tests {
         for (caller, expect) in [(&al, false), (&also_al, true), (&bo, true)] {
             assert_eq!(recent_calls.may_be_of_another(caller, now), expect, "another session is another client");
         }
-        assert!(!recent_calls.may_be_of_another(&bo, now + GIVEN_UP), "not for ever");
+        assert!(!recent_calls.may_be_of_another(&bo, now + ABANDONED_BOUND), "not for ever");
         recent_calls.answered(8, now);
         assert!(recent_calls.has(7));
         recent_calls.answered(7, now);
@@ -218,7 +218,7 @@ mod recent_calls_tests {
         for id in 1..1000 {
             recent_calls.give_up(id, &bo, now);
         }
-        assert!(recent_calls.has(0) && recent_calls.has(999) && recent_calls.given_up.len() == MAX);
+        assert!(recent_calls.has(0) && recent_calls.has(999) && recent_calls.abandoned.len() == MAX);
         for principal in 0..1000 {
             recent_calls.end(&of(&principal.to_string(), "s").session, now);
         }

@@ -22,8 +22,8 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 
-use super::link::LAST_CALLS;
 use super::listener::{Folders, Listener};
+use super::managed::LAST_CALLS;
 use super::questions::Questions;
 use crate::client::url_elicitation::Pages;
 use crate::transport::process::{StdoutNoise, seems_message};

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{Target, Way};
+use super::{RemoteKind, Target};
 use crate::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError};
 use toolwright_net::Authorizer;
 
@@ -143,8 +143,8 @@ async fn answer(State(served): State<Served>, method: Method, uri: Uri, headers:
 
 async fn target(url: &Url, authorizer: Option<Arc<dyn Authorizer>>) -> Arc<Target> {
     let headers = HeaderMap::from_iter([("x-key".parse().expect("name"), "hush".parse().expect("value"))]);
-    let way = if url.scheme() == "ws" { Way::WebSocket } else { Way::Http };
-    Target::new(way, url.clone(), headers, authorizer, MAX).await.expect("target")
+    let kind = if url.scheme() == "ws" { RemoteKind::WebSocket } else { RemoteKind::Http };
+    Target::new(kind, url.clone(), headers, authorizer, MAX).await.expect("target")
 }
 
 fn request<'a>(id: RequestId, method: &'a str, version: Option<&'static str>) -> Outgoing<'a> {

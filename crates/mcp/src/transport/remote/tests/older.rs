@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 
 use super::super::{LegacySse, StreamableHttp};
 use super::*;
-use crate::transport::{Told, Transport as _};
+use crate::transport::{CancelNotice, Transport as _};
 
 /// What the stream says next; none ends it.
 type Script = mpsc::UnboundedSender<String>;
@@ -55,7 +55,7 @@ async fn messages_are_posted_where_the_stream_says_and_answered_on_it() {
     script.send("event: ping\ndata: x\n\n".into()).expect("streams");
     eventually("answers arrive", || log.messages().len() == 3).await;
     assert_eq!(log.messages()[2], (result(3, json!({"of": "tools/call"})), None));
-    assert_eq!(transport.abandon(1), Told::No);
+    assert_eq!(transport.abandon(1), CancelNotice::Needed);
     assert!(site.asked().iter().all(|asked| asked.header("x-key") == Some("hush")));
     script.send(String::new()).expect("streams");
     eventually("the end is told", || log.ended() == ["the connection broke: the event stream ended"]).await;
@@ -110,7 +110,7 @@ async fn an_old_server_is_found_out_by_its_refusal_of_the_handshake() {
         let lines: Vec<_> = site.asked().iter().map(|asked| format!("{} {}", asked.method, asked.path)).collect();
         let posted = "POST /messages?s=1";
         assert_eq!(lines, ["POST /mcp", "POST /mcp", "GET /mcp", posted, posted]);
-        assert_eq!(transport.abandon(3), Told::No);
+        assert_eq!(transport.abandon(3), CancelNotice::Needed);
     }
 }
 

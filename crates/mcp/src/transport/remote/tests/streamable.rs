@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::super::StreamableHttp;
 use super::*;
-use crate::transport::{Told, Transport as _};
+use crate::transport::{CancelNotice, Transport as _};
 
 async fn open(site: &Site) -> (Arc<StreamableHttp>, Arc<Log>) {
     let log = Arc::new(Log::default());
@@ -46,7 +46,7 @@ async fn a_legacy_session_goes_along_with_everything_after_the_handshake() {
     soon(transport.send(call)).await.expect("sent");
     assert_eq!(log.messages()[1], (result(2, json!({"of": "tools/call"})), Some(2)));
     eventually("the stream of the session is asked for", || site.asked().len() == 4).await;
-    assert_eq!(transport.abandon(2), Told::No);
+    assert_eq!(transport.abandon(2), CancelNotice::Needed);
     soon(transport.close()).await;
     for asked in site.asked() {
         assert_eq!(asked.header("x-key"), Some("hush"), "{asked:?}");
@@ -85,7 +85,7 @@ async fn a_modern_request_says_in_its_headers_what_it_is() {
         }
     }
     transport.established(Era::Modern, "2026-07-28");
-    assert_eq!(transport.abandon(1), Told::Yes);
+    assert_eq!(transport.abandon(1), CancelNotice::Unneeded);
     soon(transport.close()).await;
     assert!(site.asked().iter().all(|asked| asked.method == Method::POST), "neither a stream nor a session to end");
 }

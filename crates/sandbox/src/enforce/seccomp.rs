@@ -169,7 +169,7 @@ mod rules {
     ///
     /// # Errors
     /// None is known to occur: the rules are constants.
-    pub(in crate::sandbox) fn program(profile: SandboxProfile) -> io::Result<&'static [Instruction]> {
+    pub(in crate::enforce) fn program(profile: SandboxProfile) -> io::Result<&'static [Instruction]> {
         static COMPILED: [OnceLock<Vec<Instruction>>; SandboxProfile::ALL.len()] =
             [const { OnceLock::new() }; SandboxProfile::ALL.len()];
         let compiled = &COMPILED[profile as usize];

@@ -8,8 +8,8 @@ use toolwright_core::ContentBlock;
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{Message, Usage};
+use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::repair::RepairRecord;
 use toolwright_core::session::CallId;
 use toolwright_runtime::executor::BUDGET_EXCEEDED;
 

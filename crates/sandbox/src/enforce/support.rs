@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use toolwright_core::sandbox::Means;
+use toolwright_core::sandbox::SandboxSupport;
 
 /// How long bubblewrap may take to show that it works.
 const PROBE: Duration = Duration::from_secs(2);
@@ -15,9 +15,14 @@ const PROBE: Duration = Duration::from_secs(2);
 /// What there is. The first call starts two processes that see whether they may make namespaces, the second
 /// one with bubblewrap, if it is installed: some milliseconds, 2 s at most.
 #[must_use]
-pub fn means() -> &'static Means {
-    static MEANS: OnceLock<Means> = OnceLock::new();
-    MEANS.get_or_init(|| Means { landlock: landlock(), seccomp: seccomp(), mounts: mounts(), bubblewrap: bubblewrap() })
+pub fn support() -> &'static SandboxSupport {
+    static SUPPORT: OnceLock<SandboxSupport> = OnceLock::new();
+    SUPPORT.get_or_init(|| SandboxSupport {
+        landlock: landlock(),
+        seccomp: seccomp(),
+        mounts: mounts(),
+        bubblewrap: bubblewrap(),
+    })
 }
 
 fn landlock() -> u32 {

@@ -9,9 +9,9 @@ use toolwright_core::catalogue::ChangeNotifier;
 /// The pauses after failures in a row, in seconds; the last one stays.
 const PAUSES: [u64; 7] = [1, 2, 5, 10, 30, 60, 300];
 
-/// What asks again. Nothing is asked for before [`Again::listen`] and after [`Again::close`].
+/// What asks again. Nothing is asked for before [`ListRetry::listen`] and after [`ListRetry::close`].
 #[derive(Default)]
-pub(crate) struct Again(Mutex<State>);
+pub(crate) struct ListRetry(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -23,7 +23,7 @@ struct State {
     closed: bool,
 }
 
-impl Again {
+impl ListRetry {
     /// Asks `notify` from here on.
     pub(crate) fn listen(&self, notify: ChangeNotifier) {
         self.state().notify = Some(notify);
@@ -31,7 +31,7 @@ impl Again {
 
     /// A list begins. Dropped before it succeeded, it is asked for again.
     pub(crate) fn attempt(&self) -> Attempt<'_> {
-        Attempt { again: self, has_succeeded: false }
+        Attempt { retry: self, has_succeeded: false }
     }
 
     /// Nothing is asked for from here on.
@@ -69,7 +69,7 @@ impl State {
     }
 }
 
-impl Drop for Again {
+impl Drop for ListRetry {
     fn drop(&mut self) {
         self.close();
     }
@@ -77,7 +77,7 @@ impl Drop for Again {
 
 /// A list under way.
 pub(crate) struct Attempt<'a> {
-    again: &'a Again,
+    retry: &'a ListRetry,
     has_succeeded: bool,
 }
 
@@ -85,7 +85,7 @@ impl Attempt<'_> {
     /// It came to what was wanted, which is due again after `next` if that is said.
     pub(crate) fn succeeded(mut self, next: Option<Duration>) {
         self.has_succeeded = true;
-        let mut state = self.again.state();
+        let mut state = self.retry.state();
         state.failures = 0;
         match next {
             Some(next) => state.ask_after(next),
@@ -99,7 +99,7 @@ impl Drop for Attempt<'_> {
         if self.has_succeeded {
             return;
         }
-        let mut state = self.again.state();
+        let mut state = self.retry.state();
         let pause = PAUSES.get(state.failures).or(PAUSES.last()).copied().unwrap_or_default();
         state.failures = state.failures.saturating_add(1);
         state.ask_after(Duration::from_secs(pause));
@@ -115,28 +115,28 @@ mod tests {
 
     #[tokio::test]
     async fn failures_are_asked_for_again_after_a_pause_and_successes_when_they_are_old() {
-        let again = Again::default();
+        let retry = ListRetry::default();
         let (asked, mut asks) = mpsc::unbounded_channel();
-        again.listen(Arc::new(move || {
+        retry.listen(Arc::new(move || {
             let _ = asked.send(());
         }));
         let begun = Instant::now();
-        drop(again.attempt());
+        drop(retry.attempt());
         asks.recv().await.expect("asked");
         assert!(begun.elapsed() >= Duration::from_secs(PAUSES[0]));
         // A success takes the place of what waited.
-        drop(again.attempt());
-        assert_eq!(again.state().failures, 2);
-        again.attempt().succeeded(Some(Duration::from_millis(10)));
+        drop(retry.attempt());
+        assert_eq!(retry.state().failures, 2);
+        retry.attempt().succeeded(Some(Duration::from_millis(10)));
         asks.recv().await.expect("asked");
-        assert_eq!(again.state().failures, 0);
+        assert_eq!(retry.state().failures, 0);
         for _ in 0..20 {
-            drop(again.attempt());
+            drop(retry.attempt());
         }
-        again.attempt().succeeded(None);
-        assert!(again.state().pending.is_none());
-        again.close();
-        drop(again.attempt());
-        assert!(again.state().pending.is_none() && asks.try_recv().is_err());
+        retry.attempt().succeeded(None);
+        assert!(retry.state().pending.is_none());
+        retry.close();
+        drop(retry.attempt());
+        assert!(retry.state().pending.is_none() && asks.try_recv().is_err());
     }
 }

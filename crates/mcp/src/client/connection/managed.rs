@@ -35,7 +35,7 @@ pub(crate) fn back_off(failures: usize) -> Duration {
 
 /// How a caller takes a connection that is being made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitPolicy {
     /// Waits for it, and will list as soon as it is there.
     WaitToList,
     /// Waits for it.
@@ -59,7 +59,7 @@ enum State {
 }
 
 /// The connection of one provider, and the tasks that keep it.
-pub(crate) struct Link {
+pub(crate) struct ManagedConnection {
     connector: Connector,
     state: watch::Sender<State>,
     memory: Mutex<Memory>,
@@ -89,8 +89,8 @@ impl Memory {
     }
 }
 
-impl Link {
-    /// A link that is not connected.
+impl ManagedConnection {
+    /// A connection that is not made yet.
     pub(crate) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Arc<Self> {
         Arc::new(Self {
             connector,
@@ -106,18 +106,18 @@ impl Link {
     ///
     /// # Errors
     /// Why there is none, in words; nothing was sent then.
-    pub(crate) async fn connection(self: &Arc<Self>, patience: Patience) -> Result<Arc<Connection>, String> {
+    pub(crate) async fn connection(self: &Arc<Self>, wait: WaitPolicy) -> Result<Arc<Connection>, String> {
         if let Some(connection) = self.current()
             && !connection.is_expired()
         {
             return Ok(connection);
         }
-        Box::pin(self.awaited(patience)).await
+        Box::pin(self.awaited(wait)).await
     }
 
     /// The connection once there is one.
-    async fn awaited(self: &Arc<Self>, patience: Patience) -> Result<Arc<Connection>, String> {
-        let _lister = (patience == Patience::WaitToList).then(|| Lister::new(self));
+    async fn awaited(self: &Arc<Self>, wait: WaitPolicy) -> Result<Arc<Connection>, String> {
+        let _lister = (wait == WaitPolicy::WaitToList).then(|| PendingLister::new(self));
         let mut state = self.state.subscribe();
         loop {
             let seen = state.borrow_and_update().clone();
@@ -129,10 +129,10 @@ impl Link {
                     self.renew(&connection);
                 }
                 State::Idle => self.start(false),
-                State::Up(_) | State::Connecting { again: true } if patience == Patience::FailFast => {
+                State::Up(_) | State::Connecting { again: true } if wait == WaitPolicy::FailFast => {
                     return Err("the server is being restarted; try again in a moment".to_owned());
                 }
-                State::Down { reason, until } if patience == Patience::FailFast => {
+                State::Down { reason, until } if wait == WaitPolicy::FailFast => {
                     let pause = until.saturating_duration_since(Instant::now()).as_secs() + 1;
                     return Err(format!("{reason} (tried again in {})", duration::format(Duration::from_secs(pause))));
                 }
@@ -256,8 +256,8 @@ impl Link {
             may
         });
         if started {
-            let link = Arc::clone(self);
-            tokio::spawn(async move { link.connect().await });
+            let managed = Arc::clone(self);
+            tokio::spawn(async move { managed.connect().await });
         }
     }
 
@@ -286,13 +286,13 @@ impl Link {
             connection.close("it was shut down").await;
             return;
         }
-        let link = Arc::downgrade(self);
+        let managed = Arc::downgrade(self);
         // Held by none but its users, an expired one ends with the last of them.
         let (ended, connection) = (connection.ending(), Arc::downgrade(&connection));
         tokio::spawn(async move {
             let reason = ended.await;
-            if let (Some(link), Some(connection)) = (link.upgrade(), connection.upgrade()) {
-                link.ended(&connection, reason);
+            if let (Some(managed), Some(connection)) = (managed.upgrade(), connection.upgrade()) {
+                managed.ended(&connection, reason);
             }
         });
         if self.listers.load(Ordering::Acquire) == 0 {
@@ -317,8 +317,8 @@ impl Link {
         }
         if first {
             self.memory().failures = 1;
-            let link = Arc::clone(self);
-            tokio::spawn(async move { link.connect().await });
+            let managed = Arc::clone(self);
+            tokio::spawn(async move { managed.connect().await });
         } else {
             self.pause(reason);
         }
@@ -344,11 +344,11 @@ impl Link {
             return;
         }
         tracing::info!(server = &*self.connector.spec.name, "tried again in {}", duration::format(pause));
-        let link = Arc::downgrade(self);
+        let managed = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            if let Some(link) = link.upgrade() {
-                link.start(true);
+            if let Some(managed) = managed.upgrade() {
+                managed.start(true);
             }
         });
     }
@@ -359,16 +359,16 @@ impl Link {
 }
 
 /// Counts a caller that will list, so that it is not told to list.
-struct Lister<'a>(&'a Link);
+struct PendingLister<'a>(&'a ManagedConnection);
 
-impl<'a> Lister<'a> {
-    fn new(link: &'a Link) -> Self {
-        link.listers.fetch_add(1, Ordering::AcqRel);
-        Self(link)
+impl<'a> PendingLister<'a> {
+    fn new(managed: &'a ManagedConnection) -> Self {
+        managed.listers.fetch_add(1, Ordering::AcqRel);
+        Self(managed)
     }
 }
 
-impl Drop for Lister<'_> {
+impl Drop for PendingLister<'_> {
     fn drop(&mut self) {
         self.0.listers.fetch_sub(1, Ordering::AcqRel);
     }

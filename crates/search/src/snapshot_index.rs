@@ -10,7 +10,7 @@ use super::lexical::LexicalIndex;
 
 /// What picks look up of one snapshot. Each part is made at its first use.
 #[derive(Debug, Default)]
-pub struct SearchIndex {
+pub struct SnapshotIndex {
     directory: OnceLock<Directory>,
     lexical: OnceLock<Arc<LexicalIndex>>,
     /// What the lexical index takes over, where a tool is in both.
@@ -26,7 +26,7 @@ pub(super) struct Directory {
     pub(super) restricted: Vec<usize>,
 }
 
-impl SearchIndex {
+impl SnapshotIndex {
     /// Of another snapshot, whose tools may partly be those of this one.
     #[must_use]
     pub fn following(&self) -> Self {
@@ -34,7 +34,7 @@ impl SearchIndex {
     }
 
     /// The lexical index of the snapshot's tools, by their positions. It takes a while to be made (some 10 ms for a
-    /// thousand tools), unless [`SearchIndex::is_ready`].
+    /// thousand tools), unless [`SnapshotIndex::is_ready`].
     pub fn lexical(&self, snapshot: &Snapshot) -> &Arc<LexicalIndex> {
         self.lexical.get_or_init(|| Arc::new(LexicalIndex::build(snapshot.list(), self.known.as_deref())))
     }
@@ -100,7 +100,7 @@ impl NameIndex {
     pub(super) fn named(&self, query: &str, tools: &[Arc<Entry>]) -> Vec<usize> {
         let mut named = Vec::new();
         let mut lower = String::new();
-        for word in Mentions::of(query).0 {
+        for word in QueryNames::of(query).0 {
             let hash = hash(&word);
             let from = self.hashes.partition_point(|(other, _)| *other < hash);
             for (_, position) in self.hashes[from..].iter().take_while(|(other, _)| *other == hash) {
@@ -138,25 +138,25 @@ fn hash(lower: &str) -> u64 {
 /// A name is a name where it is all of the query, where it stands in quotes, or where it stands as a word
 /// of its own and as it is written could be no word of a language: `read_file`, `fs:read`, `getWeather`, `base64`.
 /// A tool called `search` is not named by "search the web", nor `endGame` by "Endgame".
-struct Mentions(HashSet<String>);
+struct QueryNames(HashSet<String>);
 
-impl Mentions {
+impl QueryNames {
     fn of(query: &str) -> Self {
-        let mut mentions = Self(HashSet::new());
-        mentions.add(query, true);
-        mentions.add(query.trim().trim_matches(is_quote), true);
+        let mut names = Self(HashSet::new());
+        names.add(query, true);
+        names.add(query.trim().trim_matches(is_quote), true);
         for quote in ['`', '"'] {
             // What is inside the first pair, the second, …
             for quoted in query.split(quote).skip(1).step_by(2) {
-                mentions.add(quoted, true);
+                names.add(quoted, true);
             }
         }
         for word in query.split(separates) {
-            mentions.add(word.trim_matches('\''), word.len() > 2 && word.starts_with('\'') && word.ends_with('\''));
-            mentions.add(word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_'), false);
-            word.split('/').for_each(|part| mentions.add(part, false));
+            names.add(word.trim_matches('\''), word.len() > 2 && word.starts_with('\'') && word.ends_with('\''));
+            names.add(word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_'), false);
+            word.split('/').for_each(|part| names.add(part, false));
         }
-        mentions
+        names
     }
 
     fn add(&mut self, word: &str, is_meant: bool) {

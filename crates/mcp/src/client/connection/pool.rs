@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use toolwright_core::client::Manner;
+use toolwright_core::client::AskStyle;
 use toolwright_core::session::SessionId;
 
 use super::Connection;
-use super::connect::{Connector, Wish};
+use super::connect::{Connector, EraPreference};
 use super::handshake::Found;
-use super::link::{Link, Patience};
+use super::managed::{ManagedConnection, WaitPolicy};
 use crate::client::config::McpTransport;
 use crate::protocol::revision::Era;
 
@@ -23,9 +23,9 @@ use crate::protocol::revision::Era;
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The connections to one server.
-pub(crate) struct Links {
+pub(crate) struct ConnectionPool {
     /// That of all sessions; where each has its own, the one that lists.
-    pub(crate) shared: Arc<Link>,
+    pub(crate) shared: Arc<ManagedConnection>,
     older: Older,
     own: Option<Own>,
     closed: AtomicBool,
@@ -40,7 +40,7 @@ struct Older {
 /// The connection of the older generation, as far as one was tried.
 #[derive(Default)]
 struct Tried {
-    link: Option<Arc<Link>>,
+    managed: Option<Arc<ManagedConnection>>,
     /// Whether there has been one.
     was_up: bool,
     /// How often in a row there was none.
@@ -63,11 +63,11 @@ impl Pause {
 
 /// What a try that came to nothing says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum SecondFailure {
     /// The server does not speak the older generation.
-    Unspoken,
+    NotSpoken,
     /// Nothing of what it speaks.
-    Nothing,
+    Unknown,
 }
 
 /// What makes a session's own connection.
@@ -90,18 +90,20 @@ impl From<Arc<Connection>> for Lent {
     }
 }
 
-impl Links {
+impl ConnectionPool {
     /// Connections that `connector` makes; `changed` is told when the one that lists has changed.
     pub(crate) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
         // What is followed is followed by the connection that lists.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
         let own = (!connector.spec.config.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
-        let older =
-            Older { connector: Connector { wanted: Some(Wish::Only(Era::Legacy)), ..apart }, tried: Mutex::default() };
-        Self { shared: Link::new(connector, changed), older, own, closed: AtomicBool::new(false) }
+        let older = Older {
+            connector: Connector { wanted: Some(EraPreference::Only(Era::Legacy)), ..apart },
+            tried: Mutex::default(),
+        };
+        Self { shared: ManagedConnection::new(connector, changed), older, own, closed: AtomicBool::new(false) }
     }
 
-    /// The connection of a call of this session, whose client is asked in this manner. It is to be held until the call
+    /// The connection of a call of this session, whose client is asked in this style. It is to be held until the call
     /// has ended. `of_session` says how the client of all calls of the session is asked: a connection of its own is for
     /// all of them, whichever comes first.
     ///
@@ -110,25 +112,25 @@ impl Links {
     pub(crate) async fn connection(
         &self,
         session: &SessionId,
-        manner: Manner,
-        of_session: Manner,
+        ask_style: AskStyle,
+        of_session: AskStyle,
     ) -> Result<Lent, String> {
         let Some(own) = &self.own else {
             // Once it was so slow to say that it speaks both that it is spoken to in the older way by all.
             let is_older = self.shared.current().is_some_and(|connection| connection.server().era == Era::Legacy);
-            let older = if manner == Manner::Requests && !is_older {
+            let older = if ask_style == AskStyle::Requests && !is_older {
                 Box::pin(self.older.connection(&self.closed)).await
             } else {
                 None
             };
             let connection = match older {
                 Some(connection) => connection,
-                None => self.shared.connection(Patience::FailFast).await?,
+                None => self.shared.connection(WaitPolicy::FailFast).await?,
             };
             return Ok(connection.into());
         };
         let in_use = self.of(own, session, of_session)?;
-        let connection = in_use.link.connection(Patience::FailFast).await?;
+        let connection = in_use.managed.connection(WaitPolicy::FailFast).await?;
         Ok(Lent { connection, in_use: Some(in_use) })
     }
 
@@ -142,78 +144,82 @@ impl Links {
     /// Whether nothing runs that this session's requests would go to.
     pub(crate) fn is_idle(&self, session: &SessionId) -> bool {
         match &self.own {
-            Some(own) => own.sessions.find(session).is_none_or(|link| link.is_idle()),
-            None => self.shared.is_idle() && self.older.tried().link.as_ref().is_none_or(|link| link.is_idle()),
+            Some(own) => own.sessions.find(session).is_none_or(|managed| managed.is_idle()),
+            None => {
+                self.shared.is_idle() && self.older.tried().managed.as_ref().is_none_or(|managed| managed.is_idle())
+            }
         }
     }
 
     /// Whether nothing runs at all: what does may have said that its lists are others.
     pub(crate) fn are_idle(&self) -> bool {
         self.shared.is_idle()
-            && self.older.tried().link.as_ref().is_none_or(|link| link.is_idle())
+            && self.older.tried().managed.as_ref().is_none_or(|managed| managed.is_idle())
             && self.own.as_ref().is_none_or(|own| own.sessions.are_idle())
     }
 
     /// Keeps how much is logged on the connection of this session (parameters of `logging/setLevel`) for when there is
     /// one. Whether it was idle; otherwise it is to be told.
-    pub(crate) fn keep_level(&self, session: &SessionId, of_session: Manner, params: &Map<String, Value>) -> bool {
+    pub(crate) fn keep_level(&self, session: &SessionId, of_session: AskStyle, params: &Map<String, Value>) -> bool {
         if !self.is_idle(session) {
             return false;
         }
-        let link = match self.own.as_ref().map(|own| self.of(own, session, of_session)) {
-            Some(Ok(in_use)) => Arc::clone(&in_use.link),
+        let managed = match self.own.as_ref().map(|own| self.of(own, session, of_session)) {
+            Some(Ok(in_use)) => Arc::clone(&in_use.managed),
             Some(Err(_)) => return false,
             None => Arc::clone(&self.shared),
         };
-        link.log_level().keep(params.clone()).taken();
+        managed.log_level().keep(params.clone()).taken();
         // Who began to connect meanwhile may have looked before.
-        if let Some(connection) = link.current() {
+        if let Some(connection) = managed.current() {
             connection.tell_level();
         }
         true
     }
 
-    /// The link of this session's calls. A session has one client, and so one manner.
-    fn of(&self, own: &Own, session: &SessionId, manner: Manner) -> Result<InUse, String> {
+    /// The connection of this session's calls. A session has one client, and so one style.
+    fn of(&self, own: &Own, session: &SessionId, ask_style: AskStyle) -> Result<InUse, String> {
         let in_use = own.sessions.of(session, || {
             // What its tools are is told by the connection that lists.
-            let connector = match manner {
-                Manner::Either => own.connector.clone(),
-                Manner::Requests => Connector { wanted: Some(Wish::Rather(Era::Legacy)), ..own.connector.clone() },
+            let connector = match ask_style {
+                AskStyle::Either => own.connector.clone(),
+                AskStyle::Requests => {
+                    Connector { wanted: Some(EraPreference::Prefer(Era::Legacy)), ..own.connector.clone() }
+                }
             };
             // Each session says for itself how much is logged, and nobody else hears it.
             let listener = Arc::new(connector.listener.of_session(session.clone()));
-            Link::new(Connector { log_level: Arc::default(), listener, ..connector }, Arc::new(|| {}))
+            ManagedConnection::new(Connector { log_level: Arc::default(), listener, ..connector }, Arc::new(|| {}))
         })?;
         if self.closed.load(Ordering::Acquire) {
             // It says so.
-            in_use.link.give_up();
+            in_use.managed.give_up();
         }
         Ok(in_use)
     }
 
     /// The connection of the older generation beside the shared one, if there is one now.
     pub(crate) fn beside(&self) -> Option<Arc<Connection>> {
-        self.older.tried().link.as_ref().and_then(|link| link.current())
+        self.older.tried().managed.as_ref().and_then(|managed| managed.current())
     }
 
     /// Closes all for good, without waiting.
     pub(crate) fn give_up(&self) {
-        for link in self.all() {
-            link.give_up();
+        for managed in self.all() {
+            managed.give_up();
         }
     }
 
     /// Closes all for good and waits for their ends, two seconds at most.
     pub(crate) async fn shut_down(&self) {
-        futures_util::future::join_all(self.all().iter().map(|link| link.shut_down())).await;
+        futures_util::future::join_all(self.all().iter().map(|managed| managed.shut_down())).await;
     }
 
     /// All there are; no more are made.
-    fn all(&self) -> Vec<Arc<Link>> {
+    fn all(&self) -> Vec<Arc<ManagedConnection>> {
         let mut all = vec![Arc::clone(&self.shared)];
         self.closed.store(true, Ordering::Release);
-        all.extend(self.older.tried().link.clone());
+        all.extend(self.older.tried().managed.clone());
         if let Some(own) = &self.own {
             all.extend(own.sessions.drain());
         }
@@ -234,35 +240,36 @@ impl Older {
         if self.connector.version_probe.known().await != Some(Era::Modern) {
             return None;
         }
-        let link = self.link()?;
+        let managed = self.managed()?;
         if closed.load(Ordering::Acquire) {
-            link.give_up();
+            managed.give_up();
         }
-        let connection = link.connection(Patience::FailFast).await;
+        let connection = managed.connection(WaitPolicy::FailFast).await;
         match &connection {
             Ok(connection) if connection.server().era == Era::Legacy => self.came_up(),
             // It was tried, and the server speaks only the newer one.
             Ok(_) => {
-                self.drop_failed(&link, Word::Unspoken);
+                self.drop_failed(&managed, SecondFailure::NotSpoken);
                 return None;
             }
-            Err(_) if link.failure().is_some() => self.drop_failed(&link, Word::Nothing),
+            Err(_) if managed.failure().is_some() => self.drop_failed(&managed, SecondFailure::Unknown),
             // It is being made again, or was given up.
             Err(_) => {}
         }
         connection.ok()
     }
 
-    /// The link there is, or a new one; `None` in the pause after one that failed.
-    fn link(&self) -> Option<Arc<Link>> {
+    /// The connection that is kept, or a new one; `None` in the pause after one that failed.
+    fn managed(&self) -> Option<Arc<ManagedConnection>> {
         let program = self.connector.version_probe.found();
         let mut tried = self.tried();
         let is_paused = tried.pause.as_ref().is_some_and(|pause| pause.holds(Instant::now(), program.as_ref()));
-        if tried.link.is_none() && is_paused {
+        if tried.managed.is_none() && is_paused {
             return None;
         }
-        let link = tried.link.get_or_insert_with(|| Link::new(self.connector.clone(), Arc::new(|| {})));
-        Some(Arc::clone(link))
+        let managed =
+            tried.managed.get_or_insert_with(|| ManagedConnection::new(self.connector.clone(), Arc::new(|| {})));
+        Some(Arc::clone(managed))
     }
 
     fn came_up(&self) {
@@ -270,17 +277,17 @@ impl Older {
         (tried.was_up, tried.failures) = (true, 0);
     }
 
-    /// Gives a link up that came to nothing: by itself it would try again for good, though no call may ever need it. Over
+    /// Gives a connection up that came to nothing: by itself it would try again for good, though no call may ever need it. Over
     /// HTTP that may pass; a process that ends or hangs is not started again and again to find out whether it speaks it.
-    fn drop_failed(&self, link: &Arc<Link>, word: Word) {
-        link.give_up();
+    fn drop_failed(&self, managed: &Arc<ManagedConnection>, failure: SecondFailure) {
+        managed.give_up();
         let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
         let with = self.connector.version_probe.found();
         let mut tried = self.tried();
-        if tried.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
-            tried.link = None;
+        if tried.managed.as_ref().is_some_and(|current| Arc::ptr_eq(current, managed)) {
+            tried.managed = None;
             tried.failures = tried.failures.saturating_add(1);
-            let is_in_vain = word == Word::Unspoken || (is_process && !tried.was_up);
+            let is_in_vain = failure == SecondFailure::NotSpoken || (is_process && !tried.was_up);
             let pause = if is_in_vain { LONGEST_PAUSE } else { pause(tried.failures) };
             tried.pause = Some(Pause { until: Instant::now() + pause, with });
         }
@@ -300,17 +307,17 @@ const SWEEP: Duration = Duration::from_secs(60);
 
 /// The connections that sessions have of their own.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<SessionId, Kept>>);
+pub(crate) struct Sessions(Mutex<HashMap<SessionId, SessionConnection>>);
 
-struct Kept {
-    link: Arc<Link>,
+struct SessionConnection {
+    managed: Arc<ManagedConnection>,
     usage: Arc<Usage>,
 }
 
 /// A session's own connection, in use until this is dropped: it is ended by nobody but its server until then.
 pub(crate) struct InUse {
     /// What keeps the connection.
-    pub(crate) link: Arc<Link>,
+    pub(crate) managed: Arc<ManagedConnection>,
     usage: Arc<Usage>,
 }
 
@@ -355,7 +362,7 @@ impl Usage {
     }
 }
 
-impl Kept {
+impl SessionConnection {
     fn used(&self) -> Used {
         *self.usage.lock()
     }
@@ -363,7 +370,7 @@ impl Kept {
     /// One more use of it.
     fn in_use(&self) -> InUse {
         self.usage.lock().running += 1;
-        InUse { link: Arc::clone(&self.link), usage: Arc::clone(&self.usage) }
+        InUse { managed: Arc::clone(&self.managed), usage: Arc::clone(&self.usage) }
     }
 }
 
@@ -373,66 +380,70 @@ impl Sessions {
     ///
     /// # Errors
     /// All of them are in use, in words.
-    pub(crate) fn of(self: &Arc<Self>, session: &SessionId, new: impl FnOnce() -> Arc<Link>) -> Result<InUse, String> {
+    pub(crate) fn of(
+        self: &Arc<Self>,
+        session: &SessionId,
+        new: impl FnOnce() -> Arc<ManagedConnection>,
+    ) -> Result<InUse, String> {
         let mut sessions = self.lock();
-        if let Some(kept) = sessions.get(session) {
-            return Ok(kept.in_use());
+        if let Some(entry) = sessions.get(session) {
+            return Ok(entry.in_use());
         }
         if sessions.len() >= MAX_SESSIONS {
-            let idle = sessions.iter().filter_map(|(session, kept)| Some((session, kept.used().idle_since()?)));
+            let idle = sessions.iter().filter_map(|(session, entry)| Some((session, entry.used().idle_since()?)));
             let Some(longest) = idle.min_by_key(|(_, since)| *since).map(|(session, _)| session.clone()) else {
                 return Err(format!("{MAX_SESSIONS} sessions have a connection of their own already, all in use"));
             };
-            if let Some(kept) = sessions.remove(&longest) {
-                kept.link.give_up();
+            if let Some(entry) = sessions.remove(&longest) {
+                entry.managed.give_up();
             }
         }
         if sessions.is_empty() {
             tokio::spawn(sweep(Arc::downgrade(self)));
         }
-        let kept = Kept { link: new(), usage: Arc::default() };
-        let in_use = kept.in_use();
-        sessions.insert(session.clone(), kept);
+        let entry = SessionConnection { managed: new(), usage: Arc::default() };
+        let in_use = entry.in_use();
+        sessions.insert(session.clone(), entry);
         Ok(in_use)
     }
 
     /// The session's connection, if it has one.
-    pub(crate) fn find(&self, session: &SessionId) -> Option<Arc<Link>> {
-        self.lock().get(session).map(|kept| Arc::clone(&kept.link))
+    pub(crate) fn find(&self, session: &SessionId) -> Option<Arc<ManagedConnection>> {
+        self.lock().get(session).map(|entry| Arc::clone(&entry.managed))
     }
 
     /// Ends the session's connection if it has one: now, or when it is looked at next after its last call.
     pub(crate) fn ended(&self, session: &SessionId) {
-        if let Some(kept) = self.lock().get(session) {
-            kept.usage.lock().has_ended = true;
+        if let Some(entry) = self.lock().get(session) {
+            entry.usage.lock().has_ended = true;
         }
         self.end_idle(Instant::now());
     }
 
     /// Whether none of them was connected yet.
     pub(crate) fn are_idle(&self) -> bool {
-        self.lock().values().all(|kept| kept.link.is_idle())
+        self.lock().values().all(|entry| entry.managed.is_idle())
     }
 
     /// Takes all out.
-    pub(crate) fn drain(&self) -> Vec<Arc<Link>> {
-        self.lock().drain().map(|(_, kept)| kept.link).collect()
+    pub(crate) fn drain(&self) -> Vec<Arc<ManagedConnection>> {
+        self.lock().drain().map(|(_, entry)| entry.managed).collect()
     }
 
     /// Ends what has gone unused for long enough. Whether nothing is left.
     fn end_idle(&self, now: Instant) -> bool {
         let mut sessions = self.lock();
-        sessions.retain(|_, kept| {
-            let is_over = kept.used().is_over(now);
+        sessions.retain(|_, entry| {
+            let is_over = entry.used().is_over(now);
             if is_over {
-                kept.link.give_up();
+                entry.managed.give_up();
             }
             !is_over
         });
         sessions.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionConnection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -484,14 +495,14 @@ mod sessions_tests {
 
     use super::super::connect::Connector;
     use super::super::handshake::VersionProbe;
-    use super::super::link::Patience;
     use super::super::listener::{Folders, Listener};
+    use super::super::managed::WaitPolicy;
     use super::*;
     use crate::client::config::McpServerSpec;
     use crate::client::config::{AsTools, McpTransport};
 
-    /// A link that nobody has connected yet.
-    fn link() -> Arc<Link> {
+    /// A connection that nobody has made yet.
+    fn managed() -> Arc<ManagedConnection> {
         let transport = McpTransport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: BTreeMap::new() };
         let connector = Connector {
             spec: Arc::new(McpServerSpec::new("s", transport)),
@@ -503,7 +514,7 @@ mod sessions_tests {
             version_probe: VersionProbe::new(Arc::new(NoStore), "k".into()),
             wanted: None,
         };
-        Link::new(connector, Arc::new(|| {}))
+        ManagedConnection::new(connector, Arc::new(|| {}))
     }
 
     fn id(number: usize) -> SessionId {
@@ -519,7 +530,7 @@ mod sessions_tests {
     #[tokio::test]
     async fn a_connection_in_use_makes_no_room_and_is_not_swept() {
         let sessions = Arc::new(Sessions::default());
-        let of = |number: usize| sessions.of(&id(number), link);
+        let of = |number: usize| sessions.of(&id(number), managed);
         let long = of(0).expect("room");
         let mut others: Vec<_> = (1..MAX_SESSIONS).map(|number| of(number).expect("room")).collect();
         assert!(of(MAX_SESSIONS).is_err_and(|reason| reason.contains("all in use")));
@@ -544,14 +555,14 @@ mod sessions_tests {
     #[tokio::test]
     async fn the_end_of_a_session_ends_its_connection_with_its_last_call() {
         let sessions = Arc::new(Sessions::default());
-        let of = |number: usize| sessions.of(&id(number), link).expect("room");
-        let (idle, running) = (Arc::clone(&of(1).link), of(2));
+        let of = |number: usize| sessions.of(&id(number), managed).expect("room");
+        let (idle, running) = (Arc::clone(&of(1).managed), of(2));
         drop(of(3));
         for number in [1, 2, 4] {
             sessions.ended(&id(number));
         }
         assert_eq!(there(&sessions), [2, 3], "a call is under way, and another session is not over");
-        assert!(idle.connection(Patience::FailFast).await.is_err_and(|why| why.to_string().contains("shut down")));
+        assert!(idle.connection(WaitPolicy::FailFast).await.is_err_and(|why| why.to_string().contains("shut down")));
         drop(running);
         assert!(!sessions.end_idle(Instant::now()));
         assert_eq!(there(&sessions), [3]);

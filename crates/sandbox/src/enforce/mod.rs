@@ -26,20 +26,20 @@ use toolwright_core::setting::TimeSpan;
 #[cfg(target_os = "linux")]
 pub(crate) use enter::Entry;
 #[cfg(target_os = "linux")]
-pub use means::means;
-#[cfg(target_os = "linux")]
 pub(crate) use placeholders::Placeholders;
+#[cfg(target_os = "linux")]
+pub use support::support;
 
 #[cfg(target_os = "linux")]
 mod enter;
 #[cfg(target_os = "linux")]
 mod grants;
 #[cfg(target_os = "linux")]
-mod means;
-#[cfg(target_os = "linux")]
 mod placeholders;
 #[cfg(target_os = "linux")]
 mod seccomp;
+#[cfg(target_os = "linux")]
+mod support;
 
 /// Why the names of configuration are not all held.
 #[cfg(target_os = "linux")]
@@ -59,9 +59,9 @@ pub(crate) struct Placeholders;
 /// Nothing that this crate knows how to use.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
-pub fn means() -> &'static toolwright_core::sandbox::Means {
-    use toolwright_core::sandbox::Means;
-    const NONE: Means = Means { landlock: 0, seccomp: false, mounts: false, bubblewrap: false };
+pub fn support() -> &'static toolwright_core::sandbox::SandboxSupport {
+    use toolwright_core::sandbox::SandboxSupport;
+    const NONE: SandboxSupport = SandboxSupport { landlock: 0, seccomp: false, mounts: false, bubblewrap: false };
     &NONE
 }
 
@@ -168,7 +168,7 @@ impl Sandbox {
     /// What enforces the profile on this machine.
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
-        enforcement(self.profile, means())
+        enforcement(self.profile, support())
     }
 
     /// Builds the walls for a start of `program`, a path, in `directory`. Touches the disk.
@@ -211,7 +211,7 @@ impl Sandbox {
             entry.hand_over(filter);
         } else {
             entry.restrict(grants::ruleset(self, program, scratch)?, filter);
-            if means().mounts {
+            if support().mounts {
                 entry.remount(enter::Mounts::of(self, scratch, &directory)?);
             }
         }
