@@ -11,7 +11,7 @@ use crate::compat::{Compat, FIT};
 use toolwright_core::model::is_replay;
 use toolwright_core::tool_id::ToolId;
 
-use super::summary::{Row, steady};
+use super::report::summary::{Row, steady};
 
 /// Bytes that such a file may have.
 pub const MAX_COMPAT_BYTES: usize = 4 << 20;

@@ -19,7 +19,7 @@ use toolwright_runtime::{Executor, Priority, RunContext};
 use super::case::{Case, CaseError, Spot, Suite};
 use super::check::{Check, Kind, Verdict, clipped, judged};
 use super::plan::{Cell, Plan};
-use super::summary::{Measured, Scored};
+use super::report::summary::{Measured, Scored};
 
 /// Characters of an output that are kept.
 const MAX_OUTPUT: usize = 2000;

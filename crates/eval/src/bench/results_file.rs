@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::summary::Measured;
+use super::report::summary::Measured;
 
 /// Bytes that such a file may have.
 const MAX_BYTES: u64 = 256 << 20;

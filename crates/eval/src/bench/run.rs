@@ -12,8 +12,8 @@ use toolwright_core::{Cancel, Event};
 use super::cost::{Cap, Estimate, Meter, Pricing, Refusal, Reservation, Spent};
 use super::measure::{Bencher, Fault, FaultOrigin, FinishedCall};
 use super::plan::{Cell, Plan};
+use super::report::summary::{Measured, Row, summarize};
 use super::results_file::ResultsFile;
-use super::summary::{Measured, Row, summarize};
 
 /// US dollars that a run may cost where nobody says.
 const DEFAULT_COST: f64 = 5.0;

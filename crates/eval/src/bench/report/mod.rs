@@ -1,10 +1,13 @@
 //! Reports of a run: a table for a person and JSON for a program. The page is by itself.
 
+pub(super) mod page;
+pub(super) mod summary;
+
 use serde_json::{Value, json};
 use toolwright_core::Redactor;
 
-use super::check::clipped;
-use super::summary::Row;
+use self::summary::Row;
+use crate::bench::check::clipped;
 
 /// Characters of a name.
 const MAX_NAME: usize = 60;
@@ -174,8 +177,8 @@ pub fn table(report: &Report) -> Table {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::bench::page::page;
-    use crate::bench::summary::CaseRow;
+    use crate::bench::page;
+    use crate::bench::report::summary::CaseRow;
 
     pub(in crate::bench) fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
         Row {

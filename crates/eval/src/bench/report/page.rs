@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::check::clipped;
-use super::report::{Report, columns, dollars, or_dash};
 use super::summary::Row;
+use super::{Report, columns, dollars, or_dash};
+use crate::bench::check::clipped;
 
 /// Cases that are shown one by one; a larger run shows its figures only.
 const MAX_CASES: usize = 200;

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::model::MAX_TOKENS;
 use toolwright_search::metrics::percentile;
 
-use super::case::Case;
-use super::check::Verdict;
-use super::plan::{Plan, Planned};
+use crate::bench::case::Case;
+use crate::bench::check::Verdict;
+use crate::bench::plan::{Plan, Planned};
 
 /// What one call came to: a line of the file of measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Measured {
 
 /// A figure to its millionth part: sums that ought to be 100 are 99.999… in binary.
 #[must_use]
-pub(super) fn steady(figure: f64) -> f64 {
+pub(in crate::bench) fn steady(figure: f64) -> f64 {
     (figure * 1e6).round() / 1e6
 }
 
