@@ -13,9 +13,9 @@ use toolwright_net::{Authorizer, Challenge, Retry};
 use crate::credentials::{Credentials, Token, unix_now};
 use crate::discovery::BearerChallenge;
 use crate::discovery::Discovered;
-use crate::error::{OAuthError, excerpt};
 use crate::grants::renewed;
 use crate::session::{OAuth, Session, State, Want};
+use crate::{OAuthError, excerpt};
 
 impl Session {
     /// Headers where nothing has to be asked for them: of a token that needs no renewal, or none without a token.

@@ -16,10 +16,10 @@ use crate::config::ClientProof;
 use crate::credentials::{Client, Token};
 use crate::discovery::Discovered;
 use crate::discovery::OFFLINE_ACCESS;
-use crate::error::{OAuthError, excerpt};
 use crate::token::{TokenRequest, request};
 use crate::wire::Wire;
 use crate::wire::{random_text, s256};
+use crate::{OAuthError, excerpt};
 
 /// How long a person has to log in.
 const LOGIN_BOUND: Duration = Duration::from_secs(600);

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use url::Url;
 
-use crate::error::{OAuthError, excerpt};
 use crate::wire::Wire;
+use crate::{OAuthError, excerpt};
 
 /// All that is known of who gives out tokens for a server.
 #[derive(Debug, Clone)]

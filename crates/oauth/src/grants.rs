@@ -19,12 +19,12 @@ use serde_json::json;
 use toolwright_core::Secret;
 use url::Url;
 
+use crate::OAuthError;
 use crate::config::{ClientProof, Grant, IdentityProviderConfig, OAuthConfig};
 use crate::consent::Loopback;
 use crate::consent::{Login, token_endpoint};
 use crate::credentials::{Client, Token};
 use crate::discovery::Discovered;
-use crate::error::OAuthError;
 use crate::registration::{by_document, configured, holds, register};
 use crate::session::Session;
 use crate::token::{TokenAnswer, TokenRequest, basic, request};

@@ -8,9 +8,9 @@ use super::config::{ClientProof, OAuthConfig};
 use super::credentials::{AuthMethod, Client, unix_now};
 use super::discovery::Discovered;
 use super::discovery::ServerMetadata;
-use super::error::{OAuthError, excerpt};
 use super::wire::Wire;
 use super::wire::{Members, seconds};
+use crate::{OAuthError, excerpt};
 
 /// What a refusal to register is of.
 pub(crate) const REGISTRATION: &str = "registration";

@@ -9,6 +9,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use toolwright_net::HttpOptions;
 use url::Url;
 
+use crate::OAuthError;
 use crate::bearer::Trial;
 use crate::bearer::{Refusal, recent, refusal};
 use crate::config::{ClientProof, Grant, OAuthConfig};
@@ -17,7 +18,6 @@ use crate::credentials::{Client, Credentials, LoginState, Token};
 use crate::discovery::BearerChallenge;
 use crate::discovery::{Discovered, discover, provoke};
 use crate::discovery::{ScopeSources, choose};
-use crate::error::OAuthError;
 use crate::registration::REGISTRATION;
 use crate::store::{CredentialStore, ServerKey, Stamp};
 use crate::token::{Logout, Revocation};

@@ -11,7 +11,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use toolwright_core::canonical::ContentHash;
 
 use super::credentials::Credentials;
-use super::error::OAuthError;
+use crate::OAuthError;
 
 /// How long another process may hold a server's credentials: a renewal takes some seconds at most.
 const LOCK_BOUND: Duration = Duration::from_secs(30);

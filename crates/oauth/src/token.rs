@@ -12,10 +12,10 @@ use url::Url;
 use crate::config::ClientProof;
 use crate::credentials::{AuthMethod, Client, Credentials, Token, unix_now};
 use crate::discovery::server_metadata;
-use crate::error::{OAuthError, excerpt};
 use crate::session::Session;
 use crate::wire::{Answer, Wire};
 use crate::wire::{Members, Scopes, seconds};
+use crate::{OAuthError, excerpt};
 
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 

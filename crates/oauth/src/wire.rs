@@ -18,7 +18,7 @@ use toolwright_core::Cancel;
 use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, NetError};
 use url::{Host, Url};
 
-use crate::error::{OAuthError, excerpt};
+use crate::{OAuthError, excerpt};
 
 /// Bound on one exchange, redirects and body included.
 const EXCHANGE_BOUND: Duration = Duration::from_secs(15);
