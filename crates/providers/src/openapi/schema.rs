@@ -59,7 +59,7 @@ pub(super) enum Direction {
 pub(super) enum Binary {
     /// A string like any other.
     Text,
-    /// A file, as `rest::payload` takes it; so are the items of a list, and branches.
+    /// A file, as `rest::request::payload` takes it; so are the items of a list, and branches.
     File,
     /// The whole is a body of parts: strings of bytes among its members or items are files.
     Parts,

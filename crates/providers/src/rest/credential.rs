@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use toolwright_core::{ErrorKind, ToolContext, ToolError};
 use url::Url;
 
-use super::query::encode;
+use super::request::query::encode;
 use toolwright_net::{Bounds, HttpClient, HttpRequest};
 
 /// How long before its end a token is not used any more.

@@ -5,13 +5,13 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::body::{BodyTemplate, JsonTemplate};
-use super::error::Complaint;
-use super::place::{Explode, PathStyle, Writing};
-use super::query::{Reserved, Style};
+use super::request::body::{BodyTemplate, JsonTemplate};
+use super::request::place::{Explode, PathStyle, Writing};
+use super::request::query::{Reserved, Style};
+use super::request::template::{Segment, Template};
 use super::request::{HeaderPart, Pair, PathPart, RequestTemplate};
 use super::spec::RestToolConfig;
-use super::template::{Segment, Template};
+use crate::rest::Complaint;
 
 /// Headers that frame the message and so are nobody's to set.
 pub(crate) const FRAMING: [&str; 5] = ["connection", "content-length", "te", "transfer-encoding", "upgrade"];

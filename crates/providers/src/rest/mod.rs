@@ -1,34 +1,78 @@
 //! REST tools: one HTTP request each. `request` describes it, whether a configured entry (`entry`, templates over the
 //! call's arguments) or an imported operation ([`crate::openapi`]) was its source; `provider` makes the calls.
 
-mod body;
 mod credential;
 mod entry;
-mod error;
-mod payload;
-mod place;
 mod provider;
-mod query;
 mod reply;
 mod request;
 mod spec;
-mod template;
-mod xml;
 
-pub(crate) use body::{BodyTemplate, JsonTemplate};
+use toolwright_core::catalogue::RegistrationError;
+
 pub(crate) use credential::{Credential, TokenSource};
 pub(crate) use entry::FRAMING;
-pub use error::RestError;
-pub(crate) use payload::{FieldWriting, Kinds, PartContent, PartList, PartWriting, Payload, PayloadKind};
-pub(crate) use place::{CookieStyle, Explode, PathStyle, Writing};
 pub(crate) use provider::HttpTool;
 pub(crate) use provider::{MAX_BYTES, RETRIES, compile};
 pub use provider::{RestOptions, RestProvider};
-pub(crate) use query::Reserved;
-pub use query::Style;
 pub(crate) use reply::Reading;
 pub use reply::Selection;
+pub(crate) use request::body::{BodyTemplate, JsonTemplate};
+pub(crate) use request::payload::{FieldWriting, Kinds, PartContent, PartList, PartWriting, Payload, PayloadKind};
+pub(crate) use request::place::{CookieStyle, Explode, PathStyle, Writing};
+pub(crate) use request::query::Reserved;
+pub use request::query::Style;
+pub(crate) use request::template::{Need, Parameter, Segment, Template};
+pub(crate) use request::xml::{XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_name as is_xml_name};
 pub(crate) use request::{CookiePart, HeaderPart, Pair, PathPart, RequestTemplate};
 pub use spec::{QueryValue, ResponseFormat, RestMethod, RestToolConfig};
-pub(crate) use template::{Need, Parameter, Segment, Template};
-pub(crate) use xml::{XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_name as is_xml_name};
+
+/// Why a REST tool cannot be made. Found when the provider is built, never at a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RestError {
+    /// A field of the entry is wrong.
+    #[error("restTools.{tool}.{field}: {reason}")]
+    Field {
+        /// Name of the tool.
+        tool: String,
+        /// Path of the field inside the entry.
+        field: String,
+        /// What is wrong, and the remedy.
+        reason: String,
+    },
+    /// Two names give the same id.
+    #[error("restTools.{second} gets the same id as restTools.{first} ({id}): rename one of them")]
+    Collision {
+        /// The earlier name.
+        first: String,
+        /// The later name.
+        second: String,
+        /// The id of both.
+        id: String,
+    },
+    /// The definition breaks a registration rule.
+    #[error("restTools.{tool}: {error}")]
+    Registration {
+        /// Name of the tool.
+        tool: String,
+        /// The rule.
+        error: RegistrationError,
+    },
+}
+
+/// A complaint about one field, before it is known whose field it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Complaint {
+    pub(super) field: String,
+    pub(super) reason: String,
+}
+
+impl Complaint {
+    pub(super) fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { field: field.into(), reason: reason.into() }
+    }
+
+    pub(super) fn of_tool(self, tool: &str) -> RestError {
+        RestError::Field { tool: tool.to_owned(), field: self.field, reason: self.reason }
+    }
+}

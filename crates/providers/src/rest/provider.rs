@@ -16,10 +16,10 @@ use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest
 
 use crate::rest::credential::Credential;
 use crate::rest::entry::{self, declaration};
-use crate::rest::error::{Complaint, RestError};
 use crate::rest::reply::{Reading, Selection};
 use crate::rest::request::RequestTemplate;
 use crate::rest::spec::{ResponseFormat, RestToolConfig};
+use crate::rest::{Complaint, RestError};
 
 const NAME: &str = "rest";
 const VERSION: &str = "1.0.0";

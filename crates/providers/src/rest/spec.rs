@@ -10,7 +10,7 @@ use toolwright_core::definition::Concurrency;
 use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 use toolwright_core::{Effects, duration};
 
-use super::query::Style;
+use super::request::query::Style;
 
 /// One HTTP endpoint as a tool, `rest:<name>@1.0.0`. `${VAR}` is filled in from the environment when the
 /// configuration is read, `${parameters.x}` from the arguments of a call.

@@ -48,7 +48,7 @@ pub enum Style {
 const MAX_DEPTH: usize = 8;
 
 /// A text with everything but unreserved characters percent-encoded.
-pub(super) fn encode(text: &str) -> String {
+pub(in crate::rest) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }
 
@@ -75,7 +75,7 @@ impl Reserved {
 ///
 /// # Errors
 /// One that holds what stands between items: nobody could tell it from two.
-pub(super) fn item_text(name: &str, text: String, separators: &[char]) -> Result<String, String> {
+pub(in crate::rest) fn item_text(name: &str, text: String, separators: &[char]) -> Result<String, String> {
     match text.chars().find(|c| separators.contains(c)) {
         Some(found) => Err(format!(
             "an item of `{name}` holds a `{found}`, which separates items there and cannot be written inside of one"
@@ -85,7 +85,7 @@ pub(super) fn item_text(name: &str, text: String, separators: &[char]) -> Result
 }
 
 /// A list without its nulls and an object without the members that are null: texts have none (RFC 6570 section 2.3).
-pub(super) fn without_nulls(value: &Value) -> Cow<'_, Value> {
+pub(in crate::rest) fn without_nulls(value: &Value) -> Cow<'_, Value> {
     match value {
         Value::Array(items) if items.iter().any(Value::is_null) => {
             Cow::Owned(items.iter().filter(|item| !item.is_null()).cloned().collect())
@@ -102,7 +102,7 @@ pub(super) fn without_nulls(value: &Value) -> Cow<'_, Value> {
 ///
 /// # Errors
 /// An item with what separates it from the next, where that is not told apart by its encoding.
-pub(super) fn append_pairs(
+pub(in crate::rest) fn append_pairs(
     out: &mut Vec<String>,
     key: &str,
     value: &Value,

@@ -111,7 +111,7 @@ impl Payload {
     ///
     /// # Errors
     /// A message for the caller.
-    pub(super) fn render(&self, arguments: &Value) -> Result<Option<RenderedBody>, String> {
+    pub(in crate::rest) fn render(&self, arguments: &Value) -> Result<Option<RenderedBody>, String> {
         // A null is a JSON body like any other; of other types it is none.
         let value = match (&self.kind, self.parameter.given(arguments)) {
             (PayloadKind::Json, Some(Value::Null)) => Some(&Value::Null),

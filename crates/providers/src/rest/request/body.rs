@@ -5,10 +5,10 @@ use http::HeaderValue;
 use serde_json::{Map, Value};
 use toolwright_core::tool_id::short_hash;
 
-use crate::rest::error::Complaint;
-use crate::rest::payload::Payload;
-use crate::rest::query::{Reserved, Style, append_pairs, encode};
-use crate::rest::template::{Nulls, Parameter, Rendered, Segment, Template, plain_text};
+use crate::rest::Complaint;
+use crate::rest::request::payload::Payload;
+use crate::rest::request::query::{Reserved, Style, append_pairs, encode};
+use crate::rest::request::template::{Nulls, Parameter, Rendered, Segment, Template, plain_text};
 
 /// Bound on nesting of a body template.
 const MAX_DEPTH: usize = 64;
@@ -52,7 +52,11 @@ impl BodyTemplate {
     ///
     /// # Errors
     /// What is wrong, with the path inside the body.
-    pub(super) fn compile(body: &Value, content_type: Option<&str>, schema: &Value) -> Result<Self, Complaint> {
+    pub(in crate::rest) fn compile(
+        body: &Value,
+        content_type: Option<&str>,
+        schema: &Value,
+    ) -> Result<Self, Complaint> {
         let content_type =
             content_type.map(|value| value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
         let form = content_type.as_deref() == Some(FORM);
@@ -96,7 +100,7 @@ impl BodyTemplate {
     ///
     /// # Errors
     /// A message that names a missing required argument.
-    pub(super) fn render(&self, arguments: &Value) -> Result<Option<RenderedBody>, String> {
+    pub(in crate::rest) fn render(&self, arguments: &Value) -> Result<Option<RenderedBody>, String> {
         let (bytes, content_type) = match self {
             Self::Payload(payload) => return payload.render(arguments),
             Self::Json(template) => {
@@ -124,7 +128,7 @@ impl BodyTemplate {
     }
 
     /// Its placeholders.
-    pub(super) fn parameters(&self) -> Vec<&Parameter> {
+    pub(in crate::rest) fn parameters(&self) -> Vec<&Parameter> {
         let mut found = Vec::new();
         match self {
             Self::Json(template) => template.collect(&mut found),
@@ -137,7 +141,12 @@ impl BodyTemplate {
 }
 
 impl JsonTemplate {
-    pub(super) fn compile(value: &Value, field: &str, schema: &Value, depth: usize) -> Result<Self, Complaint> {
+    pub(in crate::rest) fn compile(
+        value: &Value,
+        field: &str,
+        schema: &Value,
+        depth: usize,
+    ) -> Result<Self, Complaint> {
         if depth == MAX_DEPTH {
             return Err(Complaint::new(field, format!("it nests deeper than {MAX_DEPTH} levels")));
         }
@@ -173,7 +182,7 @@ impl JsonTemplate {
     }
 
     /// The value; `None` when an optional argument is absent. Members and items without one are left out.
-    pub(super) fn render(&self, arguments: &Value, nulls: Nulls) -> Result<Option<Value>, String> {
+    pub(in crate::rest) fn render(&self, arguments: &Value, nulls: Nulls) -> Result<Option<Value>, String> {
         Ok(match self {
             Self::Fixed(value) => Some(value.clone()),
             Self::Text(template) => template.render(arguments, nulls)?.map(|rendered| match rendered {
@@ -200,7 +209,7 @@ impl JsonTemplate {
     }
 
     /// The parameter that it is, where it is one and nothing else.
-    pub(super) fn parameter(&self) -> Option<&Parameter> {
+    pub(in crate::rest) fn parameter(&self) -> Option<&Parameter> {
         match self {
             Self::Text(Template { segments }) => match segments.as_slice() {
                 [Segment::Parameter(parameter)] => Some(parameter),
@@ -210,7 +219,7 @@ impl JsonTemplate {
         }
     }
 
-    pub(super) fn collect<'a>(&'a self, found: &mut Vec<&'a Parameter>) {
+    pub(in crate::rest) fn collect<'a>(&'a self, found: &mut Vec<&'a Parameter>) {
         match self {
             Self::Fixed(_) => {}
             Self::Text(template) => found.extend(template.parameters()),
@@ -221,20 +230,20 @@ impl JsonTemplate {
 }
 
 /// One part as it is sent, with its head.
-pub(super) struct Written {
-    pub(super) content_type: String,
-    pub(super) bytes: Vec<u8>,
+pub(in crate::rest) struct Written {
+    pub(in crate::rest) content_type: String,
+    pub(in crate::rest) bytes: Vec<u8>,
 }
 
 /// A name between quotes: quotes and line breaks as HTML writes them ("multipart/form-data encoding algorithm"), a
 /// backslash as a quoted pair (RFC 2183). HTML leaves it as it is, and so do browsers; but readers of quoted pairs then
 /// lose it, and at the end of a name the quote after it, while readers that know of no pairs have it twice at worst.
-pub(super) fn quoted(name: &str) -> String {
+pub(in crate::rest) fn quoted(name: &str) -> String {
     name.replace('\\', r"\\").replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22")
 }
 
 /// A boundary that no part holds; the same for the same parts, so that a repeated request is the same.
-pub(super) fn boundary(parts: &[Written]) -> String {
+pub(in crate::rest) fn boundary(parts: &[Written]) -> String {
     let all = parts.iter().map(|part| String::from_utf8_lossy(&part.bytes)).collect::<Vec<_>>().join("\n");
     let mut attempt = 0_u32;
     loop {
@@ -247,7 +256,7 @@ pub(super) fn boundary(parts: &[Written]) -> String {
 }
 
 /// The parts with the boundary between them.
-pub(super) fn joined(parts: &[Written], boundary: &str) -> Bytes {
+pub(in crate::rest) fn joined(parts: &[Written], boundary: &str) -> Bytes {
     let mut body = Vec::with_capacity(parts.iter().map(|part| part.bytes.len() + boundary.len() + 8).sum());
     for part in parts {
         body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
@@ -260,7 +269,7 @@ pub(super) fn joined(parts: &[Written], boundary: &str) -> Bytes {
 
 /// The media type of the whole: what the document states, with this boundary for any of its own. Where the first part is
 /// what the others belong to, its type is named too, unless the document does (RFC 2387, section 3.1).
-pub(super) fn content_type(stated: &str, boundary: &str, parts: &[Written]) -> String {
+pub(in crate::rest) fn content_type(stated: &str, boundary: &str, parts: &[Written]) -> String {
     let (essence, parameters) = pieces(stated);
     let is = |parameter: &str, name: &str| {
         parameter.split('=').next().is_some_and(|stated| stated.trim().eq_ignore_ascii_case(name))

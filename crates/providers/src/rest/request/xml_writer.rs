@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::{PLAIN, XmlList, XmlNode, XmlPlace, XmlSchema};
-use crate::rest::template::plain_text;
+use super::xml::{PLAIN, XmlList, XmlNode, XmlPlace, XmlSchema};
+use crate::rest::request::template::plain_text;
 
 /// Elements inside one another.
 pub(super) const MAX_DEPTH: usize = 64;

@@ -1,14 +1,22 @@
 //! One HTTP request as a description that arguments fill: what configured tools and imported operations come to.
 
+pub(in crate::rest) mod body;
+pub(in crate::rest) mod payload;
+pub(in crate::rest) mod place;
+pub(in crate::rest) mod query;
+pub(in crate::rest) mod template;
+pub(in crate::rest) mod xml;
+mod xml_writer;
+
 use http::header::{ACCEPT, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
 use url::Url;
 
-use super::body::{BodyTemplate, JsonTemplate};
-use super::place::{CookieStyle, Explode, PathStyle, Writing, append_cookies, header_text, path_text};
-use super::query::{Reserved, Style, append_pairs, encode};
-use super::template::{Nulls, Parameter, Template, plain_text};
+use self::body::{BodyTemplate, JsonTemplate};
+use self::place::{CookieStyle, Explode, PathStyle, Writing, append_cookies, header_text, path_text};
+use self::query::{Reserved, Style, append_pairs, encode};
+use self::template::{Nulls, Parameter, Template, plain_text};
 use toolwright_net::HttpRequest;
 
 const ACCEPT_ANY: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");

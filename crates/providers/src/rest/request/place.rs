@@ -58,7 +58,7 @@ pub(crate) enum Writing {
 ///
 /// # Errors
 /// A text with a dot, which no encoding keeps apart, where dots separate.
-pub(super) fn path_text(
+pub(in crate::rest) fn path_text(
     name: &str,
     value: &Value,
     style: PathStyle,
@@ -119,7 +119,7 @@ pub(super) fn path_text(
 ///
 /// # Errors
 /// A text with what separates it from the next.
-pub(super) fn header_text(
+pub(in crate::rest) fn header_text(
     name: &str,
     value: &Value,
     explode: Explode,
@@ -155,7 +155,7 @@ pub(super) fn header_text(
 ///
 /// # Errors
 /// A text that cannot stand in a cookie as it is, where it may not be encoded.
-pub(super) fn append_cookies(
+pub(in crate::rest) fn append_cookies(
     out: &mut Vec<String>,
     (name, value): (&str, &Value),
     style: CookieStyle,

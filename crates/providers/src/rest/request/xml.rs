@@ -2,16 +2,14 @@
 //!
 //! Without a word of the document: an element for each member, named as it is, and one for each item, named as the list.
 
-mod writer;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::writer::Writer;
+use super::xml_writer::Writer;
 
-pub(crate) use self::writer::is_name;
+pub(crate) use super::xml_writer::is_name;
 
 /// The schemas of a body as far as XML goes: they refer to each other by number, and may do so in circles.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,7 +70,7 @@ pub(crate) struct XmlBody {
 }
 
 /// What is not said of a schema.
-static PLAIN: XmlNode = XmlNode {
+pub(super) static PLAIN: XmlNode = XmlNode {
     name: None,
     namespace: None,
     prefix: None,
@@ -101,8 +99,8 @@ impl XmlBody {
 
 #[cfg(test)]
 mod tests {
-    use super::writer::MAX_DEPTH;
     use super::*;
+    use crate::rest::request::xml_writer::MAX_DEPTH;
     use serde_json::json;
 
     fn body(nodes: Vec<XmlNode>, root: &str) -> XmlBody {

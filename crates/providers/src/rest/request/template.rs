@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::Complaint;
+use crate::rest::Complaint;
 
 const PREFIX: &str = "parameters.";
 
@@ -19,7 +19,7 @@ pub(crate) enum Need {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
     /// The path as written, without `parameters.`.
-    pub(super) path: String,
+    pub(in crate::rest) path: String,
     keys: Vec<String>,
     required: bool,
     /// Whether what is sent as nothing is no value where one is required.
@@ -60,7 +60,7 @@ impl Parameter {
     }
 
     /// The argument as it was given, a null too; `None` when it is absent.
-    pub(super) fn given<'a>(&self, arguments: &'a Value) -> Option<&'a Value> {
+    pub(in crate::rest) fn given<'a>(&self, arguments: &'a Value) -> Option<&'a Value> {
         self.keys.iter().try_fold(arguments, |value, key| match value {
             Value::Object(members) => members.get(key),
             Value::Array(items) => key.parse().ok().and_then(|index: usize| items.get(index)),
@@ -72,7 +72,7 @@ impl Parameter {
     ///
     /// # Errors
     /// A message when it is required and absent, or null where an operation needs a value.
-    pub(super) fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
+    pub(in crate::rest) fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
         match self.given(arguments) {
             None if self.required => Err(format!("the parameter `{}` is required and missing", self.path)),
             Some(Value::Null) if self.needs_value => Err(format!("the parameter `{}` is required and null", self.path)),
@@ -85,7 +85,7 @@ impl Parameter {
     ///
     /// # Errors
     /// The message.
-    pub(super) fn sent_as_nothing(&self) -> Result<(), String> {
+    pub(in crate::rest) fn sent_as_nothing(&self) -> Result<(), String> {
         if !self.needs_value {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Parameter {
     }
 
     /// The name of the argument that it is or belongs to.
-    pub(super) fn root(&self) -> &str {
+    pub(in crate::rest) fn root(&self) -> &str {
         self.keys.first().map_or("", String::as_str)
     }
 }
@@ -143,7 +143,7 @@ pub(crate) enum Segment {
 
 /// What a null is where a placeholder stands alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Nulls {
+pub(in crate::rest) enum Nulls {
     /// A value of JSON like any other: it takes back what was set.
     Sent,
     /// No value: queries, headers and forms have none.
@@ -158,7 +158,7 @@ pub(crate) struct Template {
 
 /// What a template comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Rendered<'a> {
+pub(in crate::rest) enum Rendered<'a> {
     /// An argument itself: the template is exactly one placeholder.
     Value(&'a Value),
     /// A text.
@@ -170,7 +170,7 @@ impl Template {
     ///
     /// # Errors
     /// A placeholder that is malformed, not `parameters.…`, or not declared.
-    pub(super) fn compile(text: &str, field: &str, schema: &Value) -> Result<Self, Complaint> {
+    pub(in crate::rest) fn compile(text: &str, field: &str, schema: &Value) -> Result<Self, Complaint> {
         let mut segments = Vec::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -190,7 +190,7 @@ impl Template {
     }
 
     /// The text of a template without placeholders.
-    pub(super) fn literal(&self) -> Option<&str> {
+    pub(in crate::rest) fn literal(&self) -> Option<&str> {
         match self.segments.as_slice() {
             [] => Some(""),
             [Segment::Literal(text)] => Some(text),
@@ -199,7 +199,7 @@ impl Template {
     }
 
     /// Its placeholders.
-    pub(super) fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+    pub(in crate::rest) fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Parameter(parameter) => Some(parameter),
             Segment::Literal(_) => None,
@@ -211,7 +211,11 @@ impl Template {
     ///
     /// # Errors
     /// A message that names a missing required argument.
-    pub(super) fn render<'a>(&self, arguments: &'a Value, nulls: Nulls) -> Result<Option<Rendered<'a>>, String> {
+    pub(in crate::rest) fn render<'a>(
+        &self,
+        arguments: &'a Value,
+        nulls: Nulls,
+    ) -> Result<Option<Rendered<'a>>, String> {
         if let [Segment::Parameter(parameter)] = self.segments.as_slice() {
             let null = parameter.given(arguments).filter(|given| nulls == Nulls::Sent && given.is_null());
             let value = if null.is_some() { null } else { parameter.value(arguments)? };
@@ -224,7 +228,7 @@ impl Template {
     ///
     /// # Errors
     /// As [`Template::render`].
-    pub(super) fn render_text(
+    pub(in crate::rest) fn render_text(
         &self,
         arguments: &Value,
         literal: impl Fn(&str) -> String,
@@ -245,7 +249,7 @@ impl Template {
 }
 
 /// A string as it is, anything else as compact JSON.
-pub(super) fn plain_text(value: &Value) -> String {
+pub(in crate::rest) fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
