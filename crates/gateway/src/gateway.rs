@@ -16,14 +16,14 @@ use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor};
 use toolwright_search::ToolFinder;
 
-use crate::mcp::call::BrokenOutputSchemas;
 use crate::mcp::client::fallback_client::FallbackClient;
 use crate::mcp::client::input_required::PausedCalls;
+use crate::mcp::request::call::BrokenOutputSchemas;
+use crate::mcp::request::tasks::Tasks;
 use crate::mcp::sources::capabilities::SourceMethods;
 use crate::mcp::sources::lists::{MergedLists, ResourceLinks};
 use crate::mcp::sources::log_levels::LogLevels;
 use crate::mcp::sources::subscriptions::Subscribers;
-use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
 use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 

@@ -11,12 +11,11 @@ use toolwright_mcp::tasks::announce;
 
 use super::message::{self, Filter, Id, Message, Params, Refused, Request, RpcError, notification, to_json};
 use super::protocol::{BATCHING, Era, MODERN_VERSIONS, SERVER_INFO, era_of, negotiate};
-use super::request::{PendingRequest, Work};
-use super::response::{Event, ReplyTo, Waiting, whole};
+use super::request::{PendingRequest, Work, tasks};
+use super::response::{Event, Reply, ReplyTo, Waiting, whole};
 use super::session::Caller;
 use super::sources::is_forwarded;
 use super::sources::notifications::{Granted, OfSubscription};
-use super::tasks;
 use crate::Gateway;
 
 /// How long a modern client may cache the answer of `server/discover`, in milliseconds.
@@ -27,24 +26,6 @@ const LIST_TTL_MS: u64 = 0;
 const CALL: &str = "tools/call";
 /// The one legacy revision that has tasks.
 const WITH_TASKS: &str = "2025-11-25";
-
-/// The reply to a request.
-pub(crate) enum Reply {
-    /// A result, as JSON.
-    Result(Vec<u8>),
-    /// An error.
-    Error(RpcError),
-    /// Work that runs and ends its response itself.
-    Running(Waiting),
-    /// A subscription, with the filter that it asks for.
-    Listen(Filter),
-}
-
-impl From<Result<Reply, RpcError>> for Reply {
-    fn from(result: Result<Reply, RpcError>) -> Self {
-        result.unwrap_or_else(Reply::Error)
-    }
-}
 
 /// The error for a client that may not send batches.
 pub(crate) fn no_batches() -> RpcError {

@@ -13,7 +13,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
 
-use super::message::{self, Id, RpcError, notification};
+use super::message::{self, Filter, Id, RpcError, notification};
 use super::protocol::{Era, Level};
 use super::session::Entered;
 
@@ -314,6 +314,24 @@ impl PartialSink for Progress {
         (last_sent.own, last_sent.total) = (progress, total);
         let progress = last_sent.next(progress);
         self.send_numbers(progress, total, message, more);
+    }
+}
+
+/// The reply to a request.
+pub(crate) enum Reply {
+    /// A result, as JSON.
+    Result(Vec<u8>),
+    /// An error.
+    Error(RpcError),
+    /// Work that runs and ends its response itself.
+    Running(Waiting),
+    /// A subscription, with the filter that it asks for.
+    Listen(Filter),
+}
+
+impl From<Result<Reply, RpcError>> for Reply {
+    fn from(result: Result<Reply, RpcError>) -> Self {
+        result.unwrap_or_else(Reply::Error)
     }
 }
 

@@ -16,10 +16,10 @@ use toolwright_core::session::Principal;
 use toolwright_mcp::asking::ROOTS;
 use toolwright_mcp::batch::is_batch;
 
-use super::dispatch::{Reply, acknowledged, has_instructions};
+use super::dispatch::{acknowledged, has_instructions};
 use super::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use super::protocol::{Era, check_modern, era_of};
-use super::response::ReplyTo;
+use super::response::{Reply, ReplyTo};
 use super::session::Caller;
 use super::sources::notifications::Notifications;
 use super::stdio_streams::{Line, Lines, input, output, write_messages};

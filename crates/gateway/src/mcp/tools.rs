@@ -23,9 +23,9 @@ use toolwright_models::dialect::Portable;
 use toolwright_search::namespaces;
 use toolwright_search::{ToolFinder, searchable};
 
-use super::instructions;
 use super::message::to_json;
 use super::protocol::Era;
+use super::sources::instructions;
 use crate::Gateway;
 use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 

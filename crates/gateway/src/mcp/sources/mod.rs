@@ -2,6 +2,7 @@
 //! their source, whose results pass through.
 
 pub(crate) mod capabilities;
+pub(crate) mod instructions;
 pub(crate) mod lists;
 pub(crate) mod log_levels;
 pub(crate) mod notifications;
@@ -21,9 +22,9 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::convert;
 
 use self::log_levels::SET_LEVEL;
-use super::call::passed_on;
 use super::message::{self, RpcError, to_json};
 use super::protocol::Era;
+use super::request::call::passed_on;
 use super::request::{PendingRequest, Work};
 use super::response::Waiting;
 use super::session::Caller;

@@ -18,18 +18,18 @@ use toolwright_core::session::CallId;
 use toolwright_mcp::{convert, list_validation};
 use toolwright_runtime::executor::CallerNames;
 
-use super::message::{RpcError, SaidBy, to_json};
-use super::protocol::{Era, SERVER_INFO};
-use super::request::PendingRequest;
-use super::response::Waiting;
-use super::session::{Caller, ClientState};
+use super::PendingRequest;
 use super::tasks::requested_ttl;
-use super::tools::output_schema;
 use crate::Gateway;
+use crate::mcp::message::{RpcError, SaidBy, to_json};
+use crate::mcp::protocol::{Era, SERVER_INFO};
+use crate::mcp::response::Waiting;
+use crate::mcp::session::{Caller, ClientState};
+use crate::mcp::tools::output_schema;
 
 /// Key in the `_meta` of a result that is marked as an error only because a placeholder ([`STANDS_IN`]) replaces
 /// it.
-pub(super) const STANDS_IN_META: &str = "toolwright/stands_in";
+pub(in crate::mcp) const STANDS_IN_META: &str = "toolwright/stands_in";
 
 /// Key in the `_meta` of a failed call's result: the JSON-RPC error of its source.
 const ERROR_META: &str = "toolwright/error";

@@ -1,5 +1,9 @@
 //! The work on one request that takes a while: its response, the client and approver that it may ask, and its task.
 
+pub(crate) mod call;
+mod task;
+pub(crate) mod tasks;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,15 +26,15 @@ use toolwright_mcp::{asking, convert};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
+use self::task::Task;
+use self::tasks::{AskRoute, TaskClient, TaskProgress};
 use super::client::approval::ClientApprover;
 use super::client::input_required::{Binding, PausableCall, Resumed, given_answers};
 use super::client::{DetachedClient, NamedSource, RequestClient, SessionClient};
-use super::dispatch::Reply;
 use super::message::{Params, Request, RpcError};
 use super::protocol::{Era, Level};
-use super::response::{Attached, Progress, ReplyTo, ResponseChannel, Waiting};
+use super::response::{Attached, Progress, Reply, ReplyTo, ResponseChannel, Waiting};
 use super::session::Caller;
-use super::tasks::{AskRoute, Task, TaskClient, TaskProgress};
 use crate::Gateway;
 use crate::gateway::Elicitation;
 

@@ -3,29 +3,29 @@
 //! 2026-07-28 gets one whenever a call takes longer than a moment. A task belongs to its session, ends with it, and is
 //! kept for a limited time.
 
-mod client;
-mod task;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::context::PartialSink;
+use toolwright_core::error::{ProtocolError, ToolError};
+use toolwright_core::event::Partial;
 use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{MAX_TTL, RELATED, Status, announced, not_announced, ttl};
 
-use self::task::Outcome;
-use super::client::input_required::given_answers;
-use super::dispatch::Reply;
-use super::message::{Params, RpcError, to_json};
-use super::protocol::{Era, SERVER_INFO};
-use super::request::PendingRequest;
-use super::session::Caller;
-use super::tools::ToolList;
+use super::PendingRequest;
+use super::task::{Outcome, Task};
 use crate::Gateway;
-
-pub(crate) use client::{AskRoute, TaskClient, TaskProgress};
-pub(crate) use task::Task;
+use crate::mcp::client::input_required::given_answers;
+use crate::mcp::client::{SessionClient, ask_permitted};
+use crate::mcp::message::{Params, RpcError, notification, to_json};
+use crate::mcp::protocol::{Era, Level, SERVER_INFO};
+use crate::mcp::response::Reply;
+use crate::mcp::session::{Caller, ClientState};
+use crate::mcp::tools::ToolList;
 
 /// Tasks of one session.
 const MAX_OF_SESSION: usize = 64;
@@ -67,21 +67,21 @@ impl Tasks {
     ///
     /// # Errors
     /// The session has no such task.
-    pub(super) fn find(&self, session: &Session, id: Option<&str>) -> Result<Arc<Task>, RpcError> {
+    pub(in crate::mcp) fn find(&self, session: &Session, id: Option<&str>) -> Result<Arc<Task>, RpcError> {
         let id = id.ok_or_else(|| RpcError::invalid_params("a `taskId` is needed"))?;
         let found = self.lock().get(id).filter(|task| task.is_of(session)).cloned();
         found.ok_or_else(|| RpcError::invalid_params("there is no such task, or its time is up"))
     }
 
     /// The tasks of a session, the oldest first.
-    pub(super) fn of(&self, session: &Session) -> Vec<Arc<Task>> {
+    pub(in crate::mcp) fn of(&self, session: &Session) -> Vec<Arc<Task>> {
         let mut tasks: Vec<_> = self.lock().values().filter(|task| task.is_of(session)).cloned().collect();
         tasks.sort_by_key(|task| (task.created, task.expires));
         tasks
     }
 
     /// Forgets a task, and cancels it if it runs.
-    pub(super) fn forget(&self, id: &str) {
+    pub(in crate::mcp) fn forget(&self, id: &str) {
         let task = self.lock().remove(id);
         if let Some(task) = task {
             task.expire();
@@ -210,7 +210,7 @@ impl Gateway {
 
 impl Task {
     /// `CreateTaskResult`.
-    pub(super) fn created_result(&self, server_info: &Value) -> Vec<u8> {
+    pub(in crate::mcp) fn created_result(&self, server_info: &Value) -> Vec<u8> {
         let mut fields = fields(self);
         match self.era {
             Era::Legacy => to_json(&json!({"task": fields})),
@@ -235,4 +235,97 @@ fn related(task: &Task, outcome: Outcome) -> Result<Vec<u8>, RpcError> {
         meta.insert(RELATED.into(), json!({"taskId": task.id}));
     }
     Ok(to_json(&result))
+}
+
+/// Asks in the style of the task's generation.
+pub(crate) struct TaskClient {
+    pub(crate) task: Arc<Task>,
+    pub(crate) route: AskRoute,
+    /// The client of the request that began the call.
+    pub(crate) first: Arc<dyn CallClient>,
+}
+
+/// How a task's client is asked.
+pub(crate) enum AskRoute {
+    /// In the stream of `tasks/result` (2025-11-25).
+    InStream(Arc<ClientState>),
+    /// By the status in `tasks/get` once the call is a task (2026-07-28); before that like any call.
+    ByStatus,
+}
+
+#[async_trait]
+impl CallClient for TaskClient {
+    fn inner(&self) -> Option<&dyn CallClient> {
+        Some(&*self.first)
+    }
+
+    fn capabilities(&self) -> Map<String, Value> {
+        match &self.route {
+            // There will be a stream.
+            AskRoute::InStream(state) => Map::clone(&state.capabilities()),
+            AskRoute::ByStatus => self.first.capabilities(),
+        }
+    }
+
+    fn is_away(&self) -> bool {
+        match &self.route {
+            AskRoute::InStream(_) => self.task.newest_stream().is_none(),
+            AskRoute::ByStatus => self.first.is_away(),
+        }
+    }
+
+    async fn ask(&self, mut requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        match &self.route {
+            AskRoute::InStream(state) => {
+                let channel = self.task.stream().await?;
+                for asked in &mut requests {
+                    if let Value::Object(params) = &mut asked.params
+                        && let Value::Object(meta) = params.entry("_meta").or_insert_with(|| json!({}))
+                    {
+                        meta.insert(RELATED.into(), json!({"taskId": self.task.id}));
+                    }
+                }
+                let client = SessionClient { channel, state: Arc::clone(state), params: None };
+                let _waits = self.task.waits();
+                client.ask(requests).await
+            }
+            AskRoute::ByStatus => {
+                if let Some(_plain) = self.task.stay_plain() {
+                    return self.first.ask(requests).await;
+                }
+                ask_permitted(requests, &self.capabilities(), RpcError::MISSING_CAPABILITY, async |permitted| {
+                    Ok(self.task.ask(permitted).await?.into_iter().map(Ok).collect())
+                })
+                .await
+            }
+        }
+    }
+
+    fn log(&self, message: Value) {
+        match &self.route {
+            AskRoute::InStream(state) => {
+                if let Some(channel) = self.task.newest_stream().filter(|_| state.wants(Level::of_message(&message))) {
+                    channel.note(|_| Some(notification("notifications/message", Some(&message))));
+                }
+            }
+            AskRoute::ByStatus => self.first.log(message),
+        }
+    }
+}
+
+/// Keeps the last progress message as the task's status, and passes progress on.
+pub(crate) struct TaskProgress {
+    pub(crate) task: Arc<Task>,
+    pub(crate) to_client: Option<Arc<dyn PartialSink>>,
+}
+
+impl PartialSink for TaskProgress {
+    fn send(&self, partial: Partial) {
+        if let Partial::Progress { message: Some(message), .. } = &partial {
+            self.task.set_message(message);
+        }
+        if let Some(client) = &self.to_client {
+            client.send(partial);
+        }
+    }
 }

@@ -20,8 +20,8 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{Described, Status};
 
-use super::Tasks;
-use crate::mcp::call::STANDS_IN_META;
+use super::call::STANDS_IN_META;
+use super::tasks::Tasks;
 use crate::mcp::client::input_required::{OpenQuestions, QuestionSet};
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::Era;
