@@ -32,7 +32,6 @@
 pub(crate) mod config;
 pub(crate) mod connection;
 mod exchange;
-mod list_refresh;
 mod listed_as_tools;
 mod listing;
 mod methods;

@@ -28,11 +28,10 @@ use super::connection::managed::{ManagedConnection, WaitPolicy};
 use super::connection::peer::{AskError, EXPIRED};
 use super::connection::pool::ConnectionPool;
 use super::exchange::{Exchange, call_tool};
-use super::list_refresh::{Announced, Attempt, Changes, Relist};
 use super::listed_as_tools;
 use super::listing::{self, Listed as Built, Manifest, RawList};
 use super::methods::{McpMethods, OtherLists};
-use super::source::{ConnectionChoice, Source};
+use super::source::{Announced, Attempt, Changes, ConnectionChoice, Relist, Source};
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
 /// a server that does not answer is found out here, where it can be probed.

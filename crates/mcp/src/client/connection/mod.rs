@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::handshake::{ServerInfo, modern_meta};
+use self::inbox::pages::Pages;
 use self::inbox::{Caller, Inbox};
 use self::peer::{AskError, Params, Peer, Reached, Request};
 use self::subscription::{Followed, LogLevel, follow};
-use super::url_elicitation::Pages;
 use crate::protocol::revision::Era;
 use crate::transport::{Incoming as _, RequestId, has_come};
 

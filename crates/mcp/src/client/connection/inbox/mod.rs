@@ -22,15 +22,16 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 
+use self::pages::Pages;
 use super::listener::{Folders, Listener};
 use super::managed::LAST_CALLS;
 use super::questions::Questions;
-use crate::client::url_elicitation::Pages;
 use crate::transport::process::{StdoutNoise, seems_message};
 use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
 mod notifications;
+pub(crate) mod pages;
 
 pub(crate) use self::attribution::Attribution;
 use self::attribution::RecentCalls;

@@ -12,8 +12,8 @@ use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::event::Partial;
 use toolwright_core::json::read;
 
+use super::pages::MAX_ID;
 use super::{Answer, Attribution, Inbox, Purpose, Waiting};
-use crate::client::url_elicitation::MAX_ID;
 use crate::protocol::message::read as read_part;
 use crate::transport::{RequestId, own_id};
 
