@@ -79,11 +79,6 @@ fn encode(criterion: &mut Criterion) {
                 bencher.iter(|| bytes(&shown(dialect, true)));
             });
         }
-        if api == Api::Gemini {
-            group.bench_function(format!("{api}/uncached_declaration"), |bencher| {
-                bencher.iter(|| bytes(&shown(Dialect::GeminiDeclaration, false)));
-            });
-        }
         group.bench_function(format!("{api}/cached"), |bencher| {
             bencher.iter(|| bytes(&cache.get(api, black_box(&tools), false)));
         });

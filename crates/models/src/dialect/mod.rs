@@ -3,11 +3,8 @@
 //! A definition's own schema is never changed: calls are checked against it.
 
 mod flatten;
-mod gemini;
 mod keywords;
 mod object;
-#[cfg(test)]
-mod property_tests;
 mod refs;
 mod restore;
 mod root;
@@ -39,8 +36,6 @@ pub enum Dialect {
     Anthropic,
     /// Gemini with `parametersJsonSchema`.
     GeminiJsonSchema,
-    /// Gemini with `parameters`, the subset of OpenAPI that function declarations began with.
-    GeminiDeclaration,
     /// Ollama.
     Ollama,
     /// Schemas that every MCP client in use can pass on to its model's API.
@@ -49,8 +44,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// Every dialect.
-    pub const ALL: [Self; 6] =
-        [Self::OpenAi, Self::Anthropic, Self::GeminiJsonSchema, Self::GeminiDeclaration, Self::Ollama, Self::Portable];
+    pub const ALL: [Self; 5] = [Self::OpenAi, Self::Anthropic, Self::GeminiJsonSchema, Self::Ollama, Self::Portable];
 }
 
 /// Something that a schema says and its translation does not.
@@ -82,8 +76,7 @@ pub struct TranslatedTool {
     pub name: String,
     /// Description.
     pub description: String,
-    /// The translated schema; null where the API takes none, as for tools without parameters under
-    /// [`Dialect::GeminiDeclaration`].
+    /// The translated schema.
     pub parameters: Value,
     /// Whether the API is to enforce the schema while the model writes (strict decoding).
     pub strict: bool,
@@ -228,21 +221,14 @@ fn view(
             return Err(reason);
         }
     };
-    match dialect {
-        Dialect::GeminiDeclaration => {
-            view.parameters = gemini::declare(&tool.name, std::mem::take(&mut view.parameters), losses);
-        }
-        // The API has no field for the description of all arguments.
-        Dialect::Ollama => {
-            if let Some(Value::String(text)) =
-                view.parameters.as_object_mut().and_then(|map| map.shift_remove("description"))
-            {
-                view.description = format!("{} {text}", view.description).trim().to_owned();
-            }
-        }
-        _ => {}
+    // The API has no field for the description of all arguments.
+    if dialect == Dialect::Ollama
+        && let Some(Value::String(text)) =
+            view.parameters.as_object_mut().and_then(|map| map.shift_remove("description"))
+    {
+        view.description = format!("{} {text}", view.description).trim().to_owned();
     }
-    if matches!(dialect, Dialect::GeminiJsonSchema | Dialect::GeminiDeclaration) && view.description.trim().is_empty() {
+    if dialect == Dialect::GeminiJsonSchema && view.description.trim().is_empty() {
         view.description = placeholder_description(&tool.parameters, &tool.name);
     }
     describe(rules.max_description, &mut view, losses);

@@ -43,7 +43,7 @@ impl Writer<'_, '_> {
                 }
                 optional = true;
             }
-            let alias = self.alias(name, value, is_root);
+            let alias = self.alias(name, value);
             if needed || all_required {
                 required.push(Value::from(alias.as_deref().unwrap_or(name)));
             }
@@ -98,8 +98,8 @@ impl Writer<'_, '_> {
     }
 
     /// The name of a property in the translation, if its own is not allowed.
-    fn alias(&mut self, name: &str, properties: &Value, is_root: bool) -> Option<String> {
-        if self.blind || self.rules.takes_name(name, is_root) {
+    fn alias(&mut self, name: &str, properties: &Value) -> Option<String> {
+        if self.blind || self.rules.takes_name(name) {
             return None;
         }
         let mut alias = legal_name(name);
@@ -135,7 +135,7 @@ impl Writer<'_, '_> {
 
     /// The name in the translation of a required property that is not declared.
     fn required_name(&mut self, name: &str, node: &mut Node) -> Value {
-        if self.blind || self.rules.takes_name(name, false) {
+        if self.blind || self.rules.takes_name(name) {
             return Value::from(name);
         }
         let alias = legal_name(name);

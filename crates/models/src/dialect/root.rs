@@ -254,9 +254,9 @@ impl UnchangedCheck<'_> {
                 }
                 "description" => value.is_string(),
                 "properties" => value.as_object().is_some_and(|all| {
-                    all.iter().all(|(name, inner)| self.rules.takes_name(name, is_root) && self.one(inner, depth))
+                    all.iter().all(|(name, inner)| self.rules.takes_name(name) && self.one(inner, depth))
                 }),
-                "required" => self.required(map, value, is_root),
+                "required" => self.required(map, value),
                 "items" => {
                     has_items = true;
                     self.one(value, depth)
@@ -292,13 +292,13 @@ impl UnchangedCheck<'_> {
     }
 
     /// Names, each once, of properties that are declared or need not be.
-    fn required(&self, map: &Map<String, Value>, value: &Value, is_root: bool) -> bool {
+    fn required(&self, map: &Map<String, Value>, value: &Value) -> bool {
         let Some(list) = value.as_array().filter(|list| list.len() <= MAX_REQUIRED) else { return false };
         let declared = map.get("properties").and_then(Value::as_object);
         let undeclared = self.rules.keeps("dependentRequired");
         list.iter().enumerate().all(|(at, name)| {
             name.as_str().is_some_and(|text| {
-                declared.is_some_and(|all| all.contains_key(text)) || undeclared && self.rules.takes_name(text, is_root)
+                declared.is_some_and(|all| all.contains_key(text)) || undeclared && self.rules.takes_name(text)
             }) && !list[..at].contains(name)
         })
     }

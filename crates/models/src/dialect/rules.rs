@@ -24,8 +24,6 @@ pub(super) enum Names {
     Any,
     /// All of them [`is_legal_property`].
     Keys,
-    /// Those of the root [`is_legal_parameter`].
-    Parameters,
 }
 
 /// What a strict translation is for.
@@ -76,7 +74,7 @@ pub(super) fn rules_of_answers(dialect: Dialect) -> Option<&'static Rules> {
     match dialect {
         Dialect::OpenAi => Some(&OPENAI_ANSWER),
         Dialect::Anthropic => Some(&ANTHROPIC_ANSWER),
-        Dialect::GeminiJsonSchema | Dialect::GeminiDeclaration | Dialect::Ollama | Dialect::Portable => None,
+        Dialect::GeminiJsonSchema | Dialect::Ollama | Dialect::Portable => None,
     }
 }
 
@@ -87,7 +85,6 @@ pub(super) fn rules(dialect: Dialect, strict: bool) -> &'static Rules {
         (Dialect::Anthropic, false) => &ANTHROPIC,
         (Dialect::Anthropic, true) => &ANTHROPIC_STRICT,
         (Dialect::GeminiJsonSchema, _) => &GEMINI_JSON_SCHEMA,
-        (Dialect::GeminiDeclaration, _) => &GEMINI_DECLARATION,
         (Dialect::Ollama, _) => &OLLAMA,
         (Dialect::Portable, _) => &PORTABLE,
     }
@@ -200,36 +197,6 @@ static GEMINI_JSON_SCHEMA: Rules = Rules {
     for_clients: false,
 };
 
-/// The reference of `Schema`; names of parameters by `FunctionDeclaration.parameters` in python-genai's
-/// `types.py`.
-static GEMINI_DECLARATION: Rules = Rules {
-    api: "Gemini",
-    keeps: |keyword| {
-        matches!(
-            keyword,
-            "title"
-                | "format"
-                | "minItems"
-                | "maxItems"
-                | "minProperties"
-                | "maxProperties"
-                | "minimum"
-                | "maximum"
-                | "minLength"
-                | "maxLength"
-                | "pattern"
-                | "example"
-                | "default"
-        )
-    },
-    references: References::Inline,
-    names: Names::Parameters,
-    max_description: usize::MAX,
-    takes_pattern: |_| true,
-    strict: None,
-    for_clients: false,
-};
-
 /// `ToolFunctionParameters` and `ToolProperty` in Ollama's `api/types.go`: other keywords are dropped, and the model would
 /// not see them.
 static OLLAMA: Rules = Rules {
@@ -290,12 +257,11 @@ impl Rules {
         !values.is_empty() && (self.api != "Gemini" || values.iter().all(plain))
     }
 
-    /// Whether a property may be called `name`; `is_root` where it is one of the arguments themselves.
-    pub(super) fn takes_name(&self, name: &str, is_root: bool) -> bool {
+    /// Whether a property may be called `name`.
+    pub(super) fn takes_name(&self, name: &str) -> bool {
         match self.names {
             Names::Any => true,
             Names::Keys => is_legal_property(name),
-            Names::Parameters => !is_root || is_legal_parameter(name),
         }
     }
 
@@ -316,13 +282,6 @@ impl Rules {
 /// Letters, digits, `_`, `.` and `-`.
 fn is_legal_property(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
-}
-
-/// Letters, digits and `_`, of which a digit is not the first.
-fn is_legal_parameter(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Whether a pattern is without what Anthropic's grammars lack: look-around, back-references, word

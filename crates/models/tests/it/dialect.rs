@@ -94,9 +94,6 @@ fn check(name: &str, tools: &[ShownTool]) {
             for view in &set.tools {
                 let at: usize = view.name["tool_".len()..].parse().expect("a number");
                 let original = &tools[at].parameters;
-                if dialect == Dialect::GeminiDeclaration {
-                    continue;
-                }
                 let checked = CompiledSchema::compile(&view.parameters);
                 let checked =
                     checked.unwrap_or_else(|error| panic!("{dialect:?} {}: {error}\n{original}", view.parameters));

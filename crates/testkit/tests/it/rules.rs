@@ -75,7 +75,6 @@ fn targets() -> Vec<(Api, Dialect)> {
     let carries = |api: Api, dialect| match dialect {
         // What is listed to clients, and is no request of ours.
         Dialect::Portable => false,
-        Dialect::GeminiDeclaration => api.dialect() == Dialect::GeminiJsonSchema,
         dialect => api.dialect() == dialect,
     };
     let of =

@@ -7,13 +7,13 @@ use toolwright_core::model::{ModelRequest, ToolChoice};
 
 use super::API;
 use crate::api::EncodedRequest;
-use crate::codec::EncodedTools;
 use crate::codec::history::{
     Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
 };
-use crate::codec::model_family::{ModelFamily, SamplingNames, write_sampling};
-use crate::codec::reasoning;
-use crate::codec::request::{output_schema, set, tools_place, with_instruction};
+use crate::codec::request::{
+    ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
+};
+use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// Characters that are not escaped in a model's name in a path.
@@ -97,26 +97,20 @@ pub(crate) struct Tool<'a> {
     function_declarations: Vec<Declaration<'a>>,
 }
 
-/// A function declaration. It has no parameters if there are none: the API refuses an object without properties.
+/// A function declaration.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Declaration<'a> {
     name: &'a str,
     description: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<&'a Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameters_json_schema: Option<&'a Value>,
+    parameters_json_schema: &'a Value,
 }
 
 /// One tool with all functions, or none.
 pub(crate) fn tools(set: &Toolset) -> Option<Tool<'_>> {
     let declare = |view| {
         let TranslatedTool { name, description, parameters, .. }: &TranslatedTool = view;
-        let schema = Some(parameters).filter(|schema| !schema.is_null());
-        let (parameters, parameters_json_schema) =
-            if set.dialect == Dialect::GeminiDeclaration { (schema, None) } else { (None, schema) };
-        Declaration { name, description, parameters, parameters_json_schema }
+        Declaration { name, description, parameters_json_schema: parameters }
     };
     let function_declarations: Vec<_> = set.tools.iter().map(declare).collect();
     (!function_declarations.is_empty()).then_some(Tool { function_declarations })

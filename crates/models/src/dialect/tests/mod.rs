@@ -1,14 +1,16 @@
 //! What the translations are, dialect by dialect.
 
+mod properties;
+
 use serde_json::{Map, json};
 
 use super::*;
 
-pub(super) fn tool(name: &str, parameters: Value) -> ShownTool {
+fn tool(name: &str, parameters: Value) -> ShownTool {
     ShownTool { name: name.into(), parameters, ..ShownTool::default() }
 }
 
-pub(super) fn one(dialect: Dialect, strict: bool, parameters: &Value) -> Toolset {
+fn one(dialect: Dialect, strict: bool, parameters: &Value) -> Toolset {
     translate(dialect, &[tool("t", parameters.clone())], strict)
 }
 
@@ -274,46 +276,13 @@ fn gemini_gets_unknown_keywords_in_words() {
         json!({"type": "object", "properties": {"a": {"type": "string", "description": "d"}, "b": {"$ref": "#/$defs/A"}},
             "$defs": {"A": {"type": "string"}}}),
     );
-    let declaration = |property: Value, expect: Value| {
-        check(Dialect::GeminiDeclaration, with(property), json!({"type": "OBJECT", "properties": {"p": expect}}));
-    };
-    declaration(json!({"type": ["integer", "null"]}), json!({"type": "INTEGER", "nullable": true}));
-    declaration(
-        json!({"anyOf": [{"type": "string", "format": "uuid"}, {"type": "null"}], "description": "d", "default": null}),
-        json!({"type": "STRING", "description": "d Format: uuid.", "nullable": true, "default": null}),
-    );
-    declaration(
-        json!({"type": ["string", "integer"], "description": "d"}),
-        json!({"anyOf": [{"type": "STRING", "description": "d"}, {"type": "INTEGER"}]}),
-    );
-    declaration(json!({"enum": [1, 2]}), json!({"type": "INTEGER", "description": "One of: 1, 2."}));
-    declaration(
-        json!({"type": "array", "items": {"const": "a"}}),
-        json!({"type": "ARRAY", "items": {"type": "STRING", "enum": ["a"]}}),
-    );
-    declaration(json!({"type": "object", "properties": {}}), json!({"type": "OBJECT"}));
-    check(Dialect::GeminiDeclaration, json!({"type": "object", "properties": {}}), Value::Null);
 }
 
 #[test]
-fn gemini_declarations_have_descriptions_and_names_of_parameters() {
-    let schema = json!({"title": "Flights", "type": "object", "properties": {
-        "date-min": {"type": "object", "properties": {"x-y": {"type": "string"}}}, "1": {"type": "string"},
-    }, "required": ["date-min"]});
-    let set = one(Dialect::GeminiDeclaration, false, &schema);
-    let tool = &set.tools[0];
-    assert_eq!(tool.description, "Flights");
-    let names: Vec<&String> = tool.parameters["properties"].as_object().expect("properties").keys().collect();
-    assert!(names[0].starts_with("date_min_") && names[1].starts_with("_1_"), "{names:?}");
-    assert_eq!(tool.parameters["required"], json!([names[0]]));
-    let arguments = json!({"date-min": {"x-y": "z"}, "1": "a"});
-    let shown = set.replay("t", &arguments).expect("renamed");
-    assert_eq!(shown, json!({names[0].as_str(): {"x-y": "z"}, names[1].as_str(): "a"}));
-    assert_eq!(set.restore("t", &shown.to_string()), Some(arguments.to_string()));
-    for dialect in [Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration] {
-        assert_eq!(one(dialect, false, &json!({})).tools[0].description, "t");
-    }
-    assert_eq!(one(Dialect::OpenAi, false, &schema).tools[0].description, "");
+fn gemini_gets_a_description_for_every_tool() {
+    assert_eq!(one(Dialect::GeminiJsonSchema, false, &json!({"title": "Flights"})).tools[0].description, "Flights");
+    assert_eq!(one(Dialect::GeminiJsonSchema, false, &json!({})).tools[0].description, "t");
+    assert_eq!(one(Dialect::OpenAi, false, &json!({"title": "Flights"})).tools[0].description, "");
 }
 
 #[test]
@@ -375,7 +344,7 @@ fn recursion_is_written_out_to_a_bound() {
     let tree = json!({"type": "object", "properties": {"t": {"$ref": "#/$defs/T"}}, "$defs": {
         "T": {"type": "object", "properties": {"l": {"$ref": "#/$defs/T"}, "r": {"$ref": "#/$defs/T"}}},
     }});
-    for dialect in [Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama] {
+    for dialect in [Dialect::GeminiJsonSchema, Dialect::Ollama] {
         let set = one(dialect, false, &tree);
         let text = set.tools[0].parameters.to_string();
         assert!(!text.contains("$ref") && text.len() < 1_000, "{text}");
@@ -390,7 +359,7 @@ fn recursion_is_written_out_to_a_bound() {
     }
     definitions.insert("d12".into(), json!({"type": "string"}));
     let bomb = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": definitions});
-    for dialect in [Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama, Dialect::OpenAi] {
+    for dialect in [Dialect::GeminiJsonSchema, Dialect::Ollama, Dialect::OpenAi] {
         let set = one(dialect, true, &bomb);
         assert!(set.tools[0].parameters.to_string().len() < 200_000);
     }
