@@ -458,7 +458,7 @@ mod tests {
             let mut values = JsonValues::default();
             let mut got = Vec::new();
             let mut each = |data: &[u8]| {
-                let value: serde_json::Value = crate::codec::event::parse(crate::Api::Ollama, data)?;
+                let value: serde_json::Value = crate::codec::response::parse(crate::Api::Ollama, data)?;
                 got.push(value.to_string());
                 Ok(())
             };

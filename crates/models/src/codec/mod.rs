@@ -5,11 +5,9 @@
 
 pub(crate) mod anthropic;
 pub(crate) mod decode;
-mod event;
 pub(crate) mod framing;
 mod gemini;
 pub(crate) mod history;
-pub(crate) mod model_family;
 pub(crate) mod ollama;
 mod openai_chat;
 mod openai_responses;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::model::{Effort, ModelSettings};
 
 use crate::api::Api;
-use crate::codec::model_family::{ClaudeFamily, ModelFamily, ModelKind};
+use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind};
 
 /// `wanted` if it is in `known`, which is ascending, else the next above, else the highest.
 fn nearest(known: &[Effort], wanted: Effort) -> Option<Effort> {

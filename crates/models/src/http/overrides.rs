@@ -8,8 +8,8 @@ use super::endpoint::{Endpoint, ModelOverrides};
 use super::refusals::{ThinkingAllowance, Workaround, Workarounds};
 use crate::api::Api;
 use crate::codec::anthropic::DEFAULT_MAX_TOKENS;
-use crate::codec::model_family::{ClaudeFamily, ModelFamily, ModelKind, takes_one_of_both};
 use crate::codec::reasoning::{self, MIN_BUDGET};
+use crate::codec::request::{ClaudeFamily, ModelFamily, ModelKind, takes_one_of_both};
 
 /// The request with the configuration of `model` (the name without its provider) at `endpoint`: settings where the request has
 /// none, parameters as its server takes them, and a token limit that leaves an allowance for thinking and does not exceed

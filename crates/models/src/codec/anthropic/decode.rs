@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::codec::event::{Text, arguments, count, lenient, parse, parse_part, value};
-use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, may_open};
+use crate::codec::response::{
+    ApiDecoder, ResponseBuilder, Sink, Text, arguments, count, lenient, may_open, parse, parse_part, value,
+};
 use crate::failure;
 
 /// An event, a whole message, or an error: every key that any of them has.

@@ -10,9 +10,10 @@ use crate::codec::EncodedTools;
 use crate::codec::history::{
     Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
 };
-use crate::codec::model_family::{ModelFamily, SamplingNames, write_sampling};
 use crate::codec::reasoning::{self, Choice, refuses_forced_calls};
-use crate::codec::request::{output_schema, set, tools_place, with_instruction};
+use crate::codec::request::{
+    ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
+};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// The API requires a limit.

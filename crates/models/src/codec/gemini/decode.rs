@@ -7,8 +7,7 @@ use toolwright_core::model::{ModelError, StopReason, Usage, WrittenCall};
 
 use super::API;
 use super::interactions::Interaction;
-use crate::codec::event::{Text, lenient, parse, value};
-use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink};
+use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, Text, lenient, parse, value};
 use crate::failure;
 
 #[derive(Deserialize)]

@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::codec::event::{Text, arguments, count, lenient, parse, parse_part, value};
-use crate::codec::response::{ResponseBuilder, Sink, may_open};
+use crate::codec::response::{
+    ResponseBuilder, Sink, Text, arguments, count, lenient, may_open, parse, parse_part, value,
+};
 use crate::failure;
 
 /// An event, or a whole interaction: every key that any of them has.

@@ -9,8 +9,9 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, OtherCall, StopReason, WrittenCall};
 
 use super::{API, Echo, of_call};
-use crate::codec::event::{Text, UsagePointers, arguments, lenient, parse, value};
-use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, is_whole, may_open};
+use crate::codec::response::{
+    ApiDecoder, ResponseBuilder, Sink, Text, UsagePointers, arguments, is_whole, lenient, may_open, parse, value,
+};
 use crate::failure;
 
 const FIGURES: UsagePointers = UsagePointers {

@@ -8,11 +8,11 @@ use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 
 use super::{API, for_call, for_message, write};
 use crate::api::EncodedRequest;
-use crate::codec::EncodedTools;
 use crate::codec::history::{Image, LegalCall, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
-use crate::codec::model_family::{SamplingNames, write_sampling};
-use crate::codec::reasoning;
-use crate::codec::request::{cache_key, output_schema, set, tools_place, with_instruction};
+use crate::codec::request::{
+    SamplingNames, cache_key, output_schema, set, tools_place, with_instruction, write_sampling,
+};
+use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// The API has no `top_k`.

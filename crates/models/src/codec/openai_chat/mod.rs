@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::api::Api;
-use crate::codec::event::value;
+use crate::codec::response::value;
 pub(crate) use decode::ChatDecoder;
 pub(crate) use encode::{encode, tool};
 

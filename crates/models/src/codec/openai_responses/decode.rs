@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use toolwright_core::model::{ModelError, ModelErrorKind, OtherCall, StopReason, WrittenCall};
 
 use super::API;
-use crate::codec::event::{Text, UsagePointers, arguments, lenient, parse, parse_part, value};
-use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, may_open};
+use crate::codec::response::{
+    ApiDecoder, ResponseBuilder, Sink, Text, UsagePointers, arguments, lenient, may_open, parse, parse_part, value,
+};
 use crate::failure;
 
 const FIGURES: UsagePointers = UsagePointers {

@@ -10,11 +10,12 @@ use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat, ToolC
 
 use super::API;
 use crate::api::EncodedRequest;
-use crate::codec::EncodedTools;
 use crate::codec::history::{Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
-use crate::codec::model_family::{ModelFamily, ModelKind, SamplingNames, write_sampling};
-use crate::codec::reasoning;
-use crate::codec::request::{cache_key, output_instruction, output_schema, set, speaks_of_json, tools_place};
+use crate::codec::request::{
+    ModelFamily, ModelKind, SamplingNames, cache_key, output_instruction, output_schema, set, speaks_of_json,
+    tools_place, write_sampling,
+};
+use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
 /// The API has no `top_k`, no seed, and nothing that ends an answer.

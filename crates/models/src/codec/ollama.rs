@@ -1,20 +1,26 @@
-//! Encodes requests to Ollama.
+//! Ollama `/api/chat` (github.com/ollama/ollama, docs/api.md). Calls come whole, with their arguments as
+//! objects and without ids.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::joined_text;
-use toolwright_core::model::{Message, ModelRequest, OutputFormat, ToolChoice};
+use toolwright_core::model::{
+    Message, ModelError, ModelRequest, OutputFormat, StopReason, ToolChoice, Usage, WrittenCall,
+};
 
-use super::API;
-use crate::api::EncodedRequest;
-use crate::codec::EncodedTools;
+use crate::api::{Api, EncodedRequest};
 use crate::codec::history::{Image, Part, Turn, legal_turns, parts};
-use crate::codec::model_family::{SamplingNames, write_sampling};
-use crate::codec::reasoning;
-use crate::codec::request::{output_schema, set, tools_place, with_instruction};
+use crate::codec::request::{SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling};
+use crate::codec::response::{ApiDecoder, ResponseBuilder, Sink, Text, arguments, lenient, parse, value};
+use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset};
+use crate::failure;
+
+const API: Api = Api::Ollama;
 
 const NAMES: SamplingNames = SamplingNames {
     temperature: Some("temperature"),
@@ -136,4 +142,114 @@ fn user(parts: Vec<Part<'_>>) -> Value {
         message["images"] = Value::Array(images);
     }
     message
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    message: Option<AnswerMessage<'a>>,
+    #[serde(default, deserialize_with = "lenient")]
+    done: Option<bool>,
+    #[serde(borrow, default)]
+    done_reason: Text<'a>,
+    #[serde(default, deserialize_with = "lenient")]
+    prompt_eval_count: Option<u64>,
+    /// Those of them that were cached, if the server reports it.
+    #[serde(default, deserialize_with = "lenient")]
+    prompt_eval_cached_count: Option<u64>,
+    #[serde(default, deserialize_with = "lenient")]
+    eval_count: Option<u64>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct AnswerMessage<'a> {
+    #[serde(borrow, default)]
+    content: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<Call<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    /// Only newer servers send one.
+    #[serde(borrow, default)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Function<'a>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// A response that is being decoded.
+#[derive(Default)]
+pub(crate) struct OllamaDecoder {
+    answer: ResponseBuilder,
+    complete: bool,
+}
+
+impl ApiDecoder for OllamaDecoder {
+    fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
+        let line: Line<'_> = parse(API, data)?;
+        if let Some(error) = line.error {
+            return Err(failure::from_event(API, &value(error)));
+        }
+        if line.message.is_none() && line.done.is_none() {
+            return failure::from_unknown(API, data).map_or(Ok(()), Err);
+        }
+        if let Some(message) = line.message {
+            self.answer.reasoning(message.thinking.as_str(), sink);
+            self.answer.text(message.content.as_str(), sink);
+            for Call { id, function } in message.tool_calls.into_iter().flatten() {
+                let arguments = function.arguments.map_or("{}".into(), arguments).into_owned();
+                let call = WrittenCall { id: id.into_string(), name: function.name.into_string(), arguments };
+                self.answer.close_call(call, sink);
+            }
+        }
+        if line.done == Some(true) {
+            self.complete = true;
+            self.answer.stop = line.done_reason.filled().map(stop_reason);
+            self.answer.usage = Usage {
+                input_tokens: line.prompt_eval_count.unwrap_or(0),
+                output_tokens: line.eval_count.unwrap_or(0),
+                cached_tokens: line.prompt_eval_cached_count.unwrap_or(0),
+                ..Usage::default()
+            };
+            self.answer.release(sink);
+            if !self.answer.shown_reasoning().is_empty() {
+                let thinking = json!({"thinking": self.answer.shown_reasoning()});
+                self.answer.opaque(thinking);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    fn answer(&mut self) -> &mut ResponseBuilder {
+        &mut self.answer
+    }
+
+    fn unclosed(&mut self) -> Vec<WrittenCall> {
+        Vec::new()
+    }
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "stop" => StopReason::End,
+        "length" => StopReason::MaxTokens,
+        other => StopReason::Other(other.to_owned()),
+    }
 }
