@@ -6,23 +6,20 @@
 mod document;
 #[cfg(feature = "embeddings")]
 pub mod embed;
-pub mod judge;
 mod lexical;
 pub mod metrics;
 mod pick;
-mod scorer;
 mod search;
 mod selector;
 mod snapshot_index;
-#[cfg(test)]
-mod testing;
 mod tools;
 mod vectors;
 
 pub use document::{Document, DocumentKey, Searchable};
 pub use lexical::{LexicalIndex, LexicalRanking, Query, Ranked};
+pub use pick::judge;
+pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
 pub use pick::{Exclusion, Note, Pick, PickInput, PickOptions, Picked, Picking, Provenance, REQUIRES, Ranking};
-pub use scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
 pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use selector::{Selector, VectorSource};
 pub use snapshot_index::SnapshotIndex;

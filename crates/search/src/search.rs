@@ -177,7 +177,7 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{definition, listing, own};
+    use toolwright_testkit::{definition, listing, own};
 
     fn snapshot() -> Snapshot {
         let tool = |id: &str, tags: &[&str], description: &str| {

@@ -18,7 +18,7 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
 use super::ToolVectors;
-use super::scorer::KeptScores;
+use super::pick::scorer::KeptScores;
 
 const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
 /// What the meaning of an earlier turn counts, against that of the next: as much as its words.

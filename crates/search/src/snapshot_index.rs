@@ -199,10 +199,10 @@ fn is_no_word(name: &str) -> bool {
 #[cfg(test)]
 mod exact_tests {
     use super::*;
-    use crate::testing::{definition, listing, own};
     use toolwright_core::catalogue::{RegisteredTool, Snapshot};
     use toolwright_core::definition::ToolDefinition;
     use toolwright_core::tool_id::ToolId;
+    use toolwright_testkit::{definition, listing, own};
 
     fn snapshot() -> Snapshot {
         let mut read = definition("fs:read@1.0.0");

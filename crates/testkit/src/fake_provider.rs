@@ -4,15 +4,39 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use serde_json::json;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::context::ToolContext;
+use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::Principal;
+use toolwright_core::tool_id::ToolId;
+
+/// The definition of a tool that takes any object.
+///
+/// # Panics
+/// If `id` is no id.
+pub fn definition(id: &str) -> ToolDefinition {
+    ToolDefinition::new(ToolId::parse(id).expect("id"), "", Some(json!({"type": "object"})))
+}
+
+/// The tool, registered as one of our own.
+///
+/// # Panics
+/// If the definition breaks a rule.
+pub fn own(definition: ToolDefinition) -> Arc<RegisteredTool> {
+    RegisteredTool::own(definition).expect("registers")
+}
+
+/// What a native [`FakeProvider`] lists.
+pub fn listing(name: &str, tools: Vec<Arc<RegisteredTool>>) -> Listing {
+    Arc::new(FakeProvider::new(name, ProviderKind::Native, tools)).listing()
+}
 
 /// What a call of a [`FakeProvider`] comes to, when it is there.
 pub type FakeOutput<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send + 'a>>;

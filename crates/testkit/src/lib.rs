@@ -14,5 +14,5 @@ mod wire;
 pub use data::test_data;
 pub use fake_clock::FakeClock;
 pub use fake_model::{FakeAnswer, FakeCall, FakeModel};
-pub use fake_provider::{FakeList, FakeOutput, FakeProvider};
+pub use fake_provider::{FakeList, FakeOutput, FakeProvider, definition, listing, own};
 pub use locate::bin;

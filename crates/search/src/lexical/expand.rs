@@ -1,4 +1,5 @@
-//! What else a word may be called: synonyms, and for words that no tool has, words that begin alike.
+//! What else a word may be called: synonyms, and for words that no tool has, words that begin alike. For queries as a
+//! person types them, too: the last word may be half a word, and any word mistyped.
 //!
 //! Another word counts less than the word itself, and less still if it only belongs to the same topic; more if
 //! the word itself is nowhere to be found.
@@ -7,13 +8,23 @@ use std::collections::HashMap;
 use std::iter;
 use std::sync::{Arc, LazyLock};
 
-use super::LexicalIndex;
-use super::dictionary::{Dictionary, Term, number};
+use super::dictionary::{Dictionary, Term, WordId, number};
 use super::intake::Rows;
 use super::query;
-use super::score::{Group, Member};
-use super::words::{WordHasher, stem};
+use super::score::{Group, Member, Plan};
+use super::words::{WordHasher, each_word, stem};
+use super::{LexicalIndex, Query};
 
+/// What a word counts that has so many errors.
+const MISTYPED: [f32; 3] = [1.0, 0.6, 0.4];
+/// What a word counts whose beginning was typed, at most: the less, the more of it is missing.
+const BEGUN: f32 = 0.8;
+/// A single letter is the beginning of too much.
+const MIN_PREFIX: usize = 2;
+/// How many words of a query are looked for among all words: each takes a while.
+const MAX_CORRECTED: usize = 8;
+/// How many words may stand for one.
+const MAX_MEMBERS: usize = 16;
 /// What a synonym counts, and a word of the same topic.
 const KNOWN: [f32; 2] = [0.5, 0.25];
 /// The same, for a word that no tool has.
@@ -47,7 +58,7 @@ struct Table {
     others: Rows<(u32, Tier)>,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("../tables/synonyms.txt")));
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("synonyms.txt")));
 
 impl Table {
     fn read(text: &str) -> Self {
@@ -163,6 +174,68 @@ impl LexicalIndex {
             let share = 2.0 * common as f32 / (own + other) as f32;
             if common == own.min(other) || common >= MIN_COMMON && share >= MIN_SHARE {
                 put(term, BEGINNING * share);
+            }
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn typed(text: &str, index: &LexicalIndex) -> Self {
+        let unfinished = text.ends_with(char::is_alphanumeric);
+        let mut last = String::new();
+        each_word(text, |word| word.clone_into(&mut last));
+        let mut left = MAX_CORRECTED;
+        let plan = Self::new(&Query::new(text), index, |term| {
+            let mut group = index.own(&term.stem);
+            if term.is_joined {
+                return group;
+            }
+            if unfinished && *term.word == *last {
+                index.completions(&term.word, &mut group);
+            }
+            if group.is_empty() && left > 0 {
+                left -= 1;
+                index.corrections(&term.word, &mut group);
+            }
+            group
+        });
+        Self { clauses: Vec::new(), ..plan }
+    }
+}
+
+impl LexicalIndex {
+    /// Adds the stems of words that begin with `word`.
+    fn completions(&self, word: &str, group: &mut Group) {
+        let typed = word.chars().count();
+        if typed < MIN_PREFIX {
+            return;
+        }
+        let words = self.dictionary.with_prefix(word).iter().filter(|&&id| self.is_used(id));
+        let share = |id| typed as f32 / self.dictionary.text(id).chars().count() as f32;
+        let found = words.map(|&id| (id, BEGUN * share(id))).collect();
+        self.add(found, group);
+    }
+
+    /// Adds the stems of words that `word` is with a few errors: none in three letters, one in seven, or two.
+    fn corrections(&self, word: &str, group: &mut Group) {
+        let errors = match word.chars().count() {
+            0..=3 => return,
+            4..=7 => 1,
+            _ => 2,
+        };
+        let about = self.dictionary.about(word, errors).filter(|(id, _)| self.is_used(*id));
+        let found = about.filter_map(|(id, text)| Some((id, *MISTYPED.get(strsim::osa_distance(word, text))?)));
+        self.add(found.collect(), group);
+    }
+
+    /// Adds the stems of the best of some words; of equally good ones, the first by their letters.
+    fn add(&self, mut words: Vec<(WordId, f32)>, group: &mut Group) {
+        let text = |word: &(WordId, f32)| self.dictionary.text(word.0);
+        words.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| text(a).cmp(text(b))));
+        for (word, discount) in words {
+            let term = self.dictionary.term_of(word);
+            if group.len() < MAX_MEMBERS && group.iter().all(|member| member.term != term) {
+                group.push(Member { term, discount });
             }
         }
     }

@@ -6,7 +6,7 @@
 //! like one built from scratch.
 //!
 //! # The formula
-//! - BM25F over ten fields, saturated once for all of them (`bm25f.rs`); neighbouring words joined are words
+//! - BM25F over ten fields, saturated once for all of them (`fields.rs`); neighbouring words joined are words
 //!   too, which finds `database` by `data base` and rewards phrases.
 //! - Each word of a query is a group: the word, synonyms, words of its topic, and for a word that no tool has,
 //!   words that begin alike (`expand.rs`). A tool has the best of a group, not the sum.
@@ -16,7 +16,7 @@
 //! # What it reaches
 //! On the queries of the Berkeley Function-Calling Leaderboard, Seal-Tools and MetaTool: recall@5 / NDCG@10 in percent,
 //! first of a stemmed BM25F of fields by others, then of this program by `eval select` (in brackets NDCG@10 of each
-//! half, as `--halves` gives it), at last of this index without `synonyms.txt`, by `sets.rs`, which puts no tools first
+//! half, as `--halves` gives it), at last of this index without `synonyms.txt`, by `tests.rs`, which puts no tools first
 //! that a query names:
 //!
 //! | | BFCL | Seal-Tools | MetaTool |
@@ -52,10 +52,7 @@ mod intake;
 mod query;
 mod score;
 #[cfg(test)]
-mod sets;
-#[cfg(test)]
 mod tests;
-mod typed;
 mod words;
 
 use std::cell::Cell;

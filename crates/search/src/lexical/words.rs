@@ -60,7 +60,7 @@ pub(crate) fn joined(first: &str, second: &str) -> String {
 /// Whether a word in lower case says nothing about what a text is about.
 pub(crate) fn is_stop_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str, WordHasher>> = LazyLock::new(|| {
-        let lines = include_str!("../tables/stop_words.txt").lines().filter(|line| !line.starts_with('#'));
+        let lines = include_str!("stop_words.txt").lines().filter(|line| !line.starts_with('#'));
         lines.flat_map(str::split_whitespace).collect()
     });
     WORDS.contains(word)

@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::testing::{definition, listing, own};
 use toolwright_core::definition::{Mode, ToolDefinition};
+use toolwright_testkit::{definition, listing, own};
 
 fn snapshot() -> Snapshot {
     let tool = |id: &str, description: &str, change: &dyn Fn(&mut ToolDefinition)| {

@@ -1,6 +1,11 @@
 //! The right few tools for a query: who may be chosen, in which order, and why. Pure; whoever scores over a
 //! network does so between [`Picking::begin`] and [`Picking::finish`].
 
+pub mod judge;
+pub(crate) mod scorer;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -8,9 +13,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use self::scorer::Method;
 use super::document::Searchable as _;
 use super::lexical::{Words, by_shared_words};
-use super::scorer::Method;
 use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, SnapshotIndex, auto, combine};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::definition::{Mode, ToolDefinition};
@@ -499,6 +504,3 @@ fn needs(tool: &ToolDefinition) -> impl Iterator<Item = &str> {
     };
     mode.into_iter().chain(named.iter().filter_map(Value::as_str))
 }
-
-#[cfg(test)]
-mod tests;

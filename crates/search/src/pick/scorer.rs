@@ -10,7 +10,7 @@ use toolwright_core::ContentHash;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::model::Usage;
 
-use super::Hybrid;
+use crate::Hybrid;
 
 /// How tools are scored.
 #[derive(Debug, Clone, Default)]
@@ -136,12 +136,12 @@ impl fmt::Debug for dyn Scorer {
 const GENERATION: usize = 2048;
 
 /// What a score is kept under: a hash of scorer and query, and the definition's.
-pub(super) type Key = (ContentHash, ContentHash);
+pub(crate) type Key = (ContentHash, ContentHash);
 
 /// The scores that were used last, at most twice [`GENERATION`]: once a generation is full it becomes the old
 /// one, and what of the one before was not used since is forgotten.
 #[derive(Debug, Default)]
-pub(super) struct KeptScores(Mutex<Generations>);
+pub(crate) struct KeptScores(Mutex<Generations>);
 
 #[derive(Debug, Default)]
 struct Generations {
@@ -150,7 +150,7 @@ struct Generations {
 }
 
 impl KeptScores {
-    pub(super) fn get(&self, key: &Key) -> Option<Score> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Score> {
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(score) = generations.young.get(key) {
             return Some(score.clone());
@@ -160,7 +160,7 @@ impl KeptScores {
         Some(score)
     }
 
-    pub(super) fn keep(&self, key: Key, score: Score) {
+    pub(crate) fn keep(&self, key: Key, score: Score) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).keep(key, score);
     }
 }

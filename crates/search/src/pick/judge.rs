@@ -111,8 +111,8 @@ fn cut(text: &str, max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{definition, listing, own};
     use toolwright_core::catalogue::Snapshot;
+    use toolwright_testkit::{definition, listing, own};
 
     #[test]
     fn what_is_asked_is_numbered_quoted_and_bounded() {
