@@ -104,7 +104,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     let app = Toolwright::of(Arc::new(Work(Arc::clone(&notes))), |options| {
         options.services = Arc::new(Services { events: Arc::clone(&notes) as _, ..(*options.services).clone() });
         options.queues = Queues::new(BTreeMap::from([(QUEUE.to_owned(), spec)]));
-        options.calls_per_turn = calls;
+        options.defaults.calls_per_turn = calls;
     })
     .await?;
     // What the first round leaves behind, like pages of the allocator and of SQLite, is not of the line.

@@ -16,6 +16,7 @@ use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor};
 use toolwright_search::ToolFinder;
 
+use crate::config::ServerConfig;
 use crate::mcp::client::fallback_client::FallbackClient;
 use crate::mcp::client::input_required::PausedCalls;
 use crate::mcp::request::call::BrokenOutputSchemas;
@@ -27,14 +28,10 @@ use crate::mcp::sources::subscriptions::Subscribers;
 use crate::mcp::tools::ToolLists;
 use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 
-/// The longest tool name that is listed: some clients drop tools whose server and tool names exceed 60 characters together.
-pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
 /// The largest message, in bytes.
 const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
 /// Calls that run at once, over all clients. The executor's queues bound them further.
 const DEFAULT_MAX_CALLS: usize = 512;
-/// How long running calls may continue after a shutdown was requested.
-const DEFAULT_GRACE: Duration = Duration::from_secs(2);
 /// How long cancelled calls may take to end.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How long after its start the gateway waits for the first lists of its sources. Many clients ask for tools at once and
@@ -104,18 +101,14 @@ pub struct GatewayOptions {
     pub pinned: Vec<String>,
     /// Finds tools for [`Expose::Search`].
     pub finder: ToolFinder,
-    /// The form in which input schemas are listed.
-    pub schemas: ListedSchemas,
+    /// The longest name and the form of what is listed, and how long running calls may continue at a shutdown.
+    pub server: ServerConfig,
     /// How often a silent call sends progress to a client that asked for progress.
     pub heartbeat: Duration,
-    /// Longest tool name listed at `/mcp`, in characters.
-    pub max_tool_name: usize,
     /// Largest message accepted from a client, in bytes.
     pub max_message: usize,
     /// Calls that run at once; further calls are refused.
     pub max_calls: usize,
-    /// How long running calls may continue after a shutdown was requested.
-    pub grace: Duration,
 }
 
 impl GatewayOptions {
@@ -147,12 +140,10 @@ impl GatewayOptions {
             views: Vec::new(),
             pinned: Vec::new(),
             finder: ToolFinder::default(),
-            schemas: ListedSchemas::default(),
+            server: ServerConfig::default(),
             heartbeat: DEFAULT_HEARTBEAT,
-            max_tool_name: DEFAULT_MAX_TOOL_NAME,
             max_message: DEFAULT_MAX_MESSAGE,
             max_calls: DEFAULT_MAX_CALLS,
-            grace: DEFAULT_GRACE,
         }
     }
 }
@@ -300,7 +291,7 @@ impl Gateway {
 
     /// The form in which input schemas of this part of the catalogue are listed.
     pub(crate) fn listed_schemas(&self, scope: &Scope) -> ListedSchemas {
-        self.view_at(scope).and_then(|view| view.schemas).unwrap_or(self.options.schemas)
+        self.view_at(scope).and_then(|view| view.schemas).unwrap_or(self.options.server.schemas)
     }
 
     fn view_at(&self, scope: &Scope) -> Option<Arc<ViewConfig>> {
@@ -359,7 +350,7 @@ impl Gateway {
                 jobs.none_at_stake().await;
             }
         };
-        if tokio::time::timeout(self.options.grace, all_ended).await.is_ok() {
+        if tokio::time::timeout(self.options.server.shutdown_grace, all_ended).await.is_ok() {
             return;
         }
         if let Some(jobs) = jobs {

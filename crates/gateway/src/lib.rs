@@ -6,14 +6,16 @@
 //! `mcp` is the MCP server, `api` the HTTP API, `http` what everything over HTTP shares; `serve` puts them on one listener.
 
 mod api;
+mod config;
 mod gateway;
 mod http;
 mod mcp;
 mod serve;
 mod view;
 
-pub use gateway::{DEFAULT_MAX_TOOL_NAME, Elicitation, Gateway, GatewayOptions, ServerInfo};
-pub use http::{ApiStores, ClientConfig, HttpError, HttpOptions, LookUpPeer, MetricsSource, Token};
+pub use config::{ClientConfig, ServerConfig};
+pub use gateway::{Elicitation, Gateway, GatewayOptions, ServerInfo};
+pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, Token};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};
 pub use serve::{HttpServer, serve_http};

@@ -271,7 +271,7 @@ impl Agent {
             Arc::clone(&app.executor().services().model),
             Some(app.runs()),
         );
-        let finder = ToolFinder::new(Arc::clone(app.selector()), config.written.selection.pick_options());
+        let finder = ToolFinder::new(Arc::clone(app.selector()), config.sections.selection.pick_options());
         let driver = driver.with_finder(finder);
         let driver = match self.job_wait {
             Some(wait) => driver.with_job_wait(wait),
@@ -308,7 +308,7 @@ impl Agent {
 
     fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {
         let config = self.app.config();
-        let (defaults, selection) = (&config.written.defaults, &config.written.selection);
+        let (defaults, selection) = (&config.sections.defaults, &config.sections.selection);
         let card = self.app.models().card(&self.model);
         let known_as = card.stands_for.as_deref().unwrap_or(&self.model);
         let shows = |tool| defaults.agent_tools.contains(&tool);
@@ -326,7 +326,7 @@ impl Agent {
                 task_status: shows(AgentToolName::TaskStatus),
                 batch: shows(AgentToolName::Batch),
             },
-            context: config.written.context.clone(),
+            context: config.sections.context.clone(),
             ..RunSpec::new(&*self.model, String::new())
         };
         spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);

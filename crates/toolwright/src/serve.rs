@@ -172,7 +172,7 @@ impl Serve {
         let (app, config) = (Arc::clone(&self.app), self.app.config());
         let gateway = self.prepare(Transport::Http).await?;
         let mut options = self.http_options(address, &config);
-        let needs_token = options.token.is_some() || !options.clients.is_empty();
+        let needs_token = options.token.is_some() || !options.server.tokens.is_empty();
         let mut token_file = None;
         if options.token.is_none() {
             let token = api_token(&config.state_dir).map_err(Error::io("the token of the HTTP API"))?;
@@ -222,7 +222,7 @@ impl Serve {
     async fn prepare(&self, transport: Transport) -> Result<Arc<Gateway>, Error> {
         let app = &self.app;
         let config = app.config();
-        if config.written.server.batch && !app.catalogue().sources().iter().any(|source| source.name() == NAMESPACE) {
+        if config.sections.server.batch && !app.catalogue().sources().iter().any(|source| source.name() == NAMESPACE) {
             app.catalogue().add_provider(batch_provider()?).await?;
             app.catalogue().refresh(NAMESPACE).await;
         }
@@ -260,7 +260,7 @@ impl Serve {
             let on_form = Arc::clone(&self.on_form);
             fallback_client = fallback_client.with_forms(app.ask_forms(move |form| on_form(form)));
         }
-        let selection = &config.written.selection;
+        let selection = &config.sections.selection;
         let parts = GatewayOptions::new(
             Arc::clone(app.catalogue()),
             Arc::clone(app.executor()),
@@ -275,25 +275,21 @@ impl Serve {
             },
             fallback_client: Some(Arc::new(fallback_client)),
             roots: (transport == Transport::Stdio).then(|| Arc::clone(app.roots())),
-            max_tool_name: config.written.server.max_tool_name,
             expose: self.expose,
-            schemas: config.written.server.schemas,
             views: views(config),
             pinned: selection.pinned.clone(),
-            grace: config.written.server.shutdown_grace,
+            server: config.sections.server.clone(),
             finder: ToolFinder::new(Arc::clone(app.selector()), selection.pick_options()),
             ..parts
         })
     }
 
     fn http_options(&self, address: SocketAddr, config: &Config) -> HttpOptions {
-        let section = &config.written.server;
+        let section = &config.sections.server;
         let token = self.token.clone().or_else(|| section.token.as_ref().map(|token| token.expose().to_owned()));
         let mut options = HttpOptions::new(address);
         options.token = token.and_then(Token::new);
-        options.clients = section.tokens.clone().into_iter().collect();
-        options.allowed_hosts.clone_from(&section.allowed_hosts);
-        options.allowed_origins.clone_from(&section.allowed_origins);
+        options.server = section.clone();
         options
     }
 
@@ -399,5 +395,5 @@ impl Drop for Serving {
 
 /// The views of the settings.
 fn views(config: &Config) -> Vec<ViewConfig> {
-    config.written.views.values().cloned().collect()
+    config.sections.views.values().cloned().collect()
 }

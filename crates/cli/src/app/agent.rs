@@ -157,7 +157,7 @@ fn remedy(profile: Profile) -> String {
 
 /// The profile of an agent's policy: without a terminal it must be chosen.
 pub(crate) fn profile(agent: &Agent, app: &Toolwright) -> Result<Option<Profile>, Failure> {
-    if agent.policy.is_none() && app.config().written.policy.profile.is_none() && who(agent.ask) == AskName::Nobody {
+    if agent.policy.is_none() && app.config().sections.policy.profile.is_none() && who(agent.ask) == AskName::Nobody {
         return Err(Failure::usage(
             "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));
@@ -169,7 +169,7 @@ pub(crate) fn profile(agent: &Agent, app: &Toolwright) -> Result<Option<Profile>
 /// The model: given, configured, or found.
 pub(crate) async fn model(agent: &Agent, app: &Toolwright) -> Result<String, Failure> {
     let models = app.models();
-    let chosen = agent.model.clone().or_else(|| app.config().written.models.default.clone());
+    let chosen = agent.model.clone().or_else(|| app.config().sections.models.default.clone());
     match chosen {
         Some(model) => {
             models.ready(&model).await.map_err(Failure::usage)?;

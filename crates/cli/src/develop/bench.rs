@@ -112,7 +112,7 @@ fn compat(args: &Bench, config: &Config) -> Option<PathBuf> {
     if args.no_compat {
         return None;
     }
-    let is_named = args.cases.is_empty() || config.written.llm.compat.is_some();
+    let is_named = args.cases.is_empty() || config.sections.llm.compat.is_some();
     args.compat.clone().or_else(|| is_named.then(|| config.compat.file.clone()))
 }
 

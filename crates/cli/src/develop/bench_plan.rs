@@ -221,7 +221,7 @@ async fn judge(
         return Ok(None);
     }
     let config = app.config();
-    let configured = config.written.models.judge.clone();
+    let configured = config.sections.models.judge.clone();
     let is_measured = |model: &String| models.contains(model);
     let named = args.judge.clone().or(configured);
     if let Some(judge) = named.as_ref().filter(|judge| is_measured(judge) && !args.self_judge) {

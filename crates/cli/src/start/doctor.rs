@@ -105,7 +105,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     findings.extend(probes.iter().filter_map(|probe| Some(format!("{}: {}", probe.name, probe.empty.as_ref()?))));
     findings.extend(models.iter().filter_map(ModelProbe::finding));
     findings.extend(unusable);
-    findings.extend(taken_port(&settings.written.server.http).await);
+    findings.extend(taken_port(&settings.sections.server.http).await);
     let warnings = warnings(&settings, logged, &probes, &findings);
     let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
     let listed = listed_otherwise(&settings, &snapshot);
@@ -115,8 +115,8 @@ pub(crate) async fn command(global: &Global) -> Done {
 
 /// The tools whose schemas are listed in another form than their sources give them, as far as some address lists them so.
 fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<Loss>)> {
-    let of_views = settings.written.views.values().filter_map(|view| view.schemas);
-    if of_views.chain([settings.written.server.schemas]).all(|form| form == ListedSchemas::Raw) {
+    let of_views = settings.sections.views.values().filter_map(|view| view.schemas);
+    if of_views.chain([settings.sections.server.schemas]).all(|form| form == ListedSchemas::Raw) {
         return Vec::new();
     }
     let losses = |entry: &Arc<Entry>| {
@@ -137,7 +137,7 @@ fn in_words((tool, losses): &(String, Vec<Loss>)) -> String {
 /// Lists each provider, some at once.
 async fn probe(app: &Toolwright) -> Vec<Probe> {
     let providers = app.catalogue().providers().await;
-    let concurrency = app.config().written.defaults.mcp_init_concurrency;
+    let concurrency = app.config().sections.defaults.mcp_init_concurrency;
     let timed: Vec<(String, Duration)> =
         futures_util::stream::iter(providers.iter().map(|provider| provider.name().to_owned()))
             .map(|name| async move {
@@ -255,7 +255,7 @@ fn findings_of(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
             settings.compat.file.display()
         ));
     }
-    let names = snapshot.names_within(settings.written.server.max_tool_name);
+    let names = snapshot.names_within(settings.sections.server.max_tool_name);
     let dropped: Vec<&str> = (0..snapshot.list().len())
         .map(|index| names.wire_name(index))
         .filter(|name| name.len() + SERVER_NAME.len() > CLIENT_LIMIT)
@@ -302,7 +302,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
         && probes.iter().all(|probe| probe.error.is_none())
         && diagnosis.findings.is_empty()
-        && !(settings.written.sandbox.sandbox.strict
+        && !(settings.sections.shell.sandbox.strict
             && sandboxes(settings).any(|(_, sandbox)| sandbox.gaps().is_some()));
     let exit = match well {
         true => Exit::Ok,
@@ -320,7 +320,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             .map(|(whose, sandbox)| {
                 let mut report = sandbox.to_json();
                 report["of"] = json!(whose);
-                report["limits"] = json!(settings.written.sandbox.sandbox.limits.of_trees());
+                report["limits"] = json!(settings.sections.shell.sandbox.limits.of_trees());
                 report
             })
             .collect();
@@ -357,9 +357,9 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     lines.extend(Some(diagnosis.default_model.clone()).filter(|line| !line.is_empty()));
     for (whose, sandbox) in sandboxes(settings) {
         lines.push(format!("sandbox of {whose}: {}", sandbox.profile));
-        lines.push(styled(DIM, format_args!("  {}", settings.written.sandbox.sandbox.limits.of_trees())));
+        lines.push(styled(DIM, format_args!("  {}", settings.sections.shell.sandbox.limits.of_trees())));
         if let Some(gaps) = sandbox.gaps() {
-            lines.push(match settings.written.sandbox.sandbox.strict {
+            lines.push(match settings.sections.shell.sandbox.strict {
                 true => styled(BAD, format_args!("  it is refused, since sandbox.strict is set: {gaps}")),
                 false => styled(DIM, format_args!("  {gaps}")),
             });
@@ -407,7 +407,7 @@ fn files_in_words(settings: &Config) -> Vec<String> {
 
 /// Whose processes run behind which walls, as far as they are told to run behind any.
 fn sandboxes(settings: &Config) -> impl Iterator<Item = (String, Enforcement)> {
-    let section = &settings.written.sandbox;
+    let section = &settings.sections.shell;
     let tools = [("shell__bash".to_owned(), section.bash), ("shell__python".to_owned(), section.python)];
     let processes = settings.servers.iter().filter(|server| server.config.transport.url().is_none());
     let servers = processes.map(|server| (format!("server {}", server.entry), server.config.sandbox));
@@ -515,7 +515,7 @@ fn without_userinfo(url: &str) -> String {
 
 /// Whether the default model can be asked, in a line; and what is to be mended of it.
 async fn default_model(app: &Toolwright, probes: &[ModelProbe]) -> (String, Option<String>) {
-    let Some(model) = app.config().written.models.default.clone() else {
+    let Some(model) = app.config().sections.models.default.clone() else {
         let found = probes.iter().any(|probe| probe.models.as_ref().is_ok_and(|models| !models.is_empty()));
         let line = match (app.default_model(), found) {
             (Some(model), _) => format!("default model: {model}, by the environment"),

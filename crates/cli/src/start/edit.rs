@@ -342,7 +342,7 @@ fn forget(config: &Config, before: &str, files: &[PathBuf]) -> Result<Option<(Pa
 
 /// Where a Toolwright of this configuration listens, and where one without any does.
 fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
-    let configured = read(global)?.written.server.http;
+    let configured = read(global)?.sections.server.http;
     let http = [configured, ServerConfig::default().http];
     Ok(http.iter().filter_map(|address| address.parse().ok()).collect())
 }

@@ -33,7 +33,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
     if let Some(problem) = config.unusable_for_document(&named) {
         return Err(Failure::usage(format!("{problem}; choose another with --prefix")));
     }
-    spec.address = config.written.web.address;
+    spec.address = config.sections.web.address;
     let client = HttpClient::new(spec.address.clone(), HttpOptions::default());
     let failed = |error: OpenApiError| {
         let remedy = match &error {

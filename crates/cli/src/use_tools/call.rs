@@ -106,7 +106,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let client = client(&terminal, &app, who(call.ask));
     let progress = ProgressDisplay::of_call(app.events().subscribe(), terminal.screen);
     // A person and a program get all of it: nobody's window is filled. The result of a job is kept, and read by others.
-    let whole = app.config().written.defaults.whole_result_max_bytes;
+    let whole = app.config().sections.defaults.calls.whole_result_max_bytes;
     let max_output = call.max_output.or((!call.background).then_some(whole));
     let options = CallOptions {
         cancel: cancel.clone(),

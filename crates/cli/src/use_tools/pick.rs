@@ -80,7 +80,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
     let mut settings = usable(global)?;
     if let Some(dir) = &args.embeddings {
         let path = Some(cwd()?.join(dir));
-        settings.written.selection.embeddings = Some(EmbeddingsConfig { path, ..EmbeddingsConfig::default() });
+        settings.sections.selection.embeddings = Some(EmbeddingsConfig { path, ..EmbeddingsConfig::default() });
     }
     let app = open_config(global, settings).await?;
     let (file, snapshot) = match &args.catalogue {
@@ -94,7 +94,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
             (None, app.catalogue().snapshot())
         }
     };
-    let options = args.options(app.config().written.selection.pick_options());
+    let options = args.options(app.config().sections.selection.pick_options());
     let picked = app.selector().pick(query.trim(), &snapshot, &options).await;
     app.shut_down().await;
     for (scorer, why) in &picked.provenance.fell_back {

@@ -72,7 +72,7 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
     } else {
         let address = match args.http {
             Some(address) => address.to_string(),
-            None => config.written.server.http.clone(),
+            None => config.sections.server.http.clone(),
         };
         let server = serve.until(shutdown).http(&address).await.map_err(refused)?;
         if let Some(file) = server.token_file() {
@@ -122,7 +122,7 @@ fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
 /// Which profiles hold, and what runs unasked under each.
 fn say_profiles(config: &Config, profile: Profile) {
     say(format_args!("toolwright: {}", unasked(profile)));
-    for (name, view) in &config.written.views {
+    for (name, view) in &config.sections.views {
         if let Some(profile) = view.profile.filter(|own| *own != profile) {
             say(format_args!("toolwright: at /mcp/{name}: {}", unasked(profile)));
         }

@@ -304,7 +304,7 @@ impl Reader {
     /// Toolwright's default model, with a `window` that was given, else its configured one.
     fn of(app: &Toolwright, window: Option<usize>) -> Self {
         let config = app.config();
-        let (models, pick_size) = (&config.written.models, config.written.selection.pick_size);
+        let (models, pick_size) = (&config.sections.models, config.sections.selection.pick_size);
         let Some(model) = &models.default else { return Self { window, has_tool_search: false, pick_size } };
         let named = [model.as_str(), model.split('/').next().unwrap_or_default()];
         let configured = named.iter().find_map(|name| models.by_name.get(*name)?.requests.window);

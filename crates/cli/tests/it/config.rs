@@ -94,9 +94,9 @@ fn views_are_read_and_tokens_hidden() {
     let config = fixture.load();
     assert_eq!(config.problems, []);
     let tokens: Vec<_> =
-        config.written.server.tokens.values().map(|client| (client.token.expose(), client.views.is_some())).collect();
+        config.sections.server.tokens.values().map(|client| (client.token.expose(), client.views.is_some())).collect();
     assert_eq!(tokens, [("sk-of-ci", true), ("sk-all", false)]);
-    assert_eq!((config.written.views["small"].allowed.len(), &config.key_variables[..]), (1, &["CI".to_owned()][..]));
+    assert_eq!((config.sections.views["small"].allowed.len(), &config.key_variables[..]), (1, &["CI".to_owned()][..]));
     let shown = config.shown().to_string();
     assert!(!shown.contains("sk-"), "{shown}");
 }
@@ -147,15 +147,15 @@ fn nearer_layers_win_key_by_key() {
         all.iter().map(|(entry, command)| format!("{entry} {command}")).collect::<Vec<_>>()
     };
     assert_eq!(commands(&config), ["a near", "b shared", "c far"]);
-    assert_eq!(config.written.defaults.tool_timeout.as_secs(), 1);
-    assert_eq!(config.written.defaults.calls_per_turn, 3);
-    assert_eq!(config.written.policy.rules.len(), 2);
-    assert_eq!(config.written.policy.rules[0].selector.tool.as_deref(), Some("x"), "the nearer rules come first");
+    assert_eq!(config.sections.defaults.calls.tool_timeout.as_secs(), 1);
+    assert_eq!(config.sections.defaults.calls.calls_per_turn, 3);
+    assert_eq!(config.sections.policy.rules.len(), 2);
+    assert_eq!(config.sections.policy.rules[0].selector.tool.as_deref(), Some("x"), "the nearer rules come first");
     assert_eq!(config.root, std::fs::canonicalize(fixture.project()).expect("root"));
     let given = fixture.write("given/extra.yaml", "mcpServers:\n  d:\n    command: given\n    cwd: sub\n");
     let alone = fixture.load_with(|options| options.config = Some(given.clone()));
     assert_eq!(
-        (commands(&alone), alone.written.policy.rules.len(), alone.problems.len()),
+        (commands(&alone), alone.sections.policy.rules.len(), alone.problems.len()),
         (vec!["d given".to_owned()], 0, 0)
     );
     assert_eq!(alone.root, std::fs::canonicalize(fixture.path("given")).expect("root"));
@@ -225,7 +225,7 @@ fn limits_retries_rates_and_guards_are_read() {
     )
     .load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
-    assert_eq!(config.written.defaults.idle_timeout.map(|span| span.as_secs()), Some(40));
+    assert_eq!(config.sections.defaults.calls.idle_timeout.map(|span| span.as_secs()), Some(40));
     assert_eq!((config.queues["slow"].per_minute, config.queues["slow"].max_waiting), (Some(30), 1024));
     let (a, b) = (&config.servers[0].config, &config.servers[1].config);
     assert_eq!((a.idle_timeout.map(|limit| limit.as_secs()), a.retries), (Some(9), 0));

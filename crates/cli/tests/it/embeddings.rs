@@ -18,7 +18,7 @@ use crate::config::broken;
 use crate::support::Fixture;
 
 fn found(config: &Config) -> Option<EmbeddingsConfig> {
-    config.written.selection.embeddings.clone()
+    config.sections.selection.embeddings.clone()
 }
 
 #[test]

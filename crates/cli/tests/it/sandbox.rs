@@ -18,11 +18,11 @@ fn settings_are_read_and_faults_are_named() {
     .set("OTHER", "/other");
     let config = fixture.load();
     assert_eq!(config.problems, []);
-    let section = &config.written.sandbox;
+    let section = &config.sections.shell;
     assert_eq!((section.bash, section.python), (SandboxProfile::Workspace, SandboxProfile::Workspace));
     let root = config.root.clone();
     assert_eq!(
-        config.written.sandbox.sandbox.write,
+        config.sections.shell.sandbox.write,
         [fixture.path("home/.cache"), root.join("cache"), "/other/x".into()]
     );
     assert_eq!((section.sandbox.strict, section.sandbox.limits.memory), (true, Some(2_000_000_000)));
@@ -40,7 +40,7 @@ fn settings_are_read_and_faults_are_named() {
     let config = fixture.load();
     assert_eq!(config.problems.len(), 1);
     assert!(config.problems[0].to_string().contains("NOT_SET"), "{}", config.problems[0]);
-    assert_eq!(config.written.sandbox.sandbox.write, [config.root.join("y")]);
+    assert_eq!(config.sections.shell.sandbox.write, [config.root.join("y")]);
     let fixture = Fixture::with("mcpServers:\n  far: {url: \"http://127.0.0.1:1/mcp\", sandbox: pure}\n");
     let config = fixture.load();
     assert!(config.problems[0].to_string().contains("cannot be sandboxed"), "{:?}", config.problems);

@@ -86,7 +86,7 @@ fn a_strangers_folder_starts_nothing() {
     gateway.says("no configuration file, the built-in tools only");
     assert!(!has_started(&fixture, "yaml") && !has_started(&fixture, "json"));
     let config = fixture.load();
-    assert_eq!(config.written, toolwright::config::ConfigFile::default());
+    assert_eq!(config.sections, toolwright::config::ConfigFile::default());
     assert!(config.servers.is_empty() && config.model_endpoints.is_empty() && config.files.is_empty());
     assert!(!config.problems.iter().any(|problem| problem.to_string().contains("compat")), "{:?}", config.problems);
     // The owner's own word needs no approval.
@@ -151,11 +151,11 @@ fn changed_policy_views_and_tokens_wait() {
         let waiting: Vec<&str> = config.trust[0].waits.iter().map(|change| change.path.as_str()).collect();
         assert_eq!(waiting, paths, "{text}");
         assert_eq!(
-            (config.written.policy.rules.len(), config.written.views.len()),
+            (config.sections.policy.rules.len(), config.sections.views.len()),
             (1, 1),
             "what was approved holds: {text}"
         );
-        assert_eq!(config.written.server.tokens["me"].token.expose(), "mine");
+        assert_eq!(config.sections.server.tokens["me"].token.expose(), "mine");
         assert!(config.problems.iter().any(|problem| problem.to_string().contains("has changed since")), "{text}");
     };
     waits(&approved.replace("effect: deny", "effect: allow"), &["policy.rules"]);
@@ -167,9 +167,9 @@ fn changed_policy_views_and_tokens_wait() {
     // A file that is gone does not take its rules along.
     std::fs::remove_file(fixture.path(FILE)).expect("removed");
     let config = fixture.load();
-    assert_eq!((standing(&config), config.written.policy.rules.len()), (vec![Standing::Gone], 1));
+    assert_eq!((standing(&config), config.sections.policy.rules.len()), (vec![Standing::Gone], 1));
     ok(&fixture, &["trust", "--revoke"]);
-    assert!(fixture.load().trust.is_empty() && fixture.load().written.policy.rules.is_empty());
+    assert!(fixture.load().trust.is_empty() && fixture.load().sections.policy.rules.is_empty());
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_broken_change_leaves_what_was_approved() {
     fixture.write_as_stranger(FILE, "policy: [\n");
     let config = fixture.load();
     assert!(!config.is_unusable(), "{:?}", config.problems);
-    assert_eq!((standing(&config), config.written.policy.rules.len()), (vec![Standing::Changed], 1));
+    assert_eq!((standing(&config), config.sections.policy.rules.len()), (vec![Standing::Changed], 1));
     assert!(config.problems[0].to_string().contains("not valid YAML"), "{:?}", config.problems);
     let refused = run(&fixture, &["trust", "--yes"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
@@ -194,7 +194,7 @@ fn a_harmless_change_needs_no_approval() {
     fixture.write_as_stranger(FILE, &stricter);
     let config = fixture.load();
     assert_eq!(
-        (standing(&config), config.servers.len(), config.written.policy.rules.len()),
+        (standing(&config), config.servers.len(), config.sections.policy.rules.len()),
         (vec![Standing::Approved], 1, 1)
     );
     // What the owner has taken out by hand does not come back unasked.
@@ -300,7 +300,7 @@ fn a_sandboxed_command_cannot_write_approvals() {
         fixture.write(FILE, &format!("sandbox: {{bash: workspace, write: ['{path}']}}\n"));
         let config = fixture.load();
         assert_eq!(
-            (config.is_unusable(), config.written.sandbox.sandbox.write.is_empty()),
+            (config.is_unusable(), config.sections.shell.sandbox.write.is_empty()),
             (is_refused, is_refused),
             "{path}"
         );
@@ -345,7 +345,7 @@ fn a_file_of_misspelt_keys_is_reported() {
     assert!(told.len() == 2 && told[0].contains("mcpServer") && told[1].contains("did you mean"), "{told:?}");
     // Nothing of it holds, and nothing waits for anybody.
     assert!(!config.is_unusable() && config.servers.is_empty());
-    assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["top"]);
+    assert_eq!(config.sections.views.keys().collect::<Vec<_>>(), ["top"]);
     let trust = |arguments: &[&str]| {
         let mut program = program(&fixture);
         program.current_dir(fixture.path("project/sub")).args(arguments).output().expect("the program runs")
@@ -439,10 +439,10 @@ fn a_given_configuration_stands_alone() {
     fixture.write("home/.config/toolwright/toolwright.yaml", "views:\n  home: {}\n");
     let given = fixture.write("conf/mine.yaml", "views:\n  mine: {}\n");
     let config = fixture.load_with(|options| options.config = Some(given.clone()));
-    assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["mine"]);
-    assert_eq!((config.written.policy.profile, config.files), (None, vec![given]));
+    assert_eq!(config.sections.views.keys().collect::<Vec<_>>(), ["mine"]);
+    assert_eq!((config.sections.policy.profile, config.files), (None, vec![given]));
     let config = fixture.load();
-    assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["project", "home"]);
+    assert_eq!(config.sections.views.keys().collect::<Vec<_>>(), ["project", "home"]);
 }
 
 #[test]
@@ -451,7 +451,7 @@ fn configuration_is_found_from_subfolders() {
     std::fs::create_dir_all(fixture.path("project/a/b")).expect("folder");
     let views = |folder: &str| {
         let config = fixture.load_with(|options| options.cwd = fixture.path(folder));
-        (config.written.views.keys().cloned().collect::<Vec<_>>(), config.root)
+        (config.sections.views.keys().cloned().collect::<Vec<_>>(), config.root)
     };
     let (project, below) = (fixture.project().canonicalize().expect("folder"), fixture.path("project/a/b"));
     assert_eq!(views("project/a/b"), (vec![], below.canonicalize().expect("folder")), "what is above may be anybody's");

@@ -8,11 +8,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
-use toolwright_core::Secret;
 use toolwright_core::session::Principal;
 
 use super::origin::{self, Authority, Host};
@@ -43,21 +40,6 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
-}
-
-/// A client with a token of its own. Its name is the entry's key in a configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClientConfig {
-    /// What it sends as `Authorization: Bearer TOKEN`.
-    #[schemars(with = "String", extend("x-variables" = "secret"))]
-    pub token: Secret,
-    /// Its roles: a tool or view that is for certain roles needs one of them.
-    #[serde(default)]
-    pub roles: Vec<String>,
-    /// The servers and views that it may reach at `/mcp/{name}`. Without the key it reaches all that speaks MCP; the
-    /// HTTP API is for `server.token` alone.
-    pub views: Option<Vec<String>>,
 }
 
 /// The sender of a request. Every request that passes the guard carries it as an extension.
@@ -142,7 +124,7 @@ impl Guard {
             host
         };
         let usual = Identity::of(&options.principal, Reach::All);
-        let others = options.clients.iter().filter_map(|(name, client)| {
+        let others = options.server.tokens.iter().filter_map(|(name, client)| {
             let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
             let reach = client.views.clone().map_or(Reach::Mcp, Reach::Only);
             Some((Token::new(client.token.expose())?, Identity::of(&principal, reach)))
@@ -150,9 +132,9 @@ impl Guard {
         let own = options.token.iter().chain(&options.api_token).map(|token| (token.clone(), usual.clone()));
         Self {
             bound: bound.ip(),
-            hosts: options.allowed_hosts.iter().filter_map(host).collect(),
-            origins: options.allowed_origins.iter().map(lower).collect(),
-            anonymous: (options.token.is_none() && options.clients.is_empty())
+            hosts: options.server.allowed_hosts.iter().filter_map(host).collect(),
+            origins: options.server.allowed_origins.iter().map(lower).collect(),
+            anonymous: (options.token.is_none() && options.server.tokens.is_empty())
                 .then(|| Identity::of(&options.principal, Reach::Open)),
             clients: own.chain(others).collect(),
         }
@@ -306,13 +288,16 @@ fn no_oauth() -> Response {
 
 #[cfg(test)]
 mod tests {
+    use toolwright_core::Secret;
+
     use super::*;
+    use crate::config::ClientConfig;
 
     fn guard(addr: &str) -> Guard {
         let addr: SocketAddr = addr.parse().expect("addr");
         let mut options = HttpOptions::new(addr);
-        options.allowed_hosts = vec!["Tools.example".into(), "only.example:81".into()];
-        options.allowed_origins = vec!["https://app.example/".into()];
+        options.server.allowed_hosts = vec!["Tools.example".into(), "only.example:81".into()];
+        options.server.allowed_origins = vec!["https://app.example/".into()];
         options.token = Token::new("s3cret");
         Guard::new(&options, addr)
     }
@@ -422,7 +407,7 @@ mod tests {
             let config = ClientConfig { token: Secret::new(token), roles: vec!["dev".into()], views };
             (name.to_owned(), config)
         };
-        options.clients = vec![client("ci", "t2", Some(vec!["small".into()])), client("me", "t3", None)];
+        options.server.tokens = [client("ci", "t2", Some(vec!["small".into()])), client("me", "t3", None)].into();
         let closed = Guard::new(&options, addr);
         assert!(closed.identity(&HeaderMap::new()).is_none(), "where there are tokens one is needed");
         options.token = Token::new("t1");

@@ -18,10 +18,12 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::session::{PeerProcess, Principal};
 use toolwright_core::store::{ApprovalStore, NoStore, StoreError};
 
+use crate::config::ServerConfig;
+
 pub(crate) use connections::Connection;
 pub use connections::LookUpPeer;
 pub(crate) use guard::Identity;
-pub use guard::{ClientConfig, Token};
+pub use guard::Token;
 
 /// The root of the API.
 pub(crate) const API: &str = "/api";
@@ -43,13 +45,9 @@ pub struct HttpOptions {
     pub api_token: Option<Token>,
     /// The principal of requests with one of these tokens, and of those without a token where none is required.
     pub principal: Principal,
-    /// Clients with their own tokens, by name. Where there are any, every request needs a token.
-    pub clients: Vec<(String, ClientConfig)>,
-    /// Host names of the server besides `localhost` and the address itself. A name without a port allows any port.
-    pub allowed_hosts: Vec<String>,
-    /// Origins (`https://host[:port]`) of web pages that may call and read answers (CORS), besides the server's own. They
-    /// send the token like any client.
-    pub allowed_origins: Vec<String>,
+    /// Clients with their own tokens, and the host names and origins that requests may have. Its own token is not read:
+    /// `token` is.
+    pub server: ServerConfig,
     /// Connections at once. A further connection closes the longest idle one. Where none is idle it becomes one of 64 spare
     /// connections, on which one request is answered: `/health` and `/ready` as usual, all others 503. When the spare
     /// ones are used up, the longest idle of them closes. A new or closing connection is left alone for a quarter of a
@@ -95,9 +93,7 @@ impl HttpOptions {
             token: None,
             api_token: None,
             principal: Principal::owner(),
-            clients: Vec::new(),
-            allowed_hosts: Vec::new(),
-            allowed_origins: Vec::new(),
+            server: ServerConfig::default(),
             max_connections: 512,
             first_request: Duration::from_secs(10),
             body_pause: Duration::from_secs(10),
@@ -118,7 +114,7 @@ impl HttpOptions {
     /// # Errors
     /// [`HttpError::Exposed`] for an address beyond loopback without a token.
     pub fn validate(&self) -> Result<(), HttpError> {
-        let guarded = self.token.is_some() || !self.clients.is_empty();
+        let guarded = self.token.is_some() || !self.server.tokens.is_empty();
         if self.addr.ip().is_loopback() || guarded { Ok(()) } else { Err(HttpError::Exposed(self.addr)) }
     }
 }

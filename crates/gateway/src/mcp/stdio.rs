@@ -112,7 +112,7 @@ where
             }
         }
     };
-    connection.close(connection.gateway.options.grace.min(GONE_GRACE)).await;
+    connection.close(connection.gateway.options.server.shutdown_grace.min(GONE_GRACE)).await;
     drop(connection);
     match tokio::time::timeout(FLUSH_LIMIT, &mut writer).await {
         Ok(Ok(written)) => ended.and(ended_by_peer(written)),

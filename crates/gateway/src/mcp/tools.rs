@@ -81,7 +81,7 @@ impl ToolList {
         let (Key { view, .. }, options) = (key, &gateway.options);
         let form = gateway.listed_schemas(&view.scope);
         let executor = &options.executor;
-        let names = snapshot.names_within(options.max_tool_name);
+        let names = snapshot.names_within(options.server.max_tool_name);
         let finders = FINDERS.iter().filter_map(|id| snapshot.get(id)).map(|entry| (entry.wire_name.as_str(), entry));
         let others = snapshot.list().iter().enumerate().filter(|(_, entry)| !is_finder(entry));
         let others = others.filter_map(|(index, entry)| match &view.scope {

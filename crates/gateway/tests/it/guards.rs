@@ -79,7 +79,7 @@ async fn only_pages_of_listed_origins_may_call() {
     let http = fixture
         .http_with(|options| {
             options.token = Token::new("s3cret");
-            options.allowed_origins = vec!["https://app.example".into()];
+            options.server.allowed_origins = vec!["https://app.example".into()];
         })
         .await;
     let preflight = |origin: &str| {

@@ -144,7 +144,7 @@ async fn fixture(schemas: ListedSchemas) -> Fixture {
         roles: Vec::new(),
     };
     let fixture = Fixture::with(|options| {
-        options.schemas = schemas;
+        options.server.schemas = schemas;
         options.pinned = vec!["odd:union".into()];
         options.views = vec![view("raw", Some(ListedSchemas::Raw)), view("usual", None)];
     })

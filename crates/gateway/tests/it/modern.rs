@@ -157,7 +157,7 @@ async fn equal_catalogues_are_listed_in_equal_bytes() {
 
 #[tokio::test]
 async fn names_are_shortened_and_still_callable() {
-    let fixture = Fixture::with(|options| options.max_tool_name = 16).await;
+    let fixture = Fixture::with(|options| options.server.max_tool_name = 16).await;
     fixture.foreign.set(&["a_rather_long_tool_name"]);
     let http = fixture.http().await;
     let name = loop {

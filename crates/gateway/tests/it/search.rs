@@ -125,7 +125,7 @@ async fn pinned_tools_are_listed_under_short_names() {
     let fixture = Fixture::with(|options| {
         options.expose = Expose::Search;
         options.pinned = vec!["test:echo".into(), "remote__a_*".into()];
-        options.max_tool_name = 16;
+        options.server.max_tool_name = 16;
     })
     .await;
     fixture.foreign.set(&["a_rather_long_tool_name", "other"]);

@@ -37,7 +37,7 @@ async fn an_idle_server_ends_at_once() {
 
 #[tokio::test]
 async fn a_running_call_is_cancelled_after_the_grace() {
-    let fixture = Fixture::with(|options| options.grace = Duration::from_millis(300)).await;
+    let fixture = Fixture::with(|options| options.server.shutdown_grace = Duration::from_millis(300)).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask = |request: Value| tokio::spawn(body(http.in_session(&session, "/mcp", &request), 200));
@@ -70,7 +70,8 @@ async fn no_call_begins_once_draining_has() {
 
 #[tokio::test]
 async fn repeatable_calls_become_jobs_on_shutdown() {
-    let (fixture, store) = Fixture::with_jobs(|options, _| options.grace = Duration::from_millis(50)).await;
+    let (fixture, store) =
+        Fixture::with_jobs(|options, _| options.server.shutdown_grace = Duration::from_millis(50)).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let waiting = call(1, "test__wait", json!({}));
@@ -99,7 +100,7 @@ async fn repeatable_calls_become_jobs_on_shutdown() {
 
 #[tokio::test]
 async fn a_draining_server_still_answers_probes() {
-    let fixture = Fixture::with(|options| options.grace = Duration::from_millis(500)).await;
+    let fixture = Fixture::with(|options| options.server.shutdown_grace = Duration::from_millis(500)).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let slow = call(1, "test__sleep", json!({"text": "300"}));

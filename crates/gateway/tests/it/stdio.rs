@@ -207,7 +207,7 @@ async fn broken_lines_are_answered_and_survived() {
 #[tokio::test]
 async fn the_end_of_input_lets_calls_finish() {
     // Whose client is gone does not get all of it.
-    let fixture = Fixture::with(|options| options.grace = LONG * 100).await;
+    let fixture = Fixture::with(|options| options.server.shutdown_grace = LONG * 100).await;
     let mut client = Client::of(&fixture);
     client.send(&call(1, "test__sleep", json!({"text": "50"}))).await;
     client.send(&call(2, "test__wait", json!({}))).await;
@@ -219,7 +219,7 @@ async fn the_end_of_input_lets_calls_finish() {
 
 #[tokio::test]
 async fn a_connected_client_is_heard_during_shutdown() {
-    let fixture = Fixture::with(|options| options.grace = LONG * 100).await;
+    let fixture = Fixture::with(|options| options.server.shutdown_grace = LONG * 100).await;
     let mut client = Client::of(&fixture);
     client.send(&call(1, "test__sleep", json!({"text": "2500"}))).await;
     client.send(&call(2, "test__wait", json!({}))).await;

@@ -171,7 +171,7 @@ impl Fixture {
 
     /// Whose executor passes on so many bytes whole, and no more.
     pub(crate) async fn passing_on(max_whole: usize) -> Self {
-        Self::build(|options, _| options.max_whole = max_whole, |_, ()| {}).await.0
+        Self::build(|options, _| options.defaults.whole_result_max_bytes = max_whole, |_, ()| {}).await.0
     }
 
     /// With jobs, in a store of their own.
@@ -219,7 +219,7 @@ impl Fixture {
         let policy = Arc::new(Policy::of(Profile::Client));
         let mut options = GatewayOptions::new(Arc::clone(&catalogue), executor, policy, approver, std::env::temp_dir());
         options.instructions = Some("Use the tools.".into());
-        options.grace = Duration::from_millis(100);
+        options.server.shutdown_grace = Duration::from_millis(100);
         change(&mut options, &kept);
         let gateway = Gateway::new(options);
         (Self { gateway, catalogue, foreign, watch, shutdown: Cancel::new(), _outputs: outputs }, kept)

@@ -217,7 +217,7 @@ impl Executor {
     pub(super) fn background_after(&self, call: &ValidCall) -> Option<Duration> {
         let entry = &call.entry;
         // A call that awaits others is long by nature: only its own definition puts a time to it.
-        let general = self.options.auto_background_after.filter(|_| !entry.provider.awaits_others(entry.id()));
+        let general = self.options.defaults.auto_background_after.filter(|_| !entry.provider.awaits_others(entry.id()));
         entry.definition().auto_background_after.or(general)
     }
 

@@ -355,7 +355,7 @@ impl Executor {
         run: &RunContext,
         record: &CallRecord,
     ) -> Result<(), ToolError> {
-        let required = self.options.ledger_mode == LedgerMode::Required;
+        let required = self.options.defaults.ledger == LedgerMode::Required;
         if !required && run.policy.vouched_effects(&query(call, CallScope::Anywhere, run)).read_only {
             return Ok(());
         }

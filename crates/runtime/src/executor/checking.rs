@@ -94,7 +94,7 @@ impl Executor {
         run: &RunContext,
     ) -> CheckedCalls {
         let snapshot = &*run.snapshot;
-        let mut left = self.options.calls_per_turn;
+        let mut left = self.options.defaults.calls_per_turn;
         // Every call is checked before the first is asked about, so that `left` counts in call order.
         let (mut checked, mut asks) = (Vec::with_capacity(calls.len()), Vec::new());
         for call in calls {

@@ -47,7 +47,7 @@ pub use self::guards::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
 pub use self::llm_call::LlmOptions;
-pub use self::options::{CallerNames, ExecutorOptions, PartialsFor, Recommends, RunContext};
+pub use self::options::{CallDefaults, CallerNames, ExecutorOptions, PartialsFor, Recommends, RunContext};
 pub use self::recovery::RecoveryOptions;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
 pub use self::tool_context::NestedCallLimits;
@@ -113,7 +113,7 @@ impl Executor {
     /// Calls that may run in one turn.
     #[must_use]
     pub fn calls_per_turn(&self) -> usize {
-        self.options.calls_per_turn
+        self.options.defaults.calls_per_turn
     }
 
     /// Checks, plans and executes the calls of one turn. Returns one outcome per call, in call order, whatever happens.
@@ -131,7 +131,7 @@ impl Executor {
     ) -> Vec<Outcome> {
         let plan = match &run.inner {
             Some(bound) => plan(bound.apply(checked), usize::MAX, 0),
-            None => plan(checked, self.options.calls_per_turn, run.started_before),
+            None => plan(checked, self.options.defaults.calls_per_turn, run.started_before),
         };
         pin!(self.execute(plan, run)).await
     }

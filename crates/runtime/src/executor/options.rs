@@ -1,20 +1,24 @@
-//! What the executor is made of, and the terms of the calls that it runs.
+//! What the executor is made of, and the context of the calls that it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::{PartialSink, Services, UsageRecorder};
+use toolwright_core::duration;
 use toolwright_core::job::{Follows, Turns};
 use toolwright_core::model::PriceTable;
 use toolwright_core::operation::{Lineage, Origin};
-use toolwright_core::output::ResultsFor;
+use toolwright_core::output::{DEFAULT_MAX_WHOLE, ResultsFor};
 use toolwright_core::plan::DEFAULT_CALLS_PER_TURN;
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
+use toolwright_core::setting::TimeSpan;
 use toolwright_core::store::{ApprovalStore, LedgerMode, LedgerStore, RunStore};
 use toolwright_core::tool_id::ToolId;
 use toolwright_core::variables::Variables;
@@ -29,22 +33,64 @@ use crate::cache::ResponseCache;
 use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 
+/// What holds for calls where neither tool nor server says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CallDefaults {
+    /// Absolute limit of one call, where neither tool nor server sets one.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub tool_timeout: Duration,
+    /// How long a call may go on without a report of progress, where neither tool nor server says so. Default:
+    /// as long as it may take at all. Changing it needs a restart.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub idle_timeout: Option<Duration>,
+    /// Cap on the text of a result, in bytes; what is over it goes to the output store. Default: 12288 in runs of
+    /// models, 49152 for MCP clients and programs, who get more of a tool whose server announces it
+    /// (`anthropic/maxResultSizeChars`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 256))]
+    pub tool_response_max_bytes: Option<usize>,
+    /// Cap on what is passed on whole or not at all, in bytes of JSON: structured results of tools with an output
+    /// schema, and what MCP clients get of `resources/read`, `prompts/get` and the like. What is over it is an error
+    /// that says so. Changing it needs a restart.
+    #[schemars(range(min = 4096))]
+    pub whole_result_max_bytes: usize,
+    /// Calls that may run in one turn of a model.
+    #[schemars(range(min = 1))]
+    pub calls_per_turn: usize,
+    /// How long a call keeps its caller waiting before it goes on as a background job, where neither tool nor server
+    /// says so. Default: as long as it takes. Changing it needs a restart.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub auto_background_after: Option<Duration>,
+    /// What happens to calls while the ledger cannot be written, as on a full disk: with `best_effort` they run, and
+    /// the log, `/metrics` and `/ready` tell; with `required` they are refused, and no call runs before a row for it is on
+    /// disk. Changing it needs a restart.
+    pub ledger: LedgerMode,
+}
+
+impl Default for CallDefaults {
+    fn default() -> Self {
+        Self {
+            tool_timeout: Duration::from_secs(300),
+            idle_timeout: None,
+            tool_response_max_bytes: None,
+            whole_result_max_bytes: DEFAULT_MAX_WHOLE,
+            calls_per_turn: DEFAULT_CALLS_PER_TURN,
+            auto_background_after: None,
+            ledger: LedgerMode::BestEffort,
+        }
+    }
+}
+
 /// Settings and stores of the executor.
 pub struct ExecutorOptions {
-    /// Absolute limit of a call where nothing nearer sets one (by default five minutes).
-    pub timeout: Duration,
-    /// How long a call may go on without a report of progress where nothing nearer says so; `None`: as long as
-    /// it may take at all.
-    pub idle_timeout: Option<Duration>,
+    /// What holds for calls where nothing nearer says otherwise.
+    pub defaults: CallDefaults,
     /// How long a cancelled or timed-out call may take to stop by itself before it is abandoned.
     pub grace: Duration,
-    /// Cap on the text of a result, in bytes, whoever gets it; `None`: as [`ResultsFor`] has it.
-    pub max_output: Option<usize>,
-    /// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output
-    /// schema, and what a protocol's method gives (`resources/read`, `prompts/get`).
-    pub max_whole: usize,
-    /// Calls that run in one turn.
-    pub calls_per_turn: usize,
     /// Calls that one call may make in its turn.
     pub inner_calls: usize,
     /// The queues.
@@ -53,8 +99,6 @@ pub struct ExecutorOptions {
     pub services: Arc<Services>,
     /// The ledger.
     pub ledger: Arc<dyn LedgerStore>,
-    /// What happens to calls while it cannot be written.
-    pub ledger_mode: LedgerMode,
     /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,
     /// Who mends the arguments of calls that are not valid; `None`: nobody, and the caller is told what is
@@ -68,9 +112,6 @@ pub struct ExecutorOptions {
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The jobs; without them every call is awaited, whatever its tool's mode.
     pub jobs: Option<Arc<JobManager>>,
-    /// How long a call keeps its caller waiting, where nothing nearer says so, before it goes on as a job;
-    /// `None`: as long as it takes.
-    pub auto_background_after: Option<Duration>,
     /// What models cost.
     pub prices: PriceTable,
     /// Models that benchmarks recommend for an LLM-backed tool, best first; `provider/model`.
@@ -87,24 +128,18 @@ impl ExecutorOptions {
     #[must_use]
     pub fn new(services: Arc<Services>, ledger: Arc<dyn LedgerStore>, approvals: Arc<dyn ApprovalStore>) -> Self {
         Self {
-            timeout: Duration::from_secs(300),
-            idle_timeout: None,
+            defaults: CallDefaults::default(),
             grace: Duration::from_secs(2),
-            max_output: None,
-            max_whole: toolwright_core::output::DEFAULT_MAX_WHOLE,
-            calls_per_turn: DEFAULT_CALLS_PER_TURN,
             inner_calls: DEFAULT_INNER_CALLS,
             queues: Queues::default(),
             services,
             ledger,
-            ledger_mode: LedgerMode::default(),
             approvals,
             repair: None,
             interceptors: Vec::new(),
             guards: Vec::new(),
             cache: None,
             jobs: None,
-            auto_background_after: None,
             prices: PriceTable::default(),
             compat: Arc::new(|_| Vec::new()),
             default_model: None,

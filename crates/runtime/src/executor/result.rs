@@ -46,7 +46,7 @@ impl Executor {
     #[must_use]
     pub fn max_output(&self, entry: &Entry, results_for: ResultsFor) -> usize {
         let definition = entry.definition();
-        definition.max_output.or(self.options.max_output).unwrap_or_else(|| match results_for {
+        definition.max_output.or(self.options.defaults.tool_response_max_bytes).unwrap_or_else(|| match results_for {
             ResultsFor::Conversation => DEFAULT_MAX_BYTES,
             ResultsFor::Client => client_max_bytes(definition),
         })
@@ -126,7 +126,7 @@ impl Executor {
 
     /// Why a value of `size` bytes that goes on whole or not at all does not go on.
     fn over_whole(&self, size: usize, what: &str, entry: &Entry) -> Option<ToolError> {
-        let limit = self.options.max_whole;
+        let limit = self.options.defaults.whole_result_max_bytes;
         let message = || {
             format!(
                 "{what} of {} has {size} bytes, over the limit of {limit} bytes (defaults.whole_result_max_bytes): ask \

@@ -278,8 +278,8 @@ impl Limits {
         let is_agent = entry.provider.kind() == ProviderKind::Agent;
         // A tool that awaits other calls reports no progress meanwhile; those calls have limits.
         let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
-        let global = Some(options.timeout).filter(|_| !is_agent);
-        let global_idle = options.idle_timeout.filter(|_| !awaits_others);
+        let global = Some(options.defaults.tool_timeout).filter(|_| !is_agent);
+        let global_idle = options.defaults.idle_timeout.filter(|_| !awaits_others);
         let idle = tool.idle_timeout.or(provider.idle_timeout).or(global_idle);
         Self {
             absolute: run.timeout.or(tool.timeout).or(provider.timeout).or(global),

@@ -228,7 +228,7 @@ impl Scene {
         let tools = StaticProvider::new("ends", ProviderKind::Native, TOOLS.map(tool).to_vec()).expect("provider");
         let provider = Ending { tools, only_waits };
         let fixture = fixture(|options| {
-            options.timeout = Duration::from_millis(500);
+            options.defaults.tool_timeout = Duration::from_millis(500);
             options.grace = Duration::from_millis(60);
             let one = QueueConfig { concurrent: 1, ..QueueConfig::default() };
             options.queues = Queues::new(BTreeMap::from([("default".to_owned(), one)]));

@@ -29,7 +29,7 @@ fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn every_call_gets_one_outcome_in_order() {
-    let fixture = fixture(|options| options.timeout = Duration::from_secs(1)).await;
+    let fixture = fixture(|options| options.defaults.tool_timeout = Duration::from_secs(1)).await;
     let outcomes = fixture
         .all(vec![
             call("a", "slow", json!({"n": 50})),
@@ -84,8 +84,8 @@ impl CallClient for Slow {
 #[tokio::test]
 async fn waiting_for_the_client_pauses_timeouts() {
     let mut fixture = fixture(|options| {
-        options.timeout = Duration::from_millis(100);
-        options.idle_timeout = Some(Duration::from_millis(60));
+        options.defaults.tool_timeout = Duration::from_millis(100);
+        options.defaults.idle_timeout = Some(Duration::from_millis(60));
     })
     .await;
     let client = Arc::new(Slow::default());
@@ -153,7 +153,7 @@ async fn exclusive_tools_never_overlap() {
 
 #[tokio::test]
 async fn calls_over_the_turns_limit_are_refused() {
-    let fixture = fixture(|options| options.calls_per_turn = 2).await;
+    let fixture = fixture(|options| options.defaults.calls_per_turn = 2).await;
     let calls = (0..3).map(|n| call(&n.to_string(), "echo", json!({"n": n}))).collect();
     let outcomes = fixture.all(calls).await;
     assert_eq!(outcomes[2].error.as_ref().map(|e| e.kind()), Some(ErrorKind::LimitExceeded));
@@ -198,7 +198,7 @@ async fn a_dropped_caller_cancels_its_tool() {
 
 #[tokio::test]
 async fn a_large_output_reads_back_by_handle() {
-    let fixture = fixture(|options| options.max_output = Some(1000)).await;
+    let fixture = fixture(|options| options.defaults.tool_response_max_bytes = Some(1000)).await;
     let outcome = fixture.one("big", json!({"n": 1000})).await;
     assert!(outcome.ok);
     let text = outcome.text();

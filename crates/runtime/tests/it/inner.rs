@@ -66,7 +66,7 @@ async fn carriers(fixture: &Fixture) -> toolwright_runtime::RunContext {
 
 #[tokio::test]
 async fn nested_calls_are_bounded_in_number_and_depth() {
-    let fixture = fixture(|options| (options.calls_per_turn, options.inner_calls) = (1, 20)).await;
+    let fixture = fixture(|options| (options.defaults.calls_per_turn, options.inner_calls) = (1, 20)).await;
     let run = carriers(&fixture).await;
     for (tool, n, expect) in [
         ("many", 20, "bottom ".repeat(20)),

@@ -243,7 +243,8 @@ async fn a_running_call_becomes_a_job_without_restart() {
 async fn only_a_long_call_becomes_a_job() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture =
-        fixture_with(dir.path(), |options| options.auto_background_after = Some(Duration::from_millis(500))).await;
+        fixture_with(dir.path(), |options| options.defaults.auto_background_after = Some(Duration::from_millis(500)))
+            .await;
     assert_eq!(fixture.call("a", "direct", json!({"n": 1, "ms": 0})).await.text(), "result 1");
     let long = fixture.call("b", "direct", json!({"n": 2, "ms": 1500})).await;
     assert_eq!(text(&fixture.wait(&id(&long)).await), "result 2");
@@ -379,7 +380,7 @@ async fn observers_hear_of_each_state_of_a_job() {
     let events = Arc::clone(&hub);
     let fixture = fixture_with(dir.path(), |options| {
         options.services = Arc::new(Services { events, ..Services::clone(&options.services) });
-        options.auto_background_after = Some(Duration::from_millis(20));
+        options.defaults.auto_background_after = Some(Duration::from_millis(20));
     })
     .await;
     let mut events = hub.subscribe();

@@ -77,7 +77,7 @@ async fn stored(fixture: &Fixture, outcome: &Outcome) -> String {
 
 #[tokio::test]
 async fn large_text_is_stored_and_the_rest_passes() {
-    let fixture = fixture(|options| options.max_output = Some(1000)).await;
+    let fixture = fixture(|options| options.defaults.tool_response_max_bytes = Some(1000)).await;
     let resource =
         ContentBlock::Resource { resource: json!({"uri": "a:b", "text": "r".repeat(900)}), extra: Map::new() };
     let image = ContentBlock::image("AAAA", "image/png");
@@ -175,7 +175,7 @@ async fn an_interceptor_may_replace_a_jobs_step() {
 
 #[tokio::test]
 async fn json_is_previewed_as_json() {
-    let fixture = fixture(|options| options.max_output = Some(2000)).await;
+    let fixture = fixture(|options| options.defaults.tool_response_max_bytes = Some(2000)).await;
     let rows: Vec<Value> = (0..500).map(|n| json!({"row": n})).collect();
     let outcome = one(&fixture, Gives::output(ToolOutput::text(json!(rows).to_string()))).await;
     let text = outcome.text();
@@ -186,7 +186,7 @@ async fn json_is_previewed_as_json() {
 
 #[tokio::test]
 async fn who_cannot_read_handles_gets_none() {
-    let fixture = fixture(|options| options.max_output = Some(1000)).await;
+    let fixture = fixture(|options| options.defaults.tool_response_max_bytes = Some(1000)).await;
     let tool = Gives::output(ToolOutput::text("x".repeat(5000)));
     let mut denied = terms(&fixture, tool.clone()).await;
     let rules = json!([{"effect": "deny", "namespace": "output", "reason": "no"}]);
@@ -210,7 +210,10 @@ async fn who_cannot_read_handles_gets_none() {
 
 #[tokio::test]
 async fn structured_results_stay_whole_where_they_were_promised() {
-    let fixture = fixture(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
+    let fixture = fixture(|options| {
+        (options.defaults.tool_response_max_bytes, options.defaults.whole_result_max_bytes) = (Some(1000), 5000)
+    })
+    .await;
     let value = |bytes: usize| json!({"a": "x".repeat(bytes)});
     let promised = Some(json!({"type": "object"}));
 
@@ -336,7 +339,10 @@ async fn all_stored(fixture: &Fixture, outcome: &Outcome) -> Vec<String> {
 
 #[tokio::test]
 async fn a_result_stored_in_parts_names_all_handles() {
-    let fixture = fixture(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
+    let fixture = fixture(|options| {
+        (options.defaults.tool_response_max_bytes, options.defaults.whole_result_max_bytes) = (Some(1000), 5000)
+    })
+    .await;
     let (text, value) = ("t".repeat(3000), json!({"a": "x".repeat(3000)}));
     let both = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text(text.clone()) };
     let outcome = one(&fixture, Gives::output(both.clone())).await;

@@ -42,7 +42,7 @@ impl LedgerStore for Ledger {
 async fn with(mode: LedgerMode, full: bool) -> (Fixture, Arc<Ledger>) {
     let ledger = Arc::new(Ledger { full, ..Ledger::default() });
     let kept = Arc::clone(&ledger);
-    let fixture = fixture(|options| (options.ledger, options.ledger_mode) = (kept as _, mode)).await;
+    let fixture = fixture(|options| (options.ledger, options.defaults.ledger) = (kept as _, mode)).await;
     (fixture, ledger)
 }
 

@@ -46,21 +46,21 @@ pub(super) struct ProviderSettings {
 
 impl ProviderSettings {
     pub(super) fn of(config: &Config) -> Self {
-        let defaults = &config.written.defaults;
+        let defaults = &config.sections.defaults;
         let builtin = BuiltinOptions {
             path_guard: defaults.path_guard,
             protected: protected(config),
             // Logins, tokens and what belongs to other sessions; and secrets that entries name as variables.
             withheld: [Some(config.state_dir.clone()), secret_file(&environment)].into_iter().flatten().collect(),
             withheld_env: withheld_env(config),
-            shell: config.written.sandbox.clone(),
+            shell: config.sections.shell.clone(),
         };
         Self {
             enabled: defaults.builtins,
             allowed: defaults.builtins_allowed.clone(),
             denied: defaults.builtins_denied.clone(),
             builtin,
-            web: config.written.web.clone(),
+            web: config.sections.web.clone(),
         }
     }
 
@@ -116,7 +116,7 @@ fn protected(config: &Config) -> Vec<PathBuf> {
 
 fn withheld_env(config: &Config) -> Vec<String> {
     let mut withheld = withheld_by_default();
-    withheld.extend(config.written.defaults.withheld_env.iter().cloned());
+    withheld.extend(config.sections.defaults.withheld_env.iter().cloned());
     withheld.extend(config.key_variables.iter().cloned());
     withheld
 }
@@ -205,7 +205,7 @@ fn http_address(url: &str) -> Option<Url> {
 
 /// What a server's process is kept in.
 pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbox {
-    let settings = SandboxConfig { protected: protected(config), ..config.written.sandbox.sandbox.clone() };
+    let settings = SandboxConfig { protected: protected(config), ..config.sections.shell.sandbox.clone() };
     Sandbox { profile, root: config.root.clone(), settings }
 }
 
@@ -238,7 +238,7 @@ pub(super) fn executor(
     jobs: &Arc<JobManager>,
     tool_models: ToolModels<'_>,
 ) -> Arc<Executor> {
-    let outputs = &config.written.outputs;
+    let outputs = &config.sections.outputs;
     let dir = outputs
         .dir
         .as_ref()
@@ -257,18 +257,12 @@ pub(super) fn executor(
         tokens: Arc::new(Tokenizers::of(config)),
         ..Services::none(Arc::new(SystemClock))
     };
-    let defaults = &config.written.defaults;
+    let defaults = &config.sections.defaults;
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(store) as _, Arc::clone(store) as _);
-    options.timeout = defaults.tool_timeout;
-    options.idle_timeout = defaults.idle_timeout;
-    options.max_output = defaults.tool_response_max_bytes;
-    options.max_whole = defaults.whole_result_max_bytes;
-    options.calls_per_turn = defaults.calls_per_turn;
-    options.ledger_mode = defaults.ledger;
+    options.defaults = defaults.calls.clone();
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
     options.guards = config.guards();
     options.jobs = Some(Arc::clone(jobs));
-    options.auto_background_after = defaults.auto_background_after;
     options.prices = config.prices();
     options.compat = recommends(tool_models.compat);
     options.default_model = tool_models.default;
@@ -281,7 +275,7 @@ pub(super) fn executor(
 /// Who extracts from stored outputs.
 fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
     let known = config.clone();
-    let outputs = &config.written.outputs;
+    let outputs = &config.sections.outputs;
     ModelExtractor {
         bounds: ModelBounds {
             requests: Bound::new(outputs.extract_max_requests, "outputs.extract_max_requests"),
@@ -289,7 +283,7 @@ fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
             cost_usd: outputs.extract_max_cost.map(|most| Bound::new(most, "outputs.extract_max_cost")),
         },
         prices: config.prices(),
-        model: config.written.outputs.extract_model.clone(),
+        model: config.sections.outputs.extract_model.clone(),
         default_model,
         window: Arc::new(move |model| known.window(model)),
     }
@@ -334,15 +328,15 @@ impl TokenCounter for Tokenizers {
 /// Has the recordings read that the configuration names in place of models, off the runtime's threads, so that what is
 /// known of models is known. One that cannot be read is reported when it is used.
 pub(super) async fn read_recordings(models: &Models, config: &Config) {
-    let written = &config.written;
+    let sections = &config.sections;
     let named = [
-        &written.models.default,
-        &written.models.judge,
-        &written.sampling.model,
-        &written.context.model,
-        &written.outputs.extract_model,
-        &written.defaults.repair_model,
-        &written.selection.judge_model,
+        &sections.models.default,
+        &sections.models.judge,
+        &sections.sampling.model,
+        &sections.context.model,
+        &sections.outputs.extract_model,
+        &sections.defaults.repair_model,
+        &sections.selection.judge_model,
     ];
     for recording in named.into_iter().flatten().filter(|model| is_replay(model)) {
         let _ = models.ready(recording).await;

@@ -88,7 +88,7 @@ impl Toolwright {
     #[must_use]
     pub fn client(&self, options: ClientOptions) -> Arc<dyn CallClient> {
         let config = self.config();
-        let section = &config.written.sampling;
+        let section = &config.sections.sampling;
         let model = self.sampling_model(options.model);
         let model = model.filter(|_| may_sample(&options.policy, &options.session, &*options.approver));
         let sampling = model.zip(ToolId::try_parse(SAMPLE_ID)).and_then(|(model, id)| {
@@ -111,8 +111,8 @@ impl Toolwright {
     /// The model for requests of sources, if any: that of `sampling`, else of the run, else the default.
     pub(super) fn sampling_model(&self, of_run: Option<String>) -> Option<String> {
         let config = self.config();
-        let section = &config.written.sampling;
-        let model = section.model.clone().or(of_run).or_else(|| config.written.models.default.clone());
+        let section = &config.sections.sampling;
+        let model = section.model.clone().or(of_run).or_else(|| config.sections.models.default.clone());
         model.filter(|model| section.enabled && self.models().check(model).is_ok())
     }
 }

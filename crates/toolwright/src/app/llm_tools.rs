@@ -36,7 +36,7 @@ pub(super) enum Offered {
 impl LlmSettings {
     /// `answers` says whether a model is known for a shipped tool as it is configured.
     pub(super) fn of(config: &Config, answers: &dyn Fn(&LlmDefinition) -> bool) -> Self {
-        let defaults = &config.written.defaults;
+        let defaults = &config.sections.defaults;
         let is_offered = |tool: &LlmTool| {
             let id = &tool.source().id;
             let wire = wire_candidate(id.namespace(), id.name());
@@ -101,7 +101,7 @@ pub(super) fn default_model(
     variables: &dyn Fn(&str) -> Option<String>,
     endpoints: &Endpoints,
 ) -> Option<String> {
-    config.written.models.default.clone().or_else(|| named_model(variables, endpoints))
+    config.sections.models.default.clone().or_else(|| named_model(variables, endpoints))
 }
 
 impl Toolwright {

@@ -168,18 +168,18 @@ impl Toolwright {
         let telemetry = telemetry::Telemetry::start(&config.telemetry, &events, Arc::clone(&store) as _);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
         let default_model = match host.names_its_models {
-            true => config.written.models.default.clone(),
+            true => config.sections.models.default.clone(),
             false => llm_tools::default_model(&config, &*variables, models.endpoints()),
         };
         let compat = llm_tools::compat_cell(&config);
         let tool_models = build::ToolModels { default: default_model.clone(), compat: &compat };
         let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs, tool_models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
-        let pins = Pins::new(Arc::clone(&store) as _, config.written.pins);
+        let pins = Pins::new(Arc::clone(&store) as _, config.sections.pins);
         catalogue.keep_pins(Arc::clone(&pins));
         let roots = Arc::new(Roots::default());
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots };
-        if config.written.defaults.auto_background_after.is_some() {
+        if config.sections.defaults.calls.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
         }
         // A run has a model for extraction and offers it itself.

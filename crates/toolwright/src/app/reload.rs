@@ -132,7 +132,7 @@ impl Toolwright {
         }
         self.put(fresh, &mut done).await;
         (running.catalogues, running.servers, running.openapi) = (catalogues, servers, documents);
-        if self.pins.set_config(config.written.pins) {
+        if self.pins.set_config(config.sections.pins) {
             self.catalogue.recheck_pins().await;
         }
         self.catalogue.set_absent(absent(&config)).await;
@@ -235,21 +235,30 @@ fn without_compat(models: &ModelsConfig) -> ModelsConfig {
 }
 
 fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let (a, b) = (&old.written, &new.written);
+    let (a, b) = (&old.sections, &new.sections);
     let mut changed = Vec::new();
     let mut check = |same: bool, what| {
         if !same {
             changed.push(what);
         }
     };
-    check(a.defaults.tool_timeout == b.defaults.tool_timeout, "defaults.tool_timeout");
-    check(a.defaults.idle_timeout == b.defaults.idle_timeout, "defaults.idle_timeout");
-    check(a.defaults.tool_response_max_bytes == b.defaults.tool_response_max_bytes, "defaults.tool_response_max_bytes");
-    check(a.defaults.whole_result_max_bytes == b.defaults.whole_result_max_bytes, "defaults.whole_result_max_bytes");
-    check(a.defaults.calls_per_turn == b.defaults.calls_per_turn, "defaults.calls_per_turn");
-    check(a.defaults.ledger == b.defaults.ledger, "defaults.ledger");
+    check(a.defaults.calls.tool_timeout == b.defaults.calls.tool_timeout, "defaults.tool_timeout");
+    check(a.defaults.calls.idle_timeout == b.defaults.calls.idle_timeout, "defaults.idle_timeout");
+    check(
+        a.defaults.calls.tool_response_max_bytes == b.defaults.calls.tool_response_max_bytes,
+        "defaults.tool_response_max_bytes",
+    );
+    check(
+        a.defaults.calls.whole_result_max_bytes == b.defaults.calls.whole_result_max_bytes,
+        "defaults.whole_result_max_bytes",
+    );
+    check(a.defaults.calls.calls_per_turn == b.defaults.calls.calls_per_turn, "defaults.calls_per_turn");
+    check(a.defaults.calls.ledger == b.defaults.calls.ledger, "defaults.ledger");
     check(a.defaults.repair_model == b.defaults.repair_model, "defaults.repair_model");
-    check(a.defaults.auto_background_after == b.defaults.auto_background_after, "defaults.auto_background_after");
+    check(
+        a.defaults.calls.auto_background_after == b.defaults.calls.auto_background_after,
+        "defaults.auto_background_after",
+    );
     check(old.queues == new.queues, "queues");
     check(a.policy.guards == b.policy.guards, "policy.guards");
     check(a.outputs == b.outputs, "outputs");

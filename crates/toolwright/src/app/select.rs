@@ -30,7 +30,7 @@ impl VectorSource for EmbeddingsOf {
 /// The selector that the configuration of `app` describes.
 pub(super) fn selector(app: &Arc<Toolwright>) -> Selector {
     let selector = Selector::new().with_vectors(Arc::new(EmbeddingsOf(Arc::downgrade(app))));
-    match &app.config().written.selection.judge_model {
+    match &app.config().sections.selection.judge_model {
         Some(model) => {
             let judge = ModelJudge::new(Arc::clone(&app.executor), app.session("selection"), model.as_str());
             selector.with_judge(Arc::new(judge))
@@ -53,7 +53,7 @@ impl Embeddings {
         app: &Toolwright,
         config: &Config,
     ) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
-        let Some(source) = &config.written.selection.embeddings else { return Ok(None) };
+        let Some(source) = &config.sections.selection.embeddings else { return Ok(None) };
         let mut loaded = self.0.lock().await;
         if let Some((from, vectors)) = &*loaded
             && from == source

@@ -191,7 +191,7 @@ impl Toolwright {
     pub async fn pick(self: &Arc<Self>, task: &str, limit: usize) -> Vec<PickedTool> {
         self.list_unknown(LIST_WAIT).await;
         let snapshot = self.catalogue.snapshot();
-        let mut options = self.config().written.selection.pick_options();
+        let mut options = self.config().sections.selection.pick_options();
         options.max_candidates = limit;
         let picked = self.selector().pick(task, &snapshot, &options).await;
         let tool = |Pick { position, score, reason, .. }: Pick| {
@@ -232,7 +232,7 @@ impl Toolwright {
     /// Connects and lists every provider, as many at once as `mcp_init_concurrency` says, and waits at
     /// most `wait`. Providers that take longer go on by themselves.
     pub async fn list_all(self: &Arc<Self>, wait: Duration) {
-        let concurrency = self.config().written.defaults.mcp_init_concurrency;
+        let concurrency = self.config().sections.defaults.mcp_init_concurrency;
         let catalogue = Arc::clone(&self.catalogue);
         let listing = tokio::spawn(async move { catalogue.refresh_all(concurrency).await });
         // A time-out leaves the task running.

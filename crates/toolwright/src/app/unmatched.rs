@@ -47,14 +47,14 @@ fn unmatched(
     let known = Known::of(config, snapshot, others.chain(methods.iter().map(|(name, method)| (name.as_str(), method))));
     let mut all = of_sources(config, snapshot);
     let own = Own(builtins.iter().map(|tool| wire_candidate(tool.id.namespace(), tool.id.name())).collect());
-    own.patterns("defaults.builtins_allowed", &config.written.defaults.builtins_allowed, &mut all);
-    own.patterns("defaults.builtins_denied", &config.written.defaults.builtins_denied, &mut all);
-    known.tools("selection.pinned", &config.written.selection.pinned, &mut all);
-    for (name, view) in &config.written.views {
+    own.patterns("defaults.builtins_allowed", &config.sections.defaults.builtins_allowed, &mut all);
+    own.patterns("defaults.builtins_denied", &config.sections.defaults.builtins_denied, &mut all);
+    known.tools("selection.pinned", &config.sections.selection.pinned, &mut all);
+    for (name, view) in &config.sections.views {
         known.wires(&format!("views.{name}.allow"), &view.allowed, &mut all);
         known.wires(&format!("views.{name}.deny"), &view.denied, &mut all);
     }
-    let policy = &config.written.policy;
+    let policy = &config.sections.policy;
     for (number, note) in policy.tools.iter().enumerate() {
         if !known.tools.iter().any(|tool| note.covers(&tool.id)) && !known.is_open(&note.tool) {
             let hint = known.hint(&note.tool);

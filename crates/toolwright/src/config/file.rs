@@ -17,9 +17,8 @@ use toolwright_core::exposure::ExposureChoice;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
 use toolwright_core::setting::TimeSpan;
-use toolwright_core::store::LedgerMode;
 use toolwright_core::{Secret, duration};
-use toolwright_gateway::{ClientConfig, ListedSchemas, ViewConfig};
+use toolwright_gateway::{ServerConfig, ViewConfig};
 use toolwright_mcp::client::McpServerConfig;
 use toolwright_models::EmbeddingsApi;
 use toolwright_providers::builtin::web::WebConfig;
@@ -28,7 +27,7 @@ use toolwright_providers::catalogue::CatalogueConfig;
 use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
 use toolwright_runtime::QueueConfig;
-use toolwright_runtime::executor::GuardConfig;
+use toolwright_runtime::executor::{CallDefaults, GuardConfig};
 use toolwright_search::{Hybrid, Method, PickOptions};
 use toolwright_telemetry::TelemetryConfig;
 
@@ -63,7 +62,8 @@ pub struct ConfigFile {
     /// What the sources of tools may ask of a model.
     pub sampling: SamplingConfig,
     /// What the processes of tools may do.
-    pub sandbox: ShellConfig,
+    #[serde(rename = "sandbox")]
+    pub shell: ShellConfig,
     /// `toolwright serve`.
     pub server: ServerConfig,
     /// Parts of the catalogue that `toolwright serve` offers at addresses of their own, `/mcp/{name}`, by name. A view
@@ -148,29 +148,9 @@ fn none<T, S: Serializer>(_: &T, serializer: S) -> Result<S::Ok, S::Error> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Defaults {
-    /// Absolute limit of one call, where neither tool nor server sets one.
-    #[serde(with = "duration::required")]
-    #[schemars(with = "TimeSpan")]
-    pub tool_timeout: Duration,
-    /// How long a call may go on without a report of progress, where neither tool nor server says so. Default:
-    /// as long as it may take at all. Changing it needs a restart.
-    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub idle_timeout: Option<Duration>,
-    /// Cap on the text of a result, in bytes; what is over it goes to the output store. Default: 12288 in runs of
-    /// models, 49152 for MCP clients and programs, who get more of a tool whose server announces it
-    /// (`anthropic/maxResultSizeChars`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 256))]
-    pub tool_response_max_bytes: Option<usize>,
-    /// Cap on what is passed on whole or not at all, in bytes of JSON: structured results of tools with an output
-    /// schema, and what MCP clients get of `resources/read`, `prompts/get` and the like. What is over it is an error
-    /// that says so. Changing it needs a restart.
-    #[schemars(range(min = 4096))]
-    pub whole_result_max_bytes: usize,
-    /// Calls that may run in one turn of a model.
-    #[schemars(range(min = 1))]
-    pub calls_per_turn: usize,
+    /// What holds for calls where nothing nearer says otherwise.
+    #[serde(flatten)]
+    pub calls: CallDefaults,
     /// When the calls of a model's answer start, in `run` and `chat`.
     pub dispatch: Dispatch,
     /// Tools of the agent itself that `run` and `chat` show besides. A model may call them in any case;
@@ -181,15 +161,6 @@ pub struct Defaults {
     /// it needs a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair_model: Option<String>,
-    /// How long a call keeps its caller waiting before it goes on as a background job, where neither tool nor server
-    /// says so. Default: as long as it takes. Changing it needs a restart.
-    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub auto_background_after: Option<Duration>,
-    /// What happens to calls while the ledger cannot be written, as on a full disk: with `best_effort` they run, and
-    /// the log, `/metrics` and `/ready` tell; with `required` they are refused, and no call runs before a row for it is on
-    /// disk. Changing it needs a restart.
-    pub ledger: LedgerMode,
     /// How many MCP servers start at once.
     #[schemars(range(min = 1, max = 256))]
     pub mcp_init_concurrency: usize,
@@ -212,16 +183,10 @@ pub struct Defaults {
 impl Default for Defaults {
     fn default() -> Self {
         Self {
-            tool_timeout: Duration::from_secs(300),
-            idle_timeout: None,
-            tool_response_max_bytes: None,
-            whole_result_max_bytes: toolwright_core::output::DEFAULT_MAX_WHOLE,
-            calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
+            calls: CallDefaults::default(),
             dispatch: Dispatch::TurnEnd,
             agent_tools: Vec::new(),
             repair_model: None,
-            auto_background_after: None,
-            ledger: LedgerMode::BestEffort,
             mcp_init_concurrency: 8,
             trace_mcp: false,
             builtins: true,
@@ -349,61 +314,6 @@ impl Default for SamplingConfig {
             max_requests: 20,
             max_total_tokens: 100_000,
             max_cost: None,
-        }
-    }
-}
-
-/// `server`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ServerConfig {
-    /// Address of `serve --http` where the flag gives none. Changing it needs a restart.
-    pub http: String,
-    /// Bearer token that HTTP clients must send; needed on addresses other than loopback.
-    /// `--token` and `TOOLWRIGHT_TOKEN` beat it. Changing it needs a restart.
-    #[serde(skip_serializing)]
-    #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
-    pub token: Option<Secret>,
-    /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
-    #[schemars(range(min = 16, max = 64))]
-    pub max_tool_name: usize,
-    /// In which form the schemas of arguments are listed: `portable`, which every client takes (no `anyOf` and its like at the
-    /// root, legal names, no tuples; `toolwright tools show` says what differs), or `raw`, as their sources give them. Calls
-    /// are checked against the tool's own schema either way. Changing it needs a restart.
-    pub schemas: ListedSchemas,
-    /// How long running calls may go on once `serve` is told to end (SIGTERM, Ctrl-C), before those that may be
-    /// repeated are left to the next process as jobs and the others are cancelled. Whoever ends the process otherwise
-    /// should wait longer. Over stdio a client that closes its end is gone: then it is two seconds at the most, and what
-    /// runs longer is cancelled. Changing it needs a restart.
-    #[serde(with = "duration::required")]
-    #[schemars(with = "TimeSpan")]
-    pub shutdown_grace: Duration,
-    /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
-    /// approval screen it is one call that may do anything. Changing it needs a restart.
-    pub batch: bool,
-    /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
-    pub allowed_hosts: Vec<String>,
-    /// Web origins (`https://host[:port]`) whose pages may send requests and read the answers; none by default. They
-    /// send a token as other clients do. Changing it needs a restart.
-    pub allowed_origins: Vec<String>,
-    /// HTTP clients with tokens of their own, by name. Where there are any, nobody gets in without a token.
-    /// Changing it needs a restart.
-    #[serde(serialize_with = "none")]
-    pub tokens: IndexMap<String, ClientConfig>,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Self {
-            http: "127.0.0.1:7117".into(),
-            token: None,
-            max_tool_name: 48,
-            schemas: ListedSchemas::default(),
-            shutdown_grace: Duration::from_secs(10),
-            batch: false,
-            allowed_hosts: Vec::new(),
-            allowed_origins: Vec::new(),
-            tokens: IndexMap::new(),
         }
     }
 }

@@ -12,10 +12,10 @@ use toolwright_core::tool_id::server_namespace;
 use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
+use super::Config;
 use super::check::{check, schema};
 use super::file::{ConfigFile, EmbeddingsConfig};
 use super::layers::{Layer, LayerKind, Places, Project, Stamp, find_project, lay_under, read, read_text, standing};
-use super::loaded::Config;
 use super::models::{self, CompatSource};
 use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::servers::{self, Resolved};
@@ -104,7 +104,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         trust: judged,
         root,
         state_dir,
-        written: ConfigFile::default(),
+        sections: ConfigFile::default(),
         tree: Value::Null,
         servers: Vec::new(),
         disabled: Vec::new(),
@@ -206,8 +206,8 @@ fn resolve(
         problems: &mut config.problems,
     };
     scope.fill_settings(&mut merged);
-    let mut written: ConfigFile = match serde_json::from_value(merged.to_value()) {
-        Ok(written) => written,
+    let mut sections: ConfigFile = match serde_json::from_value(merged.to_value()) {
+        Ok(sections) => sections,
         Err(error) => {
             scope.problems.push(Problem {
                 severity: Severity::Error,
@@ -220,7 +220,7 @@ fn resolve(
             ConfigFile::default()
         }
     };
-    settle(&mut written, &merged, &config.state_dir, &mut scope);
+    settle(&mut sections, &merged, &config.state_dir, &mut scope);
     for member in queues {
         config.queues.extend(scope.read(&member, "queues").map(|queue| (member.key, queue)));
     }
@@ -253,7 +253,7 @@ fn resolve(
             let is_server = config.servers.iter().any(|server| server.namespace == name);
             is_server || config.openapi.iter().any(|document| document.name == name)
         };
-        let document = sources::document(member, &written.web.address, &taken, &config.trust, &mut scope);
+        let document = sources::document(member, &sections.web.address, &taken, &config.trust, &mut scope);
         if let Some(Origin::File(path)) = document.as_ref().map(|document| &document.document) {
             config.named_stamps.push(Stamp::of(path));
             config.named_files.push(path.clone());
@@ -282,30 +282,30 @@ fn resolve(
         }
         config.llm_tools.extend(llm_tools::entry(&member, approved, &mut scope));
     }
-    for (name, model) in &written.models.by_name {
+    for (name, model) in &sections.models.by_name {
         let at = merged.place("models", name);
         config.tokenizers.extend(models::tokenizer(name, model, at, &mut scope).map(|path| (name.clone(), path)));
-        let overrides = models::overrides(name, &written.models.by_name, at, scope.problems);
+        let overrides = models::overrides(name, &sections.models.by_name, at, scope.problems);
         config.model_overrides.extend(overrides.map(|overrides| (name.clone(), overrides)));
     }
     // What stands beside a configuration that nobody has approved is a stranger's too.
     let beside = (!config.files.is_empty()).then_some(&*root);
-    config.compat = models::compat(&written, beside, &config.state_dir, &merged, scope.problems);
+    config.compat = models::compat(&sections, beside, &config.state_dir, &merged, scope.problems);
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
-    config.telemetry = telemetry(&written.telemetry, at, &mut scope);
-    check_views(config, &written, &merged);
-    check_reach(config, &written, &merged);
-    config.written = written;
+    config.telemetry = telemetry(&sections.telemetry, at, &mut scope);
+    check_views(config, &sections, &merged);
+    check_reach(config, &sections, &merged);
+    config.sections = sections;
 }
 
 /// Checks what the settings say together, and makes names and paths of it.
-fn settle(written: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut Scope<'_>) {
-    if let Err(error) = written.server.http.parse::<SocketAddr>() {
+fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut Scope<'_>) {
+    if let Err(error) = sections.server.http.parse::<SocketAddr>() {
         let (at, message) = (merged.place("server", "http"), format!("it is not an address and port: {error}"));
         let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
         scope.problems.push(Problem::new(Severity::Error, at, "server.http", message, remedy));
     }
-    for (name, client) in &written.server.tokens {
+    for (name, client) in &sections.server.tokens {
         let field = format!("server.tokens.{name}.token");
         let is_told = scope.problems.iter().any(|problem| problem.field == field);
         if client.token.expose().trim().is_empty() && !is_told {
@@ -314,10 +314,10 @@ fn settle(written: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut
             scope.problems.push(Problem::new(Severity::Error, at, field, message, remedy));
         }
     }
-    for (name, view) in &mut written.views {
+    for (name, view) in &mut sections.views {
         view.name.clone_from(name);
     }
-    let sandbox = &mut written.sandbox.sandbox;
+    let sandbox = &mut sections.shell.sandbox;
     for path in sandbox.read.iter_mut().chain(&mut sandbox.write) {
         *path = scope.root.join(&*path);
     }
@@ -334,9 +334,9 @@ fn settle(written: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut
         }
         !holds_state
     });
-    let embeddings = written.selection.embeddings.take();
+    let embeddings = sections.selection.embeddings.take();
     let at = merged.place("selection", "embeddings");
-    written.selection.embeddings = embeddings.and_then(|embeddings| self::embeddings(embeddings, at, scope));
+    sections.selection.embeddings = embeddings.and_then(|embeddings| self::embeddings(embeddings, at, scope));
 }
 
 /// Whether one of the two is in the other.
@@ -415,7 +415,7 @@ fn take_entries(merged: &mut Node, section: &str) -> Vec<Member> {
 }
 
 /// Who has the address `/mcp/{name}` beside views, of all kinds of sources.
-fn source_at(config: &Config, written: &ConfigFile, name: &str) -> Option<String> {
+fn source_at(config: &Config, sections: &ConfigFile, name: &str) -> Option<String> {
     if let Some(server) = config.servers.iter().find(|server| server.namespace == name) {
         return Some(format!("the server `{}`", server.entry));
     }
@@ -429,17 +429,17 @@ fn source_at(config: &Config, written: &ConfigFile, name: &str) -> Option<String
         BUILTIN => "the provider of built-in tools",
         LLM => "the provider of tools that a model answers",
         REST if !config.rest_tools.is_empty() => "the provider of REST tools",
-        NAMESPACE if written.server.batch => "the provider of `batch`",
+        NAMESPACE if sections.server.batch => "the provider of `batch`",
         _ => return None,
     };
     Some(ours.to_owned())
 }
 
 /// A view and a source share the addresses `/mcp/{name}`, and a name is a part of an address.
-fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
-    for name in written.views.keys() {
+fn check_views(config: &mut Config, sections: &ConfigFile, merged: &Node) {
+    for name in sections.views.keys() {
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-        let (message, remedy) = if let Some(source) = source_at(config, written, name) {
+        let (message, remedy) = if let Some(source) = source_at(config, sections, name) {
             (format!("{source} has this name"), "give the view another name")
         } else if name.is_empty() || !name.chars().all(legal) {
             ("it is no name for an address".to_owned(), "use lower-case letters, digits, `_` and `-`")
@@ -452,17 +452,17 @@ fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
 }
 
 /// A client may reach views and sources: any other name leads nowhere.
-fn check_reach(config: &mut Config, written: &ConfigFile, merged: &Node) {
+fn check_reach(config: &mut Config, sections: &ConfigFile, merged: &Node) {
     let entries = config.tree["mcp_servers"].as_object().into_iter().flat_map(|entries| entries.keys());
-    for (client, token) in &written.server.tokens {
+    for (client, token) in &sections.server.tokens {
         for name in token.views.iter().flatten() {
             // What is switched off, or left out for now, is no misspelling.
             let is_off = entries.clone().any(|entry| server_namespace(entry, &|_| false) == *name)
                 || ["openapi", "catalogues"].iter().any(|section| config.tree[*section].get(name).is_some());
-            if written.views.contains_key(name) || source_at(config, written, name).is_some() || is_off {
+            if sections.views.contains_key(name) || source_at(config, sections, name).is_some() || is_off {
                 continue;
             }
-            let views = written.views.keys().map(String::as_str);
+            let views = sections.views.keys().map(String::as_str);
             let servers = config.servers.iter().map(|server| server.namespace.as_str());
             let documents = config.openapi.iter().map(|document| document.name.as_str());
             let remedy = match nearest(name, views.chain(servers).chain(documents)) {

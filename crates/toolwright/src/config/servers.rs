@@ -10,8 +10,8 @@ use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace};
 use toolwright_mcp::client::{McpServerConfig, McpTransport};
 use toolwright_oauth::{ClientProof, Grant, OAuthConfig, SigningKey};
 
+use super::Server;
 use super::check::{check, entry_schema, schema};
-use super::loaded::Server;
 use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::variables::Scope;
 

@@ -11,8 +11,8 @@ use toolwright_providers::openapi::{Auth, OpenApiConfig, Origin};
 use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolConfig, Selection};
 use url::Url;
 
+use super::Config;
 use super::check::{entry_schema, snake_case};
-use super::loaded::Config;
 use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::variables::{Holds, Scope};
 use crate::trust::Judged;

@@ -158,7 +158,7 @@ async fn settings_in_code_override_the_file() {
         .await
         .expect("builds");
     let config = tw.config();
-    assert_eq!((config.written.web.max_bytes, config.queues.len()), (400, 1));
+    assert_eq!((config.sections.web.max_bytes, config.queues.len()), (400, 1));
     let names: Vec<_> = tw.tools().await.iter().map(|tool| tool.wire_name.clone()).collect();
     assert_eq!(names, ["fs__read", "math__add"]);
     let read = tw.call("fs__read", json!({"path": "note.txt"})).await.expect("reads");

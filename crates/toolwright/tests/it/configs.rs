@@ -105,7 +105,7 @@ fn the_gateway_reads_but_does_not_change_the_database() {
             (call("db:anything_else", json!({})), Effect::Deny),
         ],
     );
-    assert!(!config.written.defaults.builtins && config.queues.contains_key("db"));
+    assert!(!config.sections.defaults.builtins && config.queues.contains_key("db"));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn the_agent_in_ci_only_reads() {
             (call("shell:bash", json!({"command": "ls"})), Effect::Deny),
         ],
     );
-    let shown = &config.written.defaults.builtins_allowed;
+    let shown = &config.sections.defaults.builtins_allowed;
     assert!(!shown.iter().any(|glob| glob.starts_with("web") || glob.starts_with("shell")), "{shown:?}");
 }
 
@@ -162,11 +162,11 @@ fn the_local_setup_reaches_nothing_beyond() {
 fn the_team_has_tokens_views_and_roles() {
     let config = config("team-server.yaml");
     let clients: Vec<_> =
-        config.written.server.tokens.iter().map(|(name, token)| (&**name, token.views.clone())).collect();
+        config.sections.server.tokens.iter().map(|(name, token)| (&**name, token.views.clone())).collect();
     let of = |view: &str| Some(vec![view.to_owned()]);
     assert_eq!(clients, [("ci", of("reading")), ("support", of("support"))]);
     for view in ["reading", "support"] {
-        let profile = config.written.views[view].profile;
+        let profile = config.sections.views[view].profile;
         assert_eq!(profile, Some(Profile::Ask), "{view}");
     }
     let of_support = |tool| Call { roles: &["support"], ..call(tool, json!({})) };

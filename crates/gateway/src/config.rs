@@ -1,0 +1,89 @@
+//! The section `server` of a configuration.
+
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+use toolwright_core::setting::TimeSpan;
+use toolwright_core::{Secret, duration};
+
+use crate::view::ListedSchemas;
+
+/// The longest tool name that is listed: some clients drop tools whose server and tool names exceed 60 characters together.
+const DEFAULT_MAX_TOOL_NAME: usize = 48;
+
+/// `server`: how clients are served, and who may come in over HTTP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Address of `serve --http` where the flag gives none. Changing it needs a restart.
+    pub http: String,
+    /// Bearer token that HTTP clients must send; needed on addresses other than loopback.
+    /// `--token` and `TOOLWRIGHT_TOKEN` beat it. Changing it needs a restart.
+    #[serde(skip_serializing)]
+    #[schemars(with = "Option<String>", extend("x-variables" = "secret"))]
+    pub token: Option<Secret>,
+    /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
+    #[schemars(range(min = 16, max = 64))]
+    pub max_tool_name: usize,
+    /// In which form the schemas of arguments are listed: `portable`, which every client takes (no `anyOf` and its like at the
+    /// root, legal names, no tuples; `toolwright tools show` says what differs), or `raw`, as their sources give them. Calls
+    /// are checked against the tool's own schema either way. Changing it needs a restart.
+    pub schemas: ListedSchemas,
+    /// How long running calls may go on once `serve` is told to end (SIGTERM, Ctrl-C), before those that may be
+    /// repeated are left to the next process as jobs and the others are cancelled. Whoever ends the process otherwise
+    /// should wait longer. Over stdio a client that closes its end is gone: then it is two seconds at the most, and what
+    /// runs longer is cancelled. Changing it needs a restart.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub shutdown_grace: Duration,
+    /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
+    /// approval screen it is one call that may do anything. Changing it needs a restart.
+    pub batch: bool,
+    /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
+    pub allowed_hosts: Vec<String>,
+    /// Web origins (`https://host[:port]`) whose pages may send requests and read the answers; none by default. They
+    /// send a token as other clients do. Changing it needs a restart.
+    pub allowed_origins: Vec<String>,
+    /// HTTP clients with tokens of their own, by name. Where there are any, nobody gets in without a token.
+    /// Changing it needs a restart.
+    #[serde(serialize_with = "no_tokens")]
+    pub tokens: IndexMap<String, ClientConfig>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            http: "127.0.0.1:7117".into(),
+            token: None,
+            max_tool_name: DEFAULT_MAX_TOOL_NAME,
+            schemas: ListedSchemas::default(),
+            shutdown_grace: Duration::from_secs(10),
+            batch: false,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            tokens: IndexMap::new(),
+        }
+    }
+}
+
+/// A client with a token of its own. Its name is the entry's key in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientConfig {
+    /// What it sends as `Authorization: Bearer TOKEN`.
+    #[schemars(with = "String", extend("x-variables" = "secret"))]
+    pub token: Secret,
+    /// Its roles: a tool or view that is for certain roles needs one of them.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// The servers and views that it may reach at `/mcp/{name}`. Without the key it reaches all that speaks MCP; the
+    /// HTTP API is for `server.token` alone.
+    pub views: Option<Vec<String>>,
+}
+
+/// Tokens are not shown.
+fn no_tokens<S: Serializer>(_: &IndexMap<String, ClientConfig>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(std::iter::empty::<(String, ())>())
+}
