@@ -375,7 +375,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_entry_is_read_into_the_type_of_its_client() {
+    fn entries_deserialise_into_the_client_config() {
         let entry = json!({
             "type": "stdio", "command": "uvx", "args": ["x"], "tools": {"a": {"name": "b"}}, "cache": "5m",
             "tools_cache": {"a": "off"}, "request_timeout": "9s", "connect_timeout": 500, "resources": "tools",

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_shown_as_its_operator_says_and_stays_what_it_is() {
+    fn operator_overrides_change_only_what_is_shown() {
         let raw = [json!({"name": "Get", "description": "From the server."}), json!({"name": "b"})];
         let plain = build(&spec(), Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let shown = ToolOverride {
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_a_server_are_cached_for_readers_and_as_single_tools_say() {
+    fn caching_applies_to_readers_and_named_tools() {
         let mut spec = spec();
         spec.config.cache.0 = Some(Duration::from_secs(9));
         spec.config.tools_cache =
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_says_of_effects_says_what_is_cached() {
+    fn declared_effects_decide_what_is_cached() {
         let mut spec = spec();
         spec.config.cache.0 = Some(Duration::from_secs(9));
         let shown = |effects| ToolOverride { effects: Some(effects), ..ToolOverride::default() };

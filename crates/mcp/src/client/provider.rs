@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_limit_of_calls_does_not_let_a_list_outlast_the_catalogues_patience() {
+    fn lists_end_within_the_catalogues_time_limit() {
         for (request_timeout, expect) in [(None, 50), (Some(300), 50), (Some(5), 5)] {
             let bound = list_bound(request_timeout.map(Duration::from_secs));
             assert_eq!(bound, Duration::from_secs(expect), "{request_timeout:?}");

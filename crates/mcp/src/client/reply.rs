@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structured_null_is_a_value_from_2026_07_28_on() {
+    fn structured_null_is_a_value_since_2026() {
         for (era, expect) in [(Era::Legacy, None), (Era::Modern, Some(Value::Null))] {
             let result = json!({"content": [], "structuredContent": null});
             assert_eq!(output(&result, era).expect("output").structured, expect, "{era:?}");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused_without_its_words() {
+    fn malformed_results_are_refused_without_quoting_them() {
         let long = "word ".repeat(1000);
         for result in [json!(null), json!([1]), json!(long), json!({"content": long}), json!({"content": {"a": [1]}})] {
             let refused = output(&result, Era::Legacy).expect_err("no result");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_texts_in_whatever_order_they_say_so() {
+    fn content_type_may_come_in_any_order() {
         for block in [
             r#"{"type": "text", "text": "a", "z": 1, "b": 2}"#,
             r#"{"text": "a", "type": "text", "z": 1, "b": 2}"#,
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_wants_is_known_whatever_stands_for_content() {
+    fn input_requests_are_read_beside_any_content() {
         let wants = json!({"resultType": "input_required", "content": "", "inputRequests": {"k": {}}});
         let reply = CallReply::deserialize(&wants).expect("a reply");
         assert_eq!(reply.field("resultType"), Some(&json!("input_required")));

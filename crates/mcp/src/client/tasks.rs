@@ -298,7 +298,7 @@ mod tests {
     use crate::transport::TOO_LARGE;
 
     #[test]
-    fn a_server_cannot_make_us_poll_too_often_or_too_seldom() {
+    fn poll_intervals_are_bounded() {
         for (task, expect) in [
             (json!({}), 1000),
             (json!({"pollInterval": 200}), 200),
@@ -310,7 +310,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_server_that_is_away_is_waited_for_and_one_that_knows_nothing_of_the_task_is_not() {
+    fn absent_servers_are_awaited_unknown_tasks_fail() {
         let mut tries = Tries::new(POLL);
         let expired = (1..MAX_STRANGE).all(|_| tries.may_go_on(&AskError::Expired));
         let away = (0..1000).all(|_| tries.may_go_on(&AskError::Fault("HTTP 503".to_owned())));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_nobody_follows_says_where_to_go() {
+    fn unfollowed_refusals_name_their_pages() {
         let page = |url: &str| json!({"mode": "url", "elicitationId": "e", "url": url, "message": "m"});
         for (data, says) in [
             (json!({"elicitations": [page("https://a.example/x")]}), "; open https://a.example/x and call again"),

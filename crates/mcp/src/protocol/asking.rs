@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_who_gave_it_and_why_it_ended() {
+    fn answers_say_who_gave_them_and_why() {
         for (stop, word) in [
             (StopReason::End, "endTurn"),
             (StopReason::StopSequence, "stopSequence"),

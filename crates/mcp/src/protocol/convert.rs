@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_the_first_revision_may_complete_what_it_does_not_announce() {
+    fn first_revision_servers_complete_without_announcing() {
         for (version, announced, expect) in [
             ("2024-11-05", json!({"prompts": {}}), true),
             ("2024-11-05", json!({"resources": {}, "tools": {}}), true),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_told_in_the_words_of_the_clients_generation() {
+    fn results_are_converted_to_the_clients_generation() {
         let info = json!({"name": "us"});
         for (era, method, given, expect) in [
             (
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_an_id_for_clients_that_need_one() {
+    fn pages_get_ids_for_clients_needing_them() {
         for (given, expect) in [
             (json!({"mode": "url", "url": "u"}), json!({"mode": "url", "url": "u", "elicitationId": "made"})),
             (json!({"mode": "url", "elicitationId": null}), json!({"mode": "url", "elicitationId": "made"})),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_resource_is_told_in_the_words_of_the_clients_generation() {
+    fn missing_resources_use_the_clients_error_code() {
         let check = |era, method: &str, given: (i64, Option<Value>), expect: (i64, Option<Value>)| {
             let given_error = RpcError { data: given.1.map(Box::new), ..RpcError::new(given.0, "m") };
             let found = error(era, method, Some("a:b"), given_error);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_the_methods_of_what_it_announced() {
+    fn announced_capabilities_decide_the_methods() {
         let server = object(json!({"resources": {"subscribe": false}, "prompts": {}, "logging": null}));
         for (method, expect) in [
             ("resources/read", true),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_gets_the_kinds_of_content_that_its_revision_has() {
+    fn clients_get_content_kinds_of_their_revision() {
         let sound = json!({"type": "audio", "data": "AA==", "mimeType": "audio/wav"});
         let link = json!({"type": "resource_link", "uri": "a:b", "name": "n"});
         let text = json!({"type": "text", "text": "t", "_meta": {"k": 1}});

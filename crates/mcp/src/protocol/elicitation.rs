@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_read_as_the_field_wants_it() {
+    fn typed_text_is_read_by_field_type() {
         let check = |schema: Value, typed: &str, expect: Option<Value>| {
             assert_eq!(field(schema.clone()).read(typed).ok(), expect, "{schema} {typed}");
         };
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_at_once_is_checked_field_by_field_and_defaults_are_filled_in() {
+    fn forms_are_checked_by_field_with_defaults() {
         let schema = json!({"type": "object", "required": ["name", "n"], "properties": {
             "name": {"type": "string", "minLength": 2},
             "n": {"type": "integer", "default": 3},

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_schemas_are_of_objects_and_have_what_clients_look_at_in_its_form() {
+    fn input_schemas_are_mended_into_object_schemas() {
         let any = json!({"type": "object"});
         for (given, expect) in [
             (json!(null), any.clone()),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_are_no_objects_are_put_inside_one_for_older_clients_as_their_schemas_are() {
+    fn older_clients_get_results_and_schemas_as_objects() {
         let check = |schema: Option<Value>, value: Value, expect: Value| {
             assert_eq!(structured(value.clone(), schema.as_ref(), Era::Modern), value);
             assert_eq!(structured(value, schema.as_ref(), Era::Legacy), expect, "{schema:?}");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn other_fields_are_as_the_strictest_client_takes_them_or_left_out() {
+    fn malformed_tool_fields_are_mended_or_left_out() {
         for (key, given, expect) in [
             ("annotations", json!(null), None),
             (
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_and_resources_are_as_the_strictest_client_takes_them() {
+    fn malformed_prompts_and_resources_are_mended() {
         let check = |kind: ListKind, given: Value, expect: Value| {
             let mut found = given.as_object().cloned().expect("object");
             let wrong = item(kind, &mut found);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_mended_as_a_whole_and_what_was_wrong_is_named() {
+    fn mended_pages_name_what_was_wrong() {
         let check = |kind: ListKind, given: Value, expect: Value, mistakes: &[&str]| {
             let mut found = given.as_object().cloned().expect("object");
             assert_eq!(page(kind, &mut found), mistakes, "{given}");
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_told_of_some_mistakes_and_how_many_there_are() {
+    fn warnings_name_some_mistakes_and_count_all() {
         let mistakes: Vec<String> = (0..7).map(|at| mistake(&at.to_string(), &["x", "y"])).collect();
         let expect = "s lists 7 of its prompts not as MCP has it; clients get them mended: \
                       0 (x, y), 1 (x, y), 2 (x, y), 3 (x, y), 4 (x, y)";

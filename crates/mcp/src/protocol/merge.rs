@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_named_for_their_server_and_no_two_alike() {
+    fn prompt_names_carry_their_server_and_differ() {
         check(
             ListKind::Prompts,
             &[("a", &["x", "y"]), ("b", &["x"])],
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_has_the_address_that_it_was_asked_by() {
+    fn read_resources_keep_the_address_asked_for() {
         let mut result = json!({"contents": [{"uri": "t://x", "text": "1"}, {"uri": "t://z"}]});
         readdress(result.as_object_mut().expect("object"), "t://x", "shown");
         assert_eq!(result, json!({"contents": [{"uri": "shown", "text": "1"}, {"uri": "t://z"}]}));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_fills_in_a_qualified_template_is_the_servers_to_decode() {
+    fn servers_decode_values_in_qualified_templates() {
         // `{id}` of "note://{id}" by RFC 6570, section 3.2.2.
         for (value, own) in [("a%2Fb", "note://a%2Fb"), ("a%20b~", "note://a%20b~"), ("100%25", "note://100%25")] {
             let filled = qualify("b", "note://{id}").replace("{id}", value);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_fit_the_addresses_that_they_may_have_made() {
+    fn templates_match_addresses_they_can_make() {
         for (template, uri, expect) in [
             ("test://a", "test://a", Some(8)),
             ("test://a", "test://ab", None),

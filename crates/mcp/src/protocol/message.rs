@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_text_can_hold_is_read_as_a_replacement_character() {
+    fn unreadable_bytes_become_replacement_characters() {
         let cut = r#""cut \ud83d""#;
         let text = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t","arguments":{{"a":{cut}}}}}}}"#
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_known_request_has_no_id() {
+    fn errors_without_known_requests_have_no_id() {
         let text = error(None, &RpcError::new(RpcError::PARSE, "x"));
         assert_eq!(text, r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"x"}}"#);
         assert_eq!(result(&Id::Text("a".into()), b"{}"), r#"{"jsonrpc":"2.0","id":"a","result":{}}"#);

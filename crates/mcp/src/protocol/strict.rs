@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_an_object_and_so_is_what_they_say_of_themselves() {
+    fn params_and_meta_must_be_objects() {
         for params in ["[]", "[1]", r#"[{"progressToken":1}]"#, "5", r#""x""#, r#"{"_meta":[]}"#, r#"{"_meta":[1]}"#] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
             let refused = parse(text.as_bytes()).expect_err("refused");

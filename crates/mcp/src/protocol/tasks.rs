@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_kept_as_long_as_wished_within_bounds() {
+    fn task_lifetimes_are_kept_within_bounds() {
         for (task, expect) in [
             (json!({}), Some(3_600_000)),
             (json!({"ttl": null}), Some(3_600_000)),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_needs_a_task_upstream_may_be_one_here() {
+    fn tools_requiring_tasks_may_be_tasks_here() {
         for (of_server, expect) in [
             (json!({"taskSupport": "required", "later": 1}), json!({"taskSupport": "optional", "later": 1})),
             (json!({"taskSupport": "optional"}), json!({"taskSupport": "optional"})),

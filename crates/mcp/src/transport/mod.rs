@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_of_digits_is_no_id_of_ours() {
+    fn texts_of_digits_are_no_own_ids() {
         for (json, expect) in
             [("7", Some(7)), (" 7 ", Some(7)), ("\"7\"", None), ("7.0", None), ("+7", None), ("-7", None), ("", None)]
         {

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_together_goes_out_in_one_write_and_what_waits_at_the_end_still_does() {
+    async fn messages_sent_together_share_one_write() {
         let (outbox, writes) = (Outbox::default(), Arc::default());
         let inbox = inbox();
         for json in ["1", "22", "333"] {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn who_has_nothing_to_do_gets_the_first_request_alone_and_who_is_busy_several_together() {
+    async fn idle_servers_get_one_request_busy_ones_several() {
         for (busy_with, expect) in [(0, vec![1, 1, 2]), (1, vec![1, 2, 1]), (9, vec![4])] {
             let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::<Mutex<Vec<String>>>::default());
             let register = |id| inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_nobody_waits_for_any_more_is_not_sent_if_it_was_not_begun() {
+    async fn abandoned_requests_not_begun_are_not_sent() {
         let (outbox, inbox, writes) = (Outbox::default(), inbox(), Arc::default());
         for (id, json) in [(1, "1"), (2, "22"), (3, "333"), (4, "4444")] {
             outbox.send(message(Some(id), json)).await.expect("taken");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_closes_sends_no_request_any_more_and_says_so() {
+    async fn closing_connections_refuse_to_send_requests() {
         let (outbox, inbox, writes) = (Outbox::default(), inbox(), Arc::default());
         let answer = inbox.register(1, Purpose::Internal).map_err(drop).expect("room");
         outbox.send(message(None, "a")).await.expect("taken");
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_was_dropped_before_it_was_taken_never_went_out() {
+    async fn requests_dropped_early_never_go_out() {
         let outbox = Outbox::default();
         outbox.send(message(None, vec![b'a'; MAX_WAITING])).await.expect("one message may be as large");
         // The first waits for room, the second for the first.
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_in_flight_wait_for_those_that_are_about_to_be_sent() {
+    async fn requests_in_flight_wait_for_queued_ones() {
         let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::default());
         let _first = inbox.register(1, Purpose::Internal).map_err(drop).expect("room");
         let _second = inbox.register(2, Purpose::Internal).map_err(drop).expect("room");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_request_that_a_broken_pipe_takes_along_is_told_how_far_it_came() {
+    async fn broken_pipes_tell_how_far_requests_came() {
         // Bytes that are written before the pipe breaks, and what becomes of the requests `11`, `22` and `33`.
         for (left, expect) in [
             (0, ["not sent", "not sent", "not sent"]),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn senders_wait_while_too_much_waits_and_go_on_when_it_was_written() {
+    async fn senders_wait_while_the_outbox_is_full() {
         let (outbox, inbox) = (Outbox::default(), inbox());
         outbox.send(message(None, vec![b'a'; MAX_WAITING])).await.expect("one message may be as large");
         tokio::time::timeout(SHORT, outbox.send(message(None, "b"))).await.expect_err("no room");

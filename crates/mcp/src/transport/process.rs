@@ -248,7 +248,7 @@ mod stdout_noise_tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told_on_the_first_line() {
+    fn first_lines_that_are_noise_are_reported() {
         let noise = StdoutNoise::default();
         assert_eq!(noise.explain("silent\nmore".into()), "silent\nmore");
         noise.add(b"Listening on stdio\n");

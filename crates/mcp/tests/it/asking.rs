@@ -114,7 +114,7 @@ async fn a_question_reaches_the_client_of_the_call() {
 }
 
 #[tokio::test]
-async fn a_server_of_both_generations_asks_in_the_manner_of_the_client() {
+async fn two_generation_servers_ask_in_the_clients_style() {
     let older = json!({"action": "accept", "content": {"name": "Ann"}});
     let newer = json!([{"who": older}, "s1"]);
     for (mode, shared, expect) in [
@@ -147,7 +147,7 @@ async fn a_server_of_both_generations_asks_in_the_manner_of_the_client() {
 }
 
 #[tokio::test]
-async fn a_client_that_cannot_be_asked_is_not_asked() {
+async fn clients_without_capabilities_are_not_asked() {
     let rig = asker("legacy").rig(|_| {});
     let output = rig.call("ask", json!({})).await.expect("the server is told");
     assert!(output.content[0].as_text().expect("text").contains("-32601"), "{output:?}");
@@ -158,7 +158,7 @@ async fn a_client_that_cannot_be_asked_is_not_asked() {
 }
 
 #[tokio::test]
-async fn what_is_logged_on_a_sessions_own_connection_is_told_to_that_session_alone() {
+async fn own_connection_logs_reach_their_session_alone() {
     for shared in [true, false] {
         let rig = asker("legacy").rig(|spec| spec.config.shared = shared);
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
@@ -176,7 +176,7 @@ async fn what_is_logged_on_a_sessions_own_connection_is_told_to_that_session_alo
 }
 
 #[tokio::test]
-async fn a_question_is_asked_as_far_as_it_can_be_read_and_refused_where_it_cannot() {
+async fn unreadable_questions_are_refused() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});
     let (ann, context) = of_ann(&rig, "s");
@@ -188,7 +188,7 @@ async fn a_question_is_asked_as_far_as_it_can_be_read_and_refused_where_it_canno
 }
 
 #[tokio::test]
-async fn questions_of_one_call_are_put_one_after_the_other() {
+async fn questions_of_one_call_are_sequential() {
     let rig = asker("legacy").rig(|_| {});
     let (ann, context) = of_ann(&rig, "s");
     run(&*rig.provider, "ask", json!({"twice": true}), &context).await.expect("answered");
@@ -197,7 +197,7 @@ async fn questions_of_one_call_are_put_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn where_each_session_has_a_connection_nobody_subscribes_to_resources() {
+async fn own_connections_offer_no_subscriptions() {
     for shared in [true, false] {
         let script = asker("legacy");
         let rig = script.rig(|spec| spec.config.shared = shared);
@@ -214,7 +214,7 @@ async fn where_each_session_has_a_connection_nobody_subscribes_to_resources() {
 }
 
 #[tokio::test]
-async fn neither_a_failed_look_at_a_task_nor_a_lost_answer_ends_it() {
+async fn tasks_survive_failed_polls_and_lost_answers() {
     for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
         let script = asker(mode);
         let rig = script.rig(|_| {});
@@ -230,7 +230,7 @@ async fn neither_a_failed_look_at_a_task_nor_a_lost_answer_ends_it() {
 }
 
 #[tokio::test]
-async fn a_task_ends_with_the_call_that_made_it() {
+async fn tasks_end_with_their_call() {
     for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
         let script = asker(mode);
         let rig = script.rig(|_| {});
@@ -249,7 +249,7 @@ async fn a_task_ends_with_the_call_that_made_it() {
 }
 
 #[tokio::test]
-async fn a_task_of_a_cancelled_call_is_cancelled_there() {
+async fn cancelled_calls_cancel_their_task() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});
     rig.names().await;
@@ -266,7 +266,7 @@ async fn a_task_of_a_cancelled_call_is_cancelled_there() {
 }
 
 #[tokio::test]
-async fn what_a_server_logs_reaches_the_client_of_the_call() {
+async fn server_logs_reach_the_calls_client() {
     for mode in GENERATIONS {
         let rig = asker(mode).rig(|_| {});
         let (ann, context) = of_ann(&rig, "s");
@@ -276,7 +276,7 @@ async fn what_a_server_logs_reaches_the_client_of_the_call() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
+async fn restarted_servers_get_the_log_level_again() {
     let told = |script: &Script| -> Vec<Value> {
         let sent = script.read().into_iter().filter(|message| message["method"] == "logging/setLevel");
         sent.map(|message| message["params"]["level"].clone()).collect()
@@ -305,7 +305,7 @@ async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
 }
 
 #[tokio::test]
-async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
+async fn failed_legacy_connections_are_retried_later() {
     for mode in [
         "busy for old ones",
         "closed for old ones",
@@ -337,7 +337,7 @@ async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
 }
 
 #[tokio::test]
-async fn a_session_of_its_own_whose_older_connection_cannot_be_had_is_served_by_the_newer() {
+async fn own_sessions_fall_back_to_the_newer_generation() {
     for mode in ["mute for old ones", "faulty for old ones"] {
         let site = Site::start(mode).await;
         let rig = Rig::new(site.transport(), |spec| {
@@ -353,7 +353,7 @@ async fn a_session_of_its_own_whose_older_connection_cannot_be_had_is_served_by_
 }
 
 #[tokio::test]
-async fn who_sets_the_level_of_a_newer_server_does_not_wait_for_the_older_connection_beside_it() {
+async fn setting_levels_waits_for_no_legacy_connection() {
     let script = asker("both-mute");
     let rig = script.rig(|_| {});
     rig.names().await;
@@ -367,7 +367,7 @@ async fn who_sets_the_level_of_a_newer_server_does_not_wait_for_the_older_connec
 }
 
 #[tokio::test]
-async fn a_server_that_answers_no_level_is_told_one_at_a_time() {
+async fn unanswered_log_levels_are_sent_singly() {
     let script = asker("both-mute");
     let rig = script.rig(|_| {});
     rig.names().await;
@@ -384,7 +384,7 @@ async fn a_server_that_answers_no_level_is_told_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_level_that_the_server_refuses_is_not_told_to_its_next_process() {
+async fn refused_log_levels_are_not_repeated() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});
     rig.names().await;
@@ -433,7 +433,7 @@ async fn methods_pass_untouched_and_subscriptions_are_told() {
 }
 
 #[tokio::test]
-async fn resources_and_prompts_are_tools_where_the_entry_asks_for_it() {
+async fn entries_can_list_resources_and_prompts_as_tools() {
     for mode in GENERATIONS {
         let script = asker(mode);
         let rig = script.rig(|spec| (spec.config.resources, spec.config.prompts) = (AsTools::Yes, AsTools::Yes));
@@ -462,7 +462,7 @@ async fn resources_and_prompts_are_tools_where_the_entry_asks_for_it() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_replaced_before_it_is_given_up() {
+async fn subscriptions_are_replaced_before_they_end() {
     let script = asker("modern");
     let rig = script.rig(|_| {});
     let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
@@ -483,7 +483,7 @@ async fn a_subscription_is_replaced_before_it_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_list_is_asked_for_again_when_its_time_is_over() {
+async fn expired_lists_are_requested_again() {
     let rig = asker("modern").rig(|_| {});
     let due = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&due);
@@ -513,7 +513,7 @@ async fn a_lazy_server_starts_at_its_first_call() {
 }
 
 #[tokio::test]
-async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_it_logs() {
+async fn lazy_servers_do_not_start_for_known_lists() {
     for shared in [true, false] {
         let script = asker("legacy");
         let lazy = |spec: &mut McpServerSpec| (spec.config.lazy, spec.config.shared) = (true, shared);
@@ -547,7 +547,7 @@ async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_i
 }
 
 #[tokio::test]
-async fn lists_of_a_lazy_server_are_kept_for_its_credentials_alone() {
+async fn lazy_lists_are_kept_by_credentials() {
     let script = asker("legacy");
     let asked = |method: &str| script.methods().iter().filter(|asked| *asked == method).count();
     let first = script.rig(|spec| spec.config.lazy = true);
@@ -575,7 +575,7 @@ async fn lists_of_a_lazy_server_are_kept_for_its_credentials_alone() {
 }
 
 #[tokio::test]
-async fn lists_are_whole_mended_and_empty_where_not_announced() {
+async fn lists_are_mended_and_empty_when_unannounced() {
     for shared in [true, false] {
         let script = asker("careless");
         let rig = script.rig(|spec| spec.config.shared = shared);
@@ -590,7 +590,7 @@ async fn lists_are_whole_mended_and_empty_where_not_announced() {
 }
 
 #[tokio::test]
-async fn a_sessions_own_connection_is_of_its_clients_manner_whatever_comes_first() {
+async fn own_connections_take_their_clients_ask_style() {
     let script = asker("both");
     let rig = script.rig(|spec| spec.config.shared = false);
     rig.names().await;
@@ -606,7 +606,7 @@ async fn a_sessions_own_connection_is_of_its_clients_manner_whatever_comes_first
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_folders_before_it_is_called_is_told_them() {
+async fn early_roots_questions_are_answered() {
     let folders = |uri: &str| json!({"roots": [{"uri": uri}]});
     let script = asker("rooted");
     let rig = script.rig(|_| {});

@@ -33,7 +33,7 @@ fn is_meant(stand_in: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_server_inherits_no_keys_of_ours_but_gets_what_its_entry_gives() {
+async fn servers_get_no_keys_but_their_own_env() {
     let keys = [
         ("OPENAI_API_KEY", "model"),
         ("GROQ_API_KEY", "model"),
@@ -101,7 +101,7 @@ async fn gateway_too_deep_down() {
 }
 
 #[tokio::test]
-async fn an_entry_that_starts_this_very_program_is_refused() {
+async fn entries_starting_this_program_are_refused() {
     let own = std::env::current_exe().expect("this binary").display().to_string();
     let rig = Rig::new(command(&own, &["serve", "--stdio"]), |_| {});
     let error = rig.provider.list().await.expect_err("refused").to_string();

@@ -13,7 +13,7 @@ use crate::processes::peak_memory;
 const FLOOD: &str = "TOOLWRIGHT_TEST_MCP_FLOOD";
 
 #[tokio::test]
-async fn a_flood_of_a_server_stays_out_of_memory() {
+async fn floods_of_messages_stay_out_of_memory() {
     // In a process of its own, whose memory is its own.
     let mut child = tokio::process::Command::new(std::env::current_exe().expect("test binary"));
     child.args(["--exact", "flood::take_the_floods", "--nocapture"]).env(FLOOD, "200000000");

@@ -290,7 +290,7 @@ fn refuse(id: &str, code: i32, text: &str) -> Response {
 }
 
 #[tokio::test]
-async fn an_old_server_is_found_and_its_session_and_connections_are_kept() {
+async fn old_http_servers_keep_session_and_connections() {
     let site = Site::start("legacy").await;
     let rig = site.rig();
     assert_eq!(rig.names().await, ["stream"]);
@@ -338,14 +338,14 @@ async fn a_stateless_server_gets_its_headers() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_to_the_newest_handshake_gets_the_old_one() {
+async fn silent_servers_get_the_old_handshake() {
     let site = Site::start("silent").await;
     let rig = Rig::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(3));
     assert_eq!(rig.names().await, ["stream"]);
 }
 
 #[tokio::test]
-async fn a_server_of_the_newest_generation_that_is_slow_is_not_taken_for_an_old_one() {
+async fn slow_new_servers_are_not_taken_for_old() {
     let site = Site::start("late").await;
     assert_eq!(site.rig().names().await, ["stream"]);
     assert_eq!((site.count("server/discover"), site.count("initialize")), (1, 0));
@@ -362,7 +362,7 @@ async fn slow_calls_do_not_hold_up_others() {
 }
 
 #[tokio::test]
-async fn an_expired_session_is_renewed_by_the_next_call_and_nothing_is_sent_twice() {
+async fn expired_sessions_renew_without_resending() {
     for mode in ["legacy", "forgetful"] {
         let site = Site::start(mode).await;
         let rig = site.rig();
@@ -379,7 +379,7 @@ async fn an_expired_session_is_renewed_by_the_next_call_and_nothing_is_sent_twic
 }
 
 #[tokio::test]
-async fn a_session_that_is_forgotten_in_the_words_of_no_sdk_is_renewed_by_the_next_request() {
+async fn sessions_forgotten_in_other_words_renew() {
     let site = Site::start("own words").await;
     let rig = site.rig();
     rig.call("plain", json!({})).await.expect("output");
@@ -405,7 +405,7 @@ async fn a_session_that_is_forgotten_in_the_words_of_no_sdk_is_renewed_by_the_ne
 }
 
 #[tokio::test]
-async fn a_server_that_another_generation_replaces_is_met_anew() {
+async fn servers_changing_generation_are_probed_again() {
     for (before, after) in [("modern", "forgetful"), ("forgetful", "modern")] {
         let site = Site::start(before).await;
         let rig = site.rig();
@@ -420,7 +420,7 @@ async fn a_server_that_another_generation_replaces_is_met_anew() {
 }
 
 #[tokio::test]
-async fn a_fault_in_the_newest_handshake_is_no_word_on_what_is_spoken() {
+async fn handshake_faults_do_not_decide_the_generation() {
     for (mode, discovers) in [("legacy", 1), ("faulty for new ones", 2)] {
         let site = Site::start(mode).await;
         let rig = site.rig();
@@ -434,7 +434,7 @@ async fn a_fault_in_the_newest_handshake_is_no_word_on_what_is_spoken() {
 }
 
 #[tokio::test]
-async fn calls_in_flight_go_on_where_one_request_is_refused_by_an_older_server() {
+async fn calls_in_flight_survive_one_refusal() {
     // Behind one address there may be servers of two generations, or such that know a session and such that do not.
     for (before, other) in [("modern", "forgetful"), ("forgetful", "forgetful")] {
         let site = Site::start(before).await;
@@ -457,7 +457,7 @@ async fn calls_in_flight_go_on_where_one_request_is_refused_by_an_older_server()
 }
 
 #[tokio::test]
-async fn what_a_tool_says_of_sessions_of_its_own_is_its_answer() {
+async fn tool_errors_about_sessions_stay_answers() {
     for (mode, code) in [("modern", -32000), ("modern", -32022), ("legacy", -32000), ("legacy", -32022)] {
         let site = Site::start(mode).await;
         let rig = site.rig();
@@ -470,14 +470,14 @@ async fn what_a_tool_says_of_sessions_of_its_own_is_its_answer() {
 }
 
 #[tokio::test]
-async fn an_empty_cursor_leads_to_the_next_page_since_2026_07_28() {
+async fn empty_cursors_lead_on_since_2026() {
     for (mode, expect) in [("pages", &["first", "second", "third"][..]), ("old pages", &["first"])] {
         assert_eq!(Site::start(mode).await.rig().names().await, expect, "{mode}");
     }
 }
 
 #[tokio::test]
-async fn a_tool_that_has_gained_a_header_is_called_once_more_with_it() {
+async fn tools_gaining_a_header_are_called_again() {
     let site = Site::start("marks late").await;
     let rig = site.rig();
     assert_eq!(rig.names().await, ["stream"]);
@@ -497,7 +497,7 @@ async fn a_tool_that_has_gained_a_header_is_called_once_more_with_it() {
 }
 
 #[tokio::test]
-async fn what_was_not_heard_while_the_stream_of_a_session_was_cut_is_asked_for() {
+async fn changes_missed_by_cut_streams_are_requested() {
     let site = Site::start("announces").await;
     let rig = site.rig();
     let notified = Arc::new(AtomicUsize::new(0));
@@ -528,7 +528,7 @@ async fn a_cancelled_call_is_cancelled_there() {
 }
 
 #[tokio::test]
-async fn a_call_that_has_begun_is_not_made_again_because_its_next_request_was_not_sent() {
+async fn begun_calls_are_not_repeated() {
     let site = Site::start("modern").await;
     let error = site.rig().call("put_off", json!({})).await.expect_err("refused");
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
@@ -556,7 +556,7 @@ async fn failed_calls_say_whether_they_may_be_repeated() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_the_key_which_is_set_does_not_ask_for_one() {
+async fn refused_keys_do_not_trigger_a_login() {
     let site = Site::start("unauthorized").await;
     let McpTransport::Http { url, mut headers } = site.transport() else { unreachable!("it is at an address") };
     headers.insert("authorization".to_owned(), "Bearer hush".to_owned());
@@ -567,7 +567,7 @@ async fn a_server_that_refuses_the_key_which_is_set_does_not_ask_for_one() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_says_why_and_what_to_do() {
+async fn unreachable_servers_name_cause_and_remedy() {
     for (mode, fragments) in [
         ("unauthorized", &["HTTP 401", "headers.Authorization"][..]),
         ("html", &["text/html", "/mcp"]),

@@ -55,7 +55,7 @@ const PAGE: &str = "https://login.example/?for=1";
 const DONE: &str = "Accept this once you are done at login.example: the call of page is then made again.";
 
 #[tokio::test]
-async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_is_done_there() {
+async fn calls_needing_pages_repeat_once_done() {
     let both = || json!({"form": {}, "url": {}});
     let ann = |offers| Ann {
         offers,
@@ -117,7 +117,7 @@ async fn a_call_that_needs_a_page_shows_it_and_is_made_once_more_when_its_user_i
 }
 
 #[tokio::test]
-async fn a_page_that_was_done_for_one_call_is_not_done_for_the_next() {
+async fn done_pages_do_not_serve_later_calls() {
     let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
     let rig = script.rig(|_| {});
     let both = json!({"form": {}, "url": {}});
@@ -163,7 +163,7 @@ impl CallClient for Waiting {
 }
 
 #[tokio::test]
-async fn two_calls_that_need_one_page_go_on_when_it_is_done_whichever_comes_first() {
+async fn one_done_page_releases_both_calls() {
     let refused = |script: &super::stdio::Script| {
         script.read().iter().filter(|message| message["method"] == "tools/call").count()
     };

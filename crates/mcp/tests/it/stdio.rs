@@ -113,7 +113,7 @@ async fn pages_in_a_circle_end() {
 }
 
 #[tokio::test]
-async fn a_call_carries_what_it_should_and_brings_all_that_came() {
+async fn calls_carry_arguments_and_return_all_content() {
     let script = script("plain");
     let rig = script.rig(|_| {});
     let output = rig.call("Echo.Args", json!({"z": 1, "a": {"b": 0.1}})).await.expect("output");
@@ -157,7 +157,7 @@ async fn failures_of_tools_and_requests_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_no_text_can_hold_is_read_and_what_nobody_can_read_fails_at_once() {
+async fn invalid_text_is_replaced_broken_json_fails() {
     let rig = script("plain").rig(|_| {});
     let output = rig.call("cut text", json!({})).await.expect("read");
     assert_eq!(output.content[0].as_text(), Some("cut \u{fffd}"));
@@ -205,7 +205,7 @@ async fn an_unreadable_answer_fails_every_call_in_flight() {
 }
 
 #[tokio::test]
-async fn noise_and_requests_of_the_server_do_no_harm() {
+async fn noise_and_server_requests_do_no_harm() {
     let script = script("plain");
     let rig = script.rig(|_| {});
     rig.call("flood", json!({})).await.expect("output");
@@ -241,7 +241,7 @@ async fn a_server_that_only_prints_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_cancel_is_passed_on_and_not_waited_for() {
+async fn cancels_are_passed_on_without_waiting() {
     let script = script("plain");
     let rig = script.rig(|_| {});
     rig.provider.warm_up().await.expect("connected");
@@ -258,7 +258,7 @@ async fn a_cancel_is_passed_on_and_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_dead_server_fails_its_calls_at_once_and_is_started_again() {
+async fn dead_servers_fail_calls_and_restart() {
     for (tool, how) in [("die", "exit code 3"), ("half", "exit code 0")] {
         let script = script("plain");
         let rig = script.rig(|_| {});
@@ -318,7 +318,7 @@ async fn a_second_death_pauses_and_calls_fail_fast() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_no_ping_after_a_timeout_is_replaced() {
+async fn servers_missing_a_ping_are_replaced() {
     let script = script("stubborn");
     let rig = script.rig(|_| {});
     rig.provider.warm_up().await.expect("connected");
@@ -349,7 +349,7 @@ async fn a_server_that_answers_no_ping_after_a_timeout_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_a_ping_and_lists_nothing_any_more_is_replaced() {
+async fn servers_that_stop_listing_are_replaced() {
     let script = script("stuck");
     let rig = script.rig(|_| {});
     give_up(&script, &rig, 1, CancelCause::Deadline).await;
@@ -404,7 +404,7 @@ async fn a_broken_batch_fails_what_is_in_flight() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_its_input_every_time_is_started_with_pauses() {
+async fn servers_closing_stdin_restart_with_pauses() {
     let answer = |id: u32, rest: &str| format!("echo '{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}'");
     let hello = r#""result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
     let log = tempfile::NamedTempFile::new().expect("log");
@@ -441,7 +441,7 @@ async fn a_server_that_closes_its_input_every_time_is_started_with_pauses() {
 }
 
 #[tokio::test]
-async fn a_call_goes_on_at_a_server_that_has_closed_its_input_and_others_go_to_the_next() {
+async fn calls_finish_after_stdin_closed() {
     let answer = |id: u32, rest: &str| format!("echo '{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}'");
     let hello = r#""result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
     let text = |text: &str| format!(r#""result":{{"content":[{{"type":"text","text":"{text}"}}]}}"#);
@@ -477,7 +477,7 @@ async fn a_call_goes_on_at_a_server_that_has_closed_its_input_and_others_go_to_t
 }
 
 #[tokio::test]
-async fn an_error_beside_a_result_of_null_is_an_error() {
+async fn errors_beside_null_results_are_errors() {
     let script = script("plain");
     let rig = script.rig(|_| {});
     let error = rig.call("nulls", json!({})).await.expect_err("refused");
@@ -511,7 +511,7 @@ async fn give_up(script: &Script, rig: &Rig, n: u64, cause: CancelCause) {
 }
 
 #[tokio::test]
-async fn a_silent_server_that_callers_give_up_is_replaced() {
+async fn silent_servers_callers_abandon_are_replaced() {
     let starts = |script: &Script| script.methods().iter().filter(|method| *method == "initialize").count();
     let given_up = async |cause: CancelCause| {
         let script = script("stubborn");
@@ -572,7 +572,7 @@ async fn many_announcements_of_a_change_are_one() {
 }
 
 #[tokio::test]
-async fn a_list_that_failed_is_asked_for_again_and_a_deaf_server_replaced() {
+async fn failed_lists_are_retried_deaf_servers_replaced() {
     for (mode, is_dropped, starts) in
         [("slow at first", false, 1), ("slow at first", true, 1), ("deaf at first", false, 2)]
     {
@@ -618,7 +618,7 @@ async fn after_a_shut_down_no_list_is_due() {
 }
 
 #[tokio::test]
-async fn the_newest_generation_is_found_at_once_and_remembered() {
+async fn newest_generation_is_found_and_remembered() {
     for mode in ["modern", "both"] {
         newest_first(mode).await;
     }
@@ -639,7 +639,7 @@ async fn newest_first(mode: &str) {
 }
 
 #[tokio::test]
-async fn an_old_server_is_found_once_however_it_takes_the_news() {
+async fn old_servers_are_found_once() {
     let in_time = |spec: &mut McpServerSpec| spec.config.connect_timeout = Duration::from_secs(9);
     for (mode, handshakes, remembered) in [
         ("plain", &["server/discover", "initialize"][..], "initialize"),
@@ -670,7 +670,7 @@ async fn an_old_server_is_found_once_however_it_takes_the_news() {
 }
 
 #[tokio::test]
-async fn what_cannot_start_says_why_and_what_to_do() {
+async fn failed_starts_name_cause_and_remedy() {
     let short = Duration::from_secs(2);
     let chatters = command("sh", &["-c", "echo Listening on stdio; sleep 9"]);
     let says = ["within 2s", "`Listening on stdio`", "standard output"];
@@ -697,7 +697,7 @@ async fn what_cannot_start_says_why_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_wanted_any_more_ends() {
+async fn unwanted_servers_end() {
     for ask_first in [true, false] {
         let script = script("plain");
         let marker = format!("--marker={}", script.log.path().display());

@@ -106,7 +106,7 @@ async fn an_unreadable_answer_fails_what_is_in_flight() {
 }
 
 #[tokio::test]
-async fn of_an_answer_that_is_too_large_for_a_connection_each_call_is_told_what_is_known() {
+async fn oversized_answers_fail_each_call_clearly() {
     for transport in [web_socket().await, legacy_sse().await] {
         let rig = Rig::new(transport, |spec| spec.config.max_message_bytes = 100_000);
         let alone = rig.call("large", json!({})).await.expect_err("too large");

@@ -13,7 +13,7 @@ use super::stdio::Script;
 use super::{Rig, eventually, run};
 
 #[tokio::test]
-async fn a_question_that_could_be_of_several_sessions_is_refused_unless_each_has_a_connection() {
+async fn ambiguous_questions_are_refused_on_shared_connections() {
     for (shared, expect) in [(true, "shared: false"), (false, "Ann")] {
         let script = asker("legacy");
         let rig = script.rig(|spec| spec.config.shared = shared);
@@ -36,7 +36,7 @@ async fn a_question_that_could_be_of_several_sessions_is_refused_unless_each_has
 }
 
 #[tokio::test]
-async fn what_could_be_of_several_clients_reaches_none_of_them() {
+async fn ambiguous_messages_reach_no_client() {
     for (sessions, names) in [(["one", "two"], [None, None]), (["one", "one"], [Some("a"), Some("b")])] {
         let script = asker("legacy");
         let rig = script.rig(|_| {});
@@ -65,7 +65,7 @@ async fn what_could_be_of_several_clients_reaches_none_of_them() {
 
 /// As the requests of one program are that stand alone: each has another one to put the question to.
 #[tokio::test]
-async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
+async fn concurrent_questions_reach_their_own_calls() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});
     let named = || of_one(&rig, "s", Some("one"));
@@ -82,7 +82,7 @@ async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
 
 /// Which of them has asked nobody tells: it is put to the newest, and goes on to the other when that has ended.
 #[tokio::test]
-async fn a_question_outlives_the_call_that_it_was_put_to_by_mistake() {
+async fn questions_outlive_a_wrongly_chosen_call() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});
     let named = || of_one(&rig, "s", Some("one"));
@@ -113,7 +113,7 @@ async fn asked_for_the_call_before(rig: &Rig, script: &Script, hanging: &ToolCon
 }
 
 #[tokio::test]
-async fn a_question_of_a_call_that_was_given_up_reaches_no_other_client() {
+async fn questions_of_abandoned_calls_reach_nobody_else() {
     for (session, is_asked) in [("two", false), ("one", true)] {
         let script = asker("legacy");
         let rig = script.rig(|_| {});
@@ -135,7 +135,7 @@ async fn a_question_of_a_call_that_was_given_up_reaches_no_other_client() {
 }
 
 #[tokio::test]
-async fn a_question_just_after_a_call_reaches_nobody_elses() {
+async fn late_questions_reach_nobody_else() {
     for (principal, is_asked) in [("bo", false), ("al", true)] {
         let script = asker("legacy");
         let rig = script.rig(|_| {});

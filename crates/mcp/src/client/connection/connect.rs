@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_attempts_share_the_time_that_a_server_is_given() {
+    fn attempts_share_the_connect_timeout() {
         let (modern, legacy) = (Some(Era::Modern), Some(Era::Legacy));
         for (kind, known, timeout, expect) in [
             (None, None, 30_000, &[2000, 23_000, 5000][..]),

@@ -387,7 +387,7 @@ mod version_probe_tests {
     }
 
     #[tokio::test]
-    async fn what_was_found_holds_for_the_program_that_it_was_found_of() {
+    async fn found_versions_hold_for_their_program() {
         let old = json!({"is_modern": false, "program": {"version": "1"}});
         for (kept, known, said, certainty, keeps) in [
             (json!({}), None, said(Era::Legacy, "1"), Certainty::Tried, Some(old.clone())),

@@ -466,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_spoke_no_older_generation_is_met_anew_after_an_hour_or_as_another_program() {
+    fn legacy_attempts_resume_after_an_hour_or_upgrade() {
         let program = |version: &str| -> Option<Found> {
             let found: Value = json!({"is_modern": true, "program": {"name": "s", "version": version}});
             serde_json::from_value(found).ok()
@@ -528,7 +528,7 @@ mod sessions_tests {
     }
 
     #[tokio::test]
-    async fn a_connection_in_use_makes_no_room_and_is_not_swept() {
+    async fn connections_in_use_are_not_evicted() {
         let sessions = Arc::new(Sessions::default());
         let of = |number: usize| sessions.of(&id(number), managed);
         let long = of(0).expect("room");
@@ -553,7 +553,7 @@ mod sessions_tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_session_ends_its_connection_with_its_last_call() {
+    async fn ended_sessions_close_after_their_last_call() {
         let sessions = Arc::new(Sessions::default());
         let of = |number: usize| sessions.of(&id(number), managed).expect("room");
         let (idle, running) = (Arc::clone(&of(1).managed), of(2));

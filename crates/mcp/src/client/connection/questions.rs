@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_is_away_for_long_gives_way_to_others_that_are_to_be_asked() {
+    async fn absent_clients_give_way_to_others() {
         let answered = Arc::new(Answered::default());
         let transport: Arc<dyn Transport> = Arc::<Answered>::clone(&answered);
         let questions = Arc::new(Questions::default());

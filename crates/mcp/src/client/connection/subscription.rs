@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_missed_is_asked_for_ever_less_often_while_streams_are_cut() {
+    fn missed_updates_are_requested_with_growing_pauses() {
         let mut pace = Pace::default();
         let secs = Duration::from_secs;
         for (quiet, expect) in
@@ -391,7 +391,7 @@ mod log_level_tests {
     }
 
     #[test]
-    fn a_refused_level_gives_way_to_the_last_that_was_taken_unless_there_is_a_newer() {
+    fn refused_levels_fall_back_to_the_last_accepted() {
         let levels = LogLevel::default();
         let first = levels.keep(level("info"));
         begins_with(&levels, "info");
@@ -407,7 +407,7 @@ mod log_level_tests {
     }
 
     #[test]
-    fn of_two_levels_that_are_refused_at_once_none_is_kept() {
+    fn two_refused_levels_leave_none() {
         for is_first_refused_first in [true, false] {
             let levels = LogLevel::default();
             levels.keep(level("info")).taken();

@@ -392,7 +392,7 @@ mod deliver_tests {
     }
 
     #[test]
-    fn messages_are_told_from_the_rest_and_answers_are_known() {
+    fn events_are_sorted_into_messages_and_answers() {
         for (text, messages, answered, garbage) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, 1, &[7][..], false),
             (r#"{"jsonrpc":"2.0","id":"7","error":{"code":1,"message":""}}"#, 1, &[], false),
@@ -413,7 +413,7 @@ mod deliver_tests {
     }
 
     #[test]
-    fn an_error_in_a_failed_response_answers_the_request() {
+    fn errors_in_failed_responses_answer_requests() {
         let check = |body: &str, expect: Option<&str>| {
             let got = error_for(7, body.as_bytes()).map(|json| String::from_utf8_lossy(&json).into_owned());
             assert_eq!(got.as_deref(), expect, "{body}");

@@ -162,7 +162,7 @@ mod failure_tests {
     use super::*;
 
     #[test]
-    fn statuses_come_with_a_remedy_and_say_whether_they_had_an_effect() {
+    fn status_errors_name_remedy_and_effect() {
         let failure = |status, location: Option<&str>| HttpFailure::Status {
             status,
             location: location.map(Into::into),

@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_mentions_a_session_is_not_the_end_of_the_session() {
+    fn mentioning_a_session_does_not_end_it() {
         let error = |id: &str, code: i64, message: &str| {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#)
         };
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_404_in_other_words_puts_the_session_in_doubt() {
+    fn unclear_404s_put_the_session_in_doubt() {
         for (status, code, message, expect) in [
             (404, -32001, "no such session: begin with 'initialize'", true),
             (404, -32001, "Session not found: tab-3", true),
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_misses_a_handshake_is_told_from_one_that_refuses_a_request() {
+    fn missed_handshakes_differ_from_refused_requests() {
         for (status, body, expect) in [
             (400, "Bad Request: Server not initialized", true),
             (400, "Bad Request: Missing session ID", true),
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_knows_no_revision_is_of_this_connection_only_where_it_lists_others() {
+    fn unknown_revisions_count_only_with_a_list() {
         for (status, id, data, expect) in [
             (400, "null", "", true),
             (400, "7", r#","data":{"supported":["2025-11-25"],"requested":"2026-07-28"}"#, true),
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_cannot_be_sent_are_named_without_their_value() {
+    fn unsendable_headers_are_named_without_values() {
         let map = |name: &str, value: &str| header_map(&BTreeMap::from([(name.to_owned(), value.to_owned())]));
         assert!(map("Authorization", "Bearer x").is_ok());
         for (name, value) in [("a b", "v"), ("Accept", "v"), ("Upgrade", "v"), ("x", "sec\nret")] {

@@ -187,7 +187,7 @@ mod recent_calls_tests {
     }
 
     #[test]
-    fn a_call_counts_until_it_is_answered_and_its_principal_for_seconds_more() {
+    fn ended_calls_count_for_some_seconds() {
         let (al, also_al, bo) = (of("al", "1"), of("al", "2"), of("bo", "3"));
         let now = Instant::now();
         let mut recent_calls = RecentCalls::default();
@@ -210,7 +210,7 @@ mod recent_calls_tests {
     }
 
     #[test]
-    fn who_gives_up_many_calls_makes_room_among_their_own() {
+    fn abandoned_calls_evict_their_principals_oldest() {
         let (al, bo) = (of("al", "1"), of("bo", "2"));
         let now = Instant::now();
         let mut recent_calls = RecentCalls::default();

@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_silence_of_a_server_that_is_at_an_older_call_says_nothing() {
+    async fn silence_during_older_calls_says_nothing() {
         const IDLE: Duration = Duration::from_secs(1);
         let inbox = Inbox::new(Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No));
         let _answer = inbox.register(1, Purpose::Call(caller())).expect("room");

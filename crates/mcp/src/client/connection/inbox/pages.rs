@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_done_before_it_is_waited_for_counts_and_what_is_remembered_is_bounded() {
+    async fn early_completions_count_and_memory_is_bounded() {
         let pages = Pages::default();
         refuse(&pages, 1, &["a", "b"]);
         pages.done("a");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_was_done_is_not_done_for_the_next_refusal_of_its_name() {
+    async fn done_pages_are_required_again_when_refused() {
         let pages = Pages::default();
         pages.done("e");
         refuse(&pages, 1, &["e"]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_that_were_refused_for_one_page_are_both_done_with_it() {
+    async fn one_completed_page_serves_two_requests() {
         let pages = Pages::default();
         let awaited = |request| Awaited { pages: &pages, request, ids: vec!["e".to_owned()] };
         let (one, other) = (awaited(1), awaited(2));

@@ -41,7 +41,7 @@ impl Authorizer for Tokens {
 }
 
 #[tokio::test]
-async fn a_refused_request_is_sent_again_with_other_credentials_and_no_more_often_than_that_helps() {
+async fn refused_requests_retry_once_with_new_credentials() {
     let site = Site::start(|asked| match (asked.message["method"].as_str(), asked.header("authorization")) {
         (Some("tools/list"), Some("Bearer t0")) => {
             (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer resource_metadata=\"http://x\"")], "no")

@@ -44,7 +44,7 @@ fn accepts(asked: &Asked) -> Response {
 }
 
 #[tokio::test]
-async fn messages_are_posted_where_the_stream_says_and_answered_on_it() {
+async fn sse_messages_are_posted_to_the_announced_endpoint() {
     let (site, script) = old_server("/messages?s=1", accepts).await;
     let log = Arc::new(Log::default());
     let transport = LegacySse::open(site.target().await, Arc::clone(&log) as _).await.expect("open");
@@ -62,7 +62,7 @@ async fn messages_are_posted_where_the_stream_says_and_answered_on_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_before_its_request_is_acknowledged_is_enough() {
+async fn answers_may_come_before_the_acknowledgement() {
     let (script, lines) = mpsc::unbounded_channel::<String>();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
     let url = Url::parse(&format!("http://{}/sse", listener.local_addr().expect("address"))).expect("url");
@@ -95,7 +95,7 @@ async fn an_answer_that_comes_before_its_request_is_acknowledged_is_enough() {
 }
 
 #[tokio::test]
-async fn an_old_server_is_found_out_by_its_refusal_of_the_handshake() {
+async fn old_servers_show_by_refusing_the_handshake() {
     for code in [400, 404, 405] {
         let (site, _script) =
             old_server("/messages?s=1", move |asked| if asked.path == "/mcp" { status(code) } else { accepts(asked) })
@@ -115,7 +115,7 @@ async fn an_old_server_is_found_out_by_its_refusal_of_the_handshake() {
 }
 
 #[tokio::test]
-async fn a_refusal_stands_where_there_is_no_old_server_either() {
+async fn refusals_stand_without_an_old_server() {
     let site = Site::start(|_| (axum::http::StatusCode::NOT_FOUND, "nothing here").into_response()).await;
     let transport = StreamableHttp::new(site.target().await, Arc::new(Log::default()));
     let error = soon(transport.send(request(1, "initialize", None))).await.expect_err("nothing");
@@ -156,7 +156,7 @@ async fn what_is_no_old_server_says_so() {
 }
 
 #[tokio::test]
-async fn refused_messages_are_failures_and_a_forgotten_session_is_known() {
+async fn refused_messages_fail_and_forgotten_sessions_expire() {
     for (code, expect) in
         [(404, SendError::Expired), (400, SendError::Broken("HTTP 400: the request was refused".into()))]
     {

@@ -31,7 +31,7 @@ async fn in_session(
 }
 
 #[tokio::test]
-async fn a_legacy_session_goes_along_with_everything_after_the_handshake() {
+async fn legacy_requests_carry_their_session() {
     let (site, transport, log) = in_session(|asked| match asked.method {
         Method::POST if asked.message.get("id").is_none() => status(202),
         Method::POST => reply(asked),
@@ -65,7 +65,7 @@ async fn a_legacy_session_goes_along_with_everything_after_the_handshake() {
 }
 
 #[tokio::test]
-async fn a_modern_request_says_in_its_headers_what_it_is() {
+async fn modern_requests_describe_themselves_in_headers() {
     let site = Site::start(reply).await;
     let (transport, _) = open(&site).await;
     for (name, expect) in [("plain", "plain"), ("größe", "=?base64?Z3LDtsOfZQ==?=")] {
@@ -91,7 +91,7 @@ async fn a_modern_request_says_in_its_headers_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_comes_on_the_stream_of_a_request_belongs_to_it_and_is_in_order() {
+async fn stream_messages_belong_to_their_request_in_order() {
     let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}});
     let question = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create"});
     let sent = [progress.clone(), question.clone()];
@@ -112,7 +112,7 @@ async fn what_comes_on_the_stream_of_a_request_belongs_to_it_and_is_in_order() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_taken_up_where_it_was() {
+async fn broken_streams_resume_where_they_were() {
     let (site, transport, log) = in_session(|asked| match (&asked.method, asked.header("last-event-id")) {
         (&Method::POST, _) => stream(vec!["id: e1\nretry: 150\ndata: \n\n".into()], End::Closed),
         (_, Some("e1")) => stream(vec!["id: e2\ndata: \n\n".into()], End::Closed),
@@ -131,7 +131,7 @@ async fn a_stream_that_breaks_off_is_taken_up_where_it_was() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_cut_is_asked_for_again() {
+async fn cut_events_are_requested_again() {
     let cut = |message: &Value| {
         let whole = message.to_string();
         format!("id: e2\ndata: {}", &whole[..whole.len() / 2])
@@ -162,7 +162,7 @@ async fn an_event_that_is_cut_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_cannot_be_taken_up_is_a_broken_call_at_once() {
+async fn unresumable_streams_break_their_call() {
     let once_more = |code| {
         move |asked: &Asked| match asked.method {
             Method::POST => stream(vec!["id: e1\nretry: 1\ndata: \n\n".into()], End::Closed),
@@ -198,7 +198,7 @@ async fn a_stream_that_cannot_be_taken_up_is_a_broken_call_at_once() {
 }
 
 #[tokio::test]
-async fn the_stream_of_the_session_is_opened_again_and_may_bring_answers() {
+async fn reopened_session_streams_may_bring_answers() {
     let gets = AtomicUsize::new(0);
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
     let first = changed.clone();
@@ -229,7 +229,7 @@ async fn the_stream_of_the_session_is_opened_again_and_may_bring_answers() {
 }
 
 #[tokio::test]
-async fn the_stream_of_the_session_is_asked_for_until_it_is_sure_that_there_is_none() {
+async fn session_streams_are_retried_until_surely_absent() {
     let quick = || stream(vec!["retry: 1\ndata: \n\n".into()], End::Closed);
     let in_words =
         |code: u16, body: &'static str| (axum::http::StatusCode::from_u16(code).expect("code"), body).into_response();
@@ -290,7 +290,7 @@ async fn the_stream_of_the_session_is_asked_for_until_it_is_sure_that_there_is_n
 }
 
 #[tokio::test]
-async fn failures_say_what_became_of_the_request_and_what_to_do() {
+async fn failures_name_effect_and_remedy() {
     let large = || "x".repeat(MAX);
     let site = Site::start(move |asked| {
         let json = |code: u16, body: String| {
@@ -349,7 +349,7 @@ async fn failures_say_what_became_of_the_request_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn an_error_in_a_failed_response_is_the_answer() {
+async fn errors_in_failed_responses_are_the_answer() {
     let site = Site::start(|asked| {
         let body = json!({"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32020, "message": "m", "data": asked.message}});
         (axum::http::StatusCode::BAD_REQUEST, axum::Json(body)).into_response()
@@ -363,7 +363,7 @@ async fn an_error_in_a_failed_response_is_the_answer() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_is_told_from_a_wrong_path() {
+async fn forgotten_sessions_differ_from_wrong_paths() {
     for (code, body) in [(404, ""), (400, "Bad Request: No valid Session ID provided")] {
         let (site, transport, log) =
             in_session(move |_| (axum::http::StatusCode::from_u16(code).expect("code"), body).into_response()).await;
@@ -375,7 +375,7 @@ async fn a_forgotten_session_is_told_from_a_wrong_path() {
 }
 
 #[tokio::test]
-async fn connections_are_used_again_after_every_kind_of_answer() {
+async fn connections_are_reused_after_any_answer() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
     let url = Url::parse(&format!("http://{}/mcp", listener.local_addr().expect("address"))).expect("url");
     let connections = Arc::new(AtomicUsize::new(0));

@@ -92,7 +92,7 @@ async fn messages_go_both_ways_as_frames() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_socket_is_told_with_its_reason() {
+async fn closed_sockets_name_their_reason() {
     let close =
         |reason: &'static str| Message::Close(Some(CloseFrame { code: CloseCode::Policy, reason: reason.into() }));
     for (last, expect) in [
