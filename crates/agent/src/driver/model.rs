@@ -254,17 +254,7 @@ impl ModelEvents for TextEvents {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
-
     use super::*;
-
-    struct SecretOf12345;
-
-    impl Redactor for SecretOf12345 {
-        fn spans(&self, text: &str) -> Vec<Range<usize>> {
-            text.match_indices("sk-12345").map(|(at, found)| at..at + found.len()).collect()
-        }
-    }
 
     #[derive(Default)]
     struct Log(Mutex<Vec<String>>);
@@ -279,7 +269,8 @@ mod tests {
 
     fn check(pieces: &[&str], expect: &[&str]) {
         let log = Arc::new(Log::default());
-        let events = TextEvents::new(log.clone(), Arc::new(SecretOf12345), SessionId::new("s"));
+        let events =
+            TextEvents::new(log.clone(), Arc::new(toolwright_testkit::FakeRedactor("sk-12345")), SessionId::new("s"));
         for piece in pieces {
             events.on_event(ModelEvent::Text((*piece).to_owned()));
         }

@@ -8,8 +8,9 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::model::Message;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{Effects, Event, Tool};
+use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin, begin_with, options, spec};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin, begin_with, options, spec};
 
 fn items(items: &[(&str, &str)]) -> Value {
     let item = |(id, tool): &(&str, &str)| json!({"id": id, "tool": tool, "parameters": {"n": 1}});
@@ -52,10 +53,10 @@ async fn batch_items_are_calls_of_their_own() {
     ]});
     let script = vec![Reply::Calls(vec![("b", "agent__batch", batch)]), Reply::Text("done")];
     let fixture = Fixture::new(dir.path(), script, vec![read.clone(), write.clone()]).await;
-    let approver = ScriptedApprover::new(&[
+    let approver = Arc::new(FakeApprover::by_call(&[
         ("b.2", ApprovalDecision::Approve),
         ("b.3", ApprovalDecision::Deny { reason: "not this one".into() }),
-    ]);
+    ]));
     let mut state = begin(Limits::default());
     let report = fixture.driver.run(&mut state, &asking(approver)).await.unwrap();
     assert_eq!((report.status, report.calls.len(), report.calls[0].ok), (Status::Success, 1, true));
@@ -163,7 +164,7 @@ async fn a_batch_starts_when_its_turn_is_over() {
     let mut state = begin_with(RunSpec { dispatch: Dispatch::Streaming, ..spec(Limits::default()) });
     fixture
         .driver
-        .run(&mut state, &asking(ScriptedApprover::new(&[("b.1", ApprovalDecision::Approve)])))
+        .run(&mut state, &asking(Arc::new(FakeApprover::by_call(&[("b.1", ApprovalDecision::Approve)]))))
         .await
         .unwrap();
     assert_eq!(write.count(), 1, "whoever is asked was there");

@@ -7,8 +7,9 @@ use toolwright_agent::{Dispatch, DriverError, Limits, RunSpec, RunState, Status}
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::model::Message;
 use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
+use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin_with, options, spec, until};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, spec, until};
 use crate::resume::Fragile;
 
 fn under(dispatch: Dispatch) -> RunState {
@@ -37,7 +38,7 @@ async fn a_call_starts_while_the_answer_streams() {
     let (reads, writes) = (read.clone(), write.clone());
     // The answer is not over before the reading call has run, and the writing one has not begun by then.
     *fixture.model.over_when.lock().unwrap() = Some(Arc::new(move || reads.count() == 1 && writes.count() == 0));
-    let approver = ScriptedApprover::new(&[("t__write", ApprovalDecision::Approve)]);
+    let approver = Arc::new(FakeApprover::by_call(&[("t__write", ApprovalDecision::Approve)]));
     let mut state = under(Dispatch::Streaming);
     let report = fixture.driver.run(&mut state, &asking(approver.clone())).await.unwrap();
     assert_eq!((report.status, read.count(), write.count()), (Status::Success, 1, 1));
@@ -56,7 +57,7 @@ async fn a_broken_answer_keeps_started_results() {
     let counter = a.clone();
     *fixture.model.over_when.lock().unwrap() = Some(Arc::new(move || counter.count() == 1));
     let mut state = under(Dispatch::Streaming);
-    let report = fixture.driver.run(&mut state, &asking(ScriptedApprover::new(&[]))).await.unwrap();
+    let report = fixture.driver.run(&mut state, &asking(Arc::new(FakeApprover::by_call(&[])))).await.unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "went on"));
     assert_eq!((a.count(), b.count()), (1, 0), "what was not started does not run because of a broken answer");
     let results = results(&state);

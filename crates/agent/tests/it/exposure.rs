@@ -9,8 +9,9 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::Message;
 use toolwright_core::{CallId, Effects, Event, Tool};
+use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin_with, options, provider, spec};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, provider, spec};
 
 /// One tool for letters, one for the weather, one for the garden, and many that nobody needs.
 fn tools() -> Vec<Arc<dyn Tool>> {
@@ -153,7 +154,7 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
     let fixture = fixture(&dir, script).await;
     let tools = vec!["mail:*".to_owned(), "sky:*".to_owned()];
     let deny = ApprovalDecision::Deny { reason: "no letters".into() };
-    let approver = ScriptedApprover::new(&[("1", deny)]);
+    let approver = Arc::new(FakeApprover::by_call(&[("1", deny)]));
     let mut state = begin_with(RunSpec { exposure: Some(Exposure::Search), tools, ..spec(Limits::default()) });
     let report = fixture.driver.run(&mut state, &asking(approver.clone())).await.unwrap();
     let ended: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
@@ -172,7 +173,7 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
     assert!(results[0].0.contains("no letters"), "{results:?}");
     assert!(results[3].0.starts_with("No tool fits"), "{results:?}");
     assert!(results[4].0.starts_with("yard__water: there is no such tool"), "{results:?}");
-    assert_eq!(approver.1.load(Ordering::SeqCst), 1, "the one that reads is not asked about");
+    assert_eq!(approver.count(), 1, "the one that reads is not asked about");
     assert!(requests(&fixture)[0]["system"].as_str().unwrap().ends_with("tools__search: mail (1), sky (1)\n"));
 }
 
@@ -182,7 +183,7 @@ async fn a_pending_inner_call_resumes_as_its_tool() {
     let script =
         vec![call("1", "tools__call", json!({"name": "mail__send", "arguments": {"n": 1}})), Reply::Text("sent")];
     let fixture = fixture(&dir, script).await;
-    let later = asking(ScriptedApprover::new(&[("1", ApprovalDecision::Later)]));
+    let later = asking(Arc::new(FakeApprover::by_call(&[("1", ApprovalDecision::Later)])));
     let mut state = exposed(Exposure::Search, &[]);
     let asked = fixture.driver.run(&mut state, &later).await.unwrap();
     assert_eq!(asked.status, Status::Suspended);

@@ -210,26 +210,6 @@ impl EventSink for Log {
     }
 }
 
-/// Answers by call id; a call it does not know hangs.
-pub(crate) struct ScriptedApprover(pub(crate) HashMap<&'static str, ApprovalDecision>, pub(crate) AtomicUsize);
-
-impl ScriptedApprover {
-    pub(crate) fn new(answers: &[(&'static str, ApprovalDecision)]) -> Arc<Self> {
-        Arc::new(Self(answers.iter().cloned().collect(), AtomicUsize::new(0)))
-    }
-}
-
-#[async_trait]
-impl Approver for ScriptedApprover {
-    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        match self.0.get(request.call_id.as_str()) {
-            Some(decision) => decision.clone(),
-            None => std::future::pending().await,
-        }
-    }
-}
-
 pub(crate) struct Fixture {
     pub(crate) driver: Driver,
     pub(crate) catalogue: Arc<Catalogue>,

@@ -11,8 +11,9 @@ use toolwright_core::model::ModelErrorKind;
 use toolwright_core::store::{Claim, RunStore, SavedRun, StoreError};
 use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
 use toolwright_runtime::SqliteStore;
+use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin, options, provider, until};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin, options, provider, until};
 
 /// Loses power at one of its saves, just after or just before it is written.
 pub(crate) struct Fragile {
@@ -126,7 +127,7 @@ async fn a_crash_during_calls_repeats_no_doubtful_call() {
     let approve = |name| (name, ApprovalDecision::Approve);
     let fixture = Fixture::new(dir.path(), script.clone(), tools.clone()).await;
     // Nobody answers for `waiting`, so it is not dispatched.
-    let approver = asking(ScriptedApprover::new(&[approve("t__finished"), approve("t__doubtful")]));
+    let approver = asking(Arc::new(FakeApprover::by_call(&[approve("t__finished"), approve("t__doubtful")])));
     let driver = fixture.driver.clone();
     let run = tokio::spawn(async move { driver.run(&mut begin(Limits::default()), &approver).await });
     let store = fixture.store.clone();
@@ -145,8 +146,10 @@ async fn a_crash_during_calls_repeats_no_doubtful_call() {
     let fixture = Fixture::new(dir.path(), script, tools).await;
     // A call that is wrongly run again would hang, at the desk or in the tool.
     let (records, transcript) = transcript();
-    let options =
-        RunOptions { transcript: Some(transcript), ..asking(ScriptedApprover::new(&[approve("t__waiting")])) };
+    let options = RunOptions {
+        transcript: Some(transcript),
+        ..asking(Arc::new(FakeApprover::by_call(&[approve("t__waiting")])))
+    };
     let resumed = tokio::time::timeout(std::time::Duration::from_secs(20), fixture.driver.resume(&options)).await;
     let report = resumed.unwrap().unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "went on"));

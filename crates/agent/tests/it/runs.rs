@@ -11,10 +11,9 @@ use toolwright_core::event::CompactionLayer;
 use toolwright_core::model::{Message, ModelErrorKind, ModelRequest};
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{CallId, Caller, Cancel, CancelCause, Effects, Event, Principal, Session};
+use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{
-    Counter, Fixture, Reply, ScriptedApprover, asking, begin, begin_with, options, provider, spec, until,
-};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin, begin_with, options, provider, spec, until};
 
 fn calls(names: &[(&'static str, &'static str)]) -> Reply {
     Reply::Calls(names.iter().map(|(id, name)| (*id, *name, json!({}))).collect())
@@ -230,12 +229,12 @@ async fn a_question_nobody_can_answer_suspends_the_run() {
     let (read, write) = (Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::WRITE));
     let script = vec![calls(&[("r", "t__read"), ("w", "t__write")]), Reply::Text("done")];
     let tools: Vec<Arc<dyn toolwright_core::Tool>> = vec![read.clone(), write.clone()];
-    let later = ScriptedApprover::new(&[("w", ApprovalDecision::Later)]);
+    let later = Arc::new(FakeApprover::by_call(&[("w", ApprovalDecision::Later)]));
     let fixture = Fixture::new(dir.path(), script.clone(), tools.clone()).await;
     let mut state = begin(Limits::default());
     let report = fixture.driver.run(&mut state, &asking(later.clone())).await.unwrap();
     assert_eq!((report.status, report.pending.len(), report.calls.len()), (Status::Suspended, 1, 1));
-    assert_eq!((later.1.load(Ordering::SeqCst), read.count(), write.count()), (1, 1, 0));
+    assert_eq!((later.count(), read.count(), write.count()), (1, 1, 0));
 
     // Asked again after a restart, it is still `later`; then it is approved: by the desk, or beforehand.
     drop(fixture);
@@ -250,9 +249,9 @@ async fn a_question_nobody_can_answer_suspends_the_run() {
         let fixture = Fixture::new(copy.path(), script.clone(), tools.clone()).await;
         assert_eq!(fixture.driver.resume(&asking(later.clone())).await.unwrap().status, Status::Suspended);
         let approver = if beforehand {
-            ScriptedApprover::new(&[])
+            Arc::new(FakeApprover::by_call(&[]))
         } else {
-            ScriptedApprover::new(&[("w", ApprovalDecision::Approve)])
+            Arc::new(FakeApprover::by_call(&[("w", ApprovalDecision::Approve)]))
         };
         let options = asking(approver);
         let mut state = fixture.driver.load(&options).await.unwrap();

@@ -14,8 +14,9 @@ use toolwright_core::definition::Mode;
 use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::model::{Message, ModelRequest, Usage};
 use toolwright_core::{CallId, Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin, options};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin, options};
 use crate::resume::Fragile;
 
 /// Asks a model, and then fails where it is told to.
@@ -176,7 +177,7 @@ async fn a_granted_call_is_not_repaired_again() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let fixture = Fixture::with_repairs(dir.path(), unfit_script(), vec![tool.clone()], |store| store).await;
-    let later = asking(ScriptedApprover::new(&[("1", ApprovalDecision::Later)]));
+    let later = asking(Arc::new(FakeApprover::by_call(&[("1", ApprovalDecision::Later)])));
     let mut state = begin(Limits::default());
     let asked = fixture.driver.run(&mut state, &later).await.unwrap();
     assert_eq!((asked.status, &asked.pending[0].arguments), (Status::Suspended, &json!({"n": 1})));

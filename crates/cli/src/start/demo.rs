@@ -55,7 +55,12 @@ pub(crate) async fn command(global: &Global) -> Done {
     printer.print("It needs no key and no network. The three servers behind it (weather, notes,");
     printer.print("shop) are real MCP servers with made-up data; every call takes the real path.");
     printer.print(format_args!("\n{}  {}", styled(BOLD, "task"), TASK.replace('\n', "\n      ")));
-    let approver: Arc<dyn Approver> = if is_interactive() { Arc::new(terminal.clone()) } else { Arc::new(ApproveAll) };
+    // Without a terminal every call is approved: nothing in the demo is real.
+    let approver: Arc<dyn Approver> = if is_interactive() {
+        Arc::new(terminal.clone())
+    } else {
+        Arc::new(|_: &ApprovalRequest| ApprovalDecision::Approve)
+    };
     app.models().answer_by(PROVIDER, Arc::new(ScriptedModel));
     let id = "demo";
     let agent = app.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
@@ -101,16 +106,6 @@ async fn open_app(folder: &Path) -> Result<Arc<Toolwright>, Failure> {
     let variables = |name: &str| (name == "PATH").then(|| std::env::var(name).ok()).flatten();
     let config = load(&options, &variables);
     open_with(options, config, Box::new(variables)).await
-}
-
-/// Approves every call if there is no terminal: nothing in the demo is real.
-struct ApproveAll;
-
-#[async_trait]
-impl Approver for ApproveAll {
-    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        ApprovalDecision::Approve
-    }
 }
 
 /// Prints the events of the run in order.

@@ -18,6 +18,7 @@ use toolwright::core::{
 };
 use toolwright::gateway::{FallbackClient as _, FallbackContext};
 use toolwright::mcp::elicitation::{Form, Page};
+use toolwright_testkit::FakeApprover;
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};
@@ -166,18 +167,6 @@ async fn only_owner_calls_send_forms_to_inbox() {
     app.shut_down().await;
 }
 
-/// Says `always`, and remembers what was asked.
-#[derive(Default)]
-struct Always(Mutex<Vec<ApprovalRequest>>);
-
-#[async_trait]
-impl Approver for Always {
-    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        self.0.lock().expect("asked").push(request.clone());
-        ApprovalDecision::Always
-    }
-}
-
 #[tokio::test]
 async fn approving_sampling_covers_one_server_only() {
     let fixture = Fixture::with("models: {default: openai/m}\n");
@@ -188,7 +177,7 @@ async fn approving_sampling_covers_one_server_only() {
     let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
     let app = Toolwright::open(options, fixture.load(), Box::new(move |name| variables.get(name).cloned())).await;
     let app = app.expect("opens");
-    let always = Arc::new(Always::default());
+    let always = Arc::new(FakeApprover::saying(ApprovalDecision::Always));
     let policy = Arc::new(app.config().policy(None, Profile::Ask));
     let approver: Arc<dyn Approver> = Arc::clone(&always) as _;
     let client = app.client(ClientOptions { session: app.call_session(), policy, approver, person: None, model: None });
@@ -206,7 +195,7 @@ async fn approving_sampling_covers_one_server_only() {
         let question = ClientRequest { key: None, method: "sampling/createMessage".into(), params: params.clone() };
         let answer = client.ask(vec![question]).await.expect("answered").remove(0).expect("let through");
         assert_eq!(answer["content"]["text"], "Oslo");
-        let asked: Vec<_> = always.0.lock().expect("asked").iter().filter_map(|one| one.asker.clone()).collect();
+        let asked: Vec<_> = always.requests().into_iter().filter_map(|one| one.asker).collect();
         assert_eq!(asked, askers, "{tool}");
     }
     let standing = app.approvals().standing(10).await.expect("standing");

@@ -9,6 +9,7 @@ use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Appr
 use toolwright_core::policy::Policy;
 use toolwright_core::session::PeerProcess;
 use toolwright_gateway::{Elicitation, LookUpPeer, Token};
+use toolwright_testkit::FakeApprover;
 
 use crate::stdio::Client;
 use crate::support::{Events, Fixture, Http, LEGACY, LONG, body, call, rpc};
@@ -69,20 +70,6 @@ async fn read() {
     tokio::time::sleep(Duration::from_millis(320)).await;
 }
 
-/// Somebody who has yet to look.
-struct Away;
-
-#[async_trait]
-impl Approver for Away {
-    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        std::future::pending().await
-    }
-
-    fn answers(&self) -> Answers {
-        Answers::Elsewhere
-    }
-}
-
 #[tokio::test]
 async fn a_self_dismissed_question_waits_in_the_inbox() {
     let refused = json!({"jsonrpc": "2.0", "error": {"code": -32601, "message": "no such method"}});
@@ -91,7 +78,7 @@ async fn a_self_dismissed_question_waits_in_the_inbox() {
         let ask = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = Arc::new(serde_json::from_value(ask).expect("a policy"));
         options.elicitation = Elicitation::WherePossible { expiry: LONG };
-        options.approver = Arc::new(Away);
+        options.approver = Arc::new(FakeApprover::away());
     })
     .await;
     let mut client = Client::of(&fixture);

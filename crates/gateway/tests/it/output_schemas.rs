@@ -11,7 +11,7 @@ use toolwright_core::catalogue::{ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_gateway::ViewConfig;
-use toolwright_testkit::FakeProvider;
+use toolwright_testkit::{FakeApprover, FakeProvider};
 
 use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
@@ -36,23 +36,6 @@ pub(crate) fn promises(promises: Vec<Promise>) -> Arc<FakeProvider> {
             Ok(output)
         })
     }))
-}
-
-/// Says, if it is here, to leave the call out.
-struct Skips(Answers);
-
-#[async_trait]
-impl Approver for Skips {
-    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        match self.0 {
-            Answers::Elsewhere => std::future::pending().await,
-            Answers::Here | Answers::Nobody => ApprovalDecision::Skip,
-        }
-    }
-
-    fn answers(&self) -> Answers {
-        self.0
-    }
 }
 
 pub(crate) fn rows() -> Value {
@@ -99,7 +82,10 @@ async fn waiting_and_skipped_calls_reach_the_model() {
         let (fixture, _) = Fixture::with_jobs(|options, _| {
             let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
             options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
-            options.approver = Arc::new(Skips(answers));
+            options.approver = Arc::new(match answers {
+                Answers::Elsewhere => FakeApprover::away(),
+                Answers::Here | Answers::Nobody => FakeApprover::saying(ApprovalDecision::Skip).at(answers),
+            });
         })
         .await;
         let promised = |definition: &mut ToolDefinition| definition.output_schema = Some(rows());

@@ -13,6 +13,7 @@ use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::job::{JobScope, Jobs as _, Listed};
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_runtime::JobManager;
+use toolwright_testkit::FakeApprover;
 
 use crate::sources::Source;
 use crate::stdio::Client;
@@ -329,25 +330,9 @@ async fn subscriptions_move_to_a_replaced_source() {
     assert!(alpha.taken().is_empty(), "it was left before");
 }
 
-/// Counts how often it is asked; whoever answers does so elsewhere, and later.
-#[derive(Default)]
-struct Elsewhere(AtomicUsize);
-
-#[async_trait]
-impl Approver for Elsewhere {
-    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        std::future::pending().await
-    }
-
-    fn answers(&self) -> Answers {
-        Answers::Elsewhere
-    }
-}
-
 #[tokio::test]
 async fn resubscribing_asks_nobody_for_approval() {
-    let approver = Arc::new(Elsewhere::default());
+    let approver = Arc::new(FakeApprover::away());
     let (fixture, store) =
         Fixture::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
     fixture.add_listed(Source::new("alpha")).await;
@@ -366,7 +351,7 @@ async fn resubscribing_asks_nobody_for_approval() {
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
     let jobs = JobManager::new(store, &std::env::temp_dir()).list(JobScope::All, Listed::All, 10).await.expect("jobs");
-    assert_eq!((approver.0.load(Ordering::Relaxed), jobs.len(), other.taken()), (0, 0, vec![]));
+    assert_eq!((approver.count(), jobs.len(), other.taken()), (0, 0, vec![]));
     // Another policy may say something else.
     fixture.gateway.set_policy(Arc::new(Policy::of(Profile::Client)));
     fixture.foreign.set(&["other"]);

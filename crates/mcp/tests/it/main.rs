@@ -7,11 +7,13 @@ mod asking;
 mod environment;
 mod flood;
 mod http;
+mod methods;
 mod pages;
 mod peer;
 #[path = "../../../sandbox/tests/it/processes.rs"]
 #[expect(dead_code, reason = "other tests use all of it")]
 mod processes;
+mod restarts;
 mod stdio;
 mod unreadable;
 mod whose;

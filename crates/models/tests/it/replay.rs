@@ -13,18 +13,13 @@ use toolwright_core::model::{
     ModelRequest, ModelResponse, NotRecorded, RecordedError, ShownTool, Traffic, Usability, Usage, WrittenCall,
 };
 use toolwright_models::{Endpoints, HttpModelClient, Models};
+use toolwright_testkit::FakeRedactor;
 
 /// Knows one secret.
-struct Known;
-
-impl Redactor for Known {
-    fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        text.match_indices("hunter2").map(|(at, found)| at..at + found.len()).collect()
-    }
-}
+const KNOWN: FakeRedactor = FakeRedactor("hunter2");
 
 fn models() -> Models {
-    Models::new(HttpModelClient::new(Endpoints::default()), Arc::new(Known))
+    Models::new(HttpModelClient::new(Endpoints::default()), Arc::new(KNOWN))
 }
 
 fn question(text: &str) -> ModelRequest {
@@ -44,7 +39,7 @@ fn line(request: &ModelRequest, answer: Result<&str, ModelErrorKind>) -> String 
         Ok(text) => line["response"] = json!(ModelResponse { text: text.into(), ..ModelResponse::default() }),
         Err(kind) => line["error"] = json!({"kind": kind, "message": "as it was"}),
     }
-    Known.redact_value(&line).to_string()
+    KNOWN.redact_value(&line).to_string()
 }
 
 /// A recording in a folder of its own.

@@ -203,19 +203,15 @@ mod tests {
 
     #[test]
     fn secrets_learnt_later_leave_the_recorded_request() {
-        struct Stars;
-        impl Redactor for Stars {
-            fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
-                text.match_indices("hunter2").map(|(at, found)| at..at + found.len()).collect()
-            }
-        }
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
         let recorder = Recorder::default();
         recorder.start(&path).expect("started");
         let request = ModelRequest { system: "It is hunter2.".into(), ..ModelRequest::default() };
         let request = recorder.asked(&request, &NoRedaction).expect("it records");
-        recorder.answered("p/m", request, &Ok(ModelResponse::default()), &Stars).expect("written");
+        recorder
+            .answered("p/m", request, &Ok(ModelResponse::default()), &toolwright_testkit::FakeRedactor("hunter2"))
+            .expect("written");
         let text = std::fs::read_to_string(&path).expect("file");
         assert!(text.contains("It is [secret].") && !text.contains("hunter2"), "{text}");
     }

@@ -113,8 +113,11 @@ impl Tool for ByHand {
 async fn standing(models: &Arc<FakeModel>, tool: Arc<dyn Tool>, more: impl FnOnce(&mut ExecutorOptions)) -> Fixture {
     let client = Arc::clone(models);
     let mut fixture = fixture(move |options| {
-        let services =
-            Services { model: client, redactor: Arc::new(crate::fixture::Stars), ..(*options.services).clone() };
+        let services = Services {
+            model: client,
+            redactor: Arc::new(toolwright_testkit::FakeRedactor("hunter2")),
+            ..(*options.services).clone()
+        };
         options.services = Arc::new(services);
         more(options);
     })

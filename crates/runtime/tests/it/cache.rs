@@ -14,9 +14,9 @@ use toolwright_core::{
     ToolId, ToolOutput,
 };
 use toolwright_runtime::{Responses, RunContext, SqliteStore, SystemClock};
-use toolwright_testkit::FakeProvider;
+use toolwright_testkit::{FakeApprover, FakeProvider};
 
-use crate::fixture::{Fixture, Says, fixture};
+use crate::fixture::{Fixture, fixture};
 
 /// As whom a source runs its calls.
 #[derive(Default)]
@@ -179,7 +179,7 @@ async fn a_result_across_logins_is_not_kept() {
 async fn what_a_person_approved_is_asked_about_again() {
     let setup = CacheFixture::new().await;
     let tool = Arc::new(source("t:write@1.0.0", |definition| definition.effects = Effects::WRITE));
-    let says = Arc::new(Says(ApprovalDecision::Approve, AtomicUsize::new(0)));
+    let says = Arc::new(FakeApprover::saying(ApprovalDecision::Approve));
     for n in 1..=2 {
         let approver = Arc::clone(&says);
         let asks = move |run: &mut RunContext| {
@@ -188,7 +188,7 @@ async fn what_a_person_approved_is_asked_about_again() {
         };
         assert_eq!(setup.call(&tool, json!({}), asks).await, (format!("run {n}"), false));
     }
-    assert_eq!(says.1.load(Ordering::SeqCst), 2);
+    assert_eq!(says.count(), 2);
     let (_, cached) = setup.call(&tool, json!({}), as_is).await;
     assert!(!cached, "and its result was not kept");
     assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 3".into(), true));

@@ -5,7 +5,7 @@ use serde_json::json;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegisteredTool};
 use toolwright_core::{Redactor, ToolDefinition, ToolId};
 use toolwright_runtime::{Catalogue, EventHub};
-use toolwright_testkit::{FakeList, FakeProvider};
+use toolwright_testkit::{FakeList, FakeProvider, FakeRedactor};
 
 const DOWN: FakeList = FakeList::Fails("out of order; turn it on");
 
@@ -26,17 +26,8 @@ fn ids(catalogue: &Catalogue) -> Vec<String> {
     catalogue.snapshot().list().iter().map(|entry| entry.id().without_version().to_owned()).collect()
 }
 
-/// Hides the word "order".
-struct Stars;
-
-impl Redactor for Stars {
-    fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
-        text.match_indices("order").map(|(at, found)| at..at + found.len()).collect()
-    }
-}
-
 fn catalogue() -> Arc<Catalogue> {
-    Catalogue::new(Arc::new(EventHub::default()), Arc::new(Stars), Duration::from_millis(50))
+    Catalogue::new(Arc::new(EventHub::default()), Arc::new(FakeRedactor("order")), Duration::from_millis(50))
 }
 
 #[tokio::test]

@@ -17,9 +17,9 @@ use toolwright_core::{
     ToolId, ToolOutput, ValidCall,
 };
 use toolwright_runtime::executor::{ExecutorOptions, GuardBinding, RepairOptions, Verdict};
-use toolwright_testkit::FakeModel;
+use toolwright_testkit::{FakeApprover, FakeModel};
 
-use crate::fixture::{Fixture, Says, call, fixture};
+use crate::fixture::{Fixture, call, fixture};
 
 /// A state that `echo` seems to write: there from the moment the tool has run.
 struct Written(Arc<crate::fixture::Counts>);
@@ -148,7 +148,7 @@ async fn only_an_unconditional_call_starts_early() {
     let mut fixture = fixture(|_| {}).await;
     fixture.run.policy = Arc::new(toolwright_core::Policy::of(toolwright_core::Profile::Ask));
     fixture.run.variables = Some(Arc::new(Values(json!({"input": {"n": 1}}))));
-    fixture.run.approver = Arc::new(Says(toolwright_core::ApprovalDecision::Approve, 0.into()));
+    fixture.run.approver = Arc::new(FakeApprover::saying(toolwright_core::ApprovalDecision::Approve));
     for (name, arguments, expect) in [
         ("echo", json!({"n": 1}), true),
         ("echo", json!({"n": "1"}), true),

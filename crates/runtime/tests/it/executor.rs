@@ -14,8 +14,9 @@ use toolwright_core::store::{LedgerStore as _, RunStore as _};
 use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile, ToolError};
 use toolwright_runtime::executor::{GuardBinding, GuardContext, InputGuard, Verdict};
 use toolwright_runtime::{QueueConfig, Queues};
+use toolwright_testkit::{FakeApprover, FakeRedactor};
 
-use crate::fixture::{Says, Stars, call, fixture};
+use crate::fixture::{call, fixture};
 
 fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
     outcomes
@@ -226,7 +227,7 @@ async fn policy_and_approval_decide_before_anything_runs() {
         (ApprovalDecision::Later, false, Some(ErrorKind::Denied), 0, 2),
     ] {
         let mut fixture = fixture(|_| ()).await;
-        let approver = Arc::new(Says(decision.clone(), AtomicUsize::new(0)));
+        let approver = Arc::new(FakeApprover::saying(decision.clone()));
         fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
         fixture.run.approver = Arc::clone(&approver) as _;
         assert!(fixture.one("echo", json!({})).await.ok, "a tool that only reads is not asked for");
@@ -236,7 +237,7 @@ async fn policy_and_approval_decide_before_anything_runs() {
             assert_eq!(outcome.pending.is_some(), decision == ApprovalDecision::Later);
         }
         assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), ran + 1, "{decision:?}");
-        assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{decision:?}");
+        assert_eq!(approver.count(), asked, "{decision:?}");
     }
 }
 
@@ -293,12 +294,12 @@ async fn the_journal_knows_every_dispatch_and_outcome() {
 #[tokio::test]
 async fn always_on_a_shell_covers_one_command() {
     let mut fixture = fixture(|_| ()).await;
-    let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
+    let approver = Arc::new(FakeApprover::saying(ApprovalDecision::Always));
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
     fixture.run.approver = Arc::clone(&approver) as _;
     for (n, asked) in [(1, 1), (1, 1), (2, 2)] {
         assert!(fixture.one("shell", json!({"n": n})).await.ok);
-        assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{n}");
+        assert_eq!(approver.count(), asked, "{n}");
     }
 }
 
@@ -306,12 +307,12 @@ async fn always_on_a_shell_covers_one_command() {
 async fn always_does_not_cross_the_workspace_border() {
     for order in [[1, 9], [9, 1]] {
         let mut fixture = fixture(|_| ()).await;
-        let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
+        let approver = Arc::new(FakeApprover::saying(ApprovalDecision::Always));
         fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
         fixture.run.approver = Arc::clone(&approver) as _;
         for (n, asked) in [(order[0], 1), (order[1], 2), (order[0], 2), (order[1], 2)] {
             assert!(fixture.one("write", json!({"n": n})).await.ok);
-            assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{n} of {order:?}");
+            assert_eq!(approver.count(), asked, "{n} of {order:?}");
         }
     }
 }
@@ -414,7 +415,8 @@ async fn guards_deny_ask_and_rewrite_before_policy() {
 
 #[tokio::test]
 async fn a_failure_is_redacted_before_it_is_cut() {
-    let fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
+    let fixture =
+        fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(FakeRedactor("hunter2"))).await;
     for before in 380..420 {
         let says = format!("{}hunter2{}", "x".repeat(before), "y".repeat(600));
         let failed = fixture.one("fails", json!({"says": says})).await;

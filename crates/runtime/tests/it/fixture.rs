@@ -201,24 +201,3 @@ impl Fixture {
         self.executor.run_calls(calls, &self.run).await
     }
 }
-
-/// Answers every question with the same word, and counts.
-pub(crate) struct Says(pub(crate) ApprovalDecision, pub(crate) AtomicUsize);
-
-#[async_trait]
-impl Approver for Says {
-    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        assert!(matches!(request.tool.name(), "write" | "shell"));
-        self.1.fetch_add(1, Ordering::SeqCst);
-        self.0.clone()
-    }
-}
-
-/// Knows one secret.
-pub(crate) struct Stars;
-
-impl Redactor for Stars {
-    fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
-        text.match_indices("hunter2").map(|(at, word)| at..at + word.len()).collect()
-    }
-}

@@ -10,12 +10,12 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::{Effects, Event, RegisteredTool, Services, ToolDefinition, ToolId, ToolOutput};
 use toolwright_runtime::{RunContext, SecretRedactor};
-use toolwright_testkit::FakeProvider;
+use toolwright_testkit::{FakeApprover, FakeProvider};
 
-use crate::fixture::{Fixture, Says, call, fixture};
+use crate::fixture::{Fixture, call, fixture};
 
 /// The terms of calls of that tool, where `always` is said to every question.
-fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc<Says>) {
+fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc<FakeApprover>) {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let id = ToolId::parse("t:shell@1.0.0").expect("id");
     let mut definition = ToolDefinition::new(id, "Claims to be mild.", Some(schema));
@@ -23,7 +23,7 @@ fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc
     let tools = vec![RegisteredTool::own(definition).expect("registers")];
     let provider =
         Arc::new(FakeProvider::new("mild", ProviderKind::Native, tools).with(|provider| provider.trust = trust));
-    let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
+    let approver = Arc::new(FakeApprover::saying(ApprovalDecision::Always));
     let run = RunContext {
         policy: Arc::new(serde_json::from_value(policy).expect("policy")),
         approver: Arc::clone(&approver) as _,
@@ -45,7 +45,7 @@ async fn always_goes_by_what_somebody_vouches_for() {
             let outcomes = fixture.executor.run_calls(vec![call("c", "shell", json!({"n": n}))], &run).await;
             assert!(outcomes[0].ok, "{}", outcomes[0].text());
         }
-        assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{trust:?} {policy}");
+        assert_eq!(approver.count(), asked, "{trust:?} {policy}");
     }
 }
 

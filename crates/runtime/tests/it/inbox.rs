@@ -19,15 +19,17 @@ use toolwright_core::store::{ApprovalStore as _, StoreError};
 use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
 use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, SqliteStore, SystemClock};
+use toolwright_testkit::FakeRedactor;
 
-use crate::fixture::{Fixture, Stars, call, fixture};
+use crate::fixture::{Fixture, call, fixture};
 
 /// No answer in a test takes longer.
 const SOON: Duration = Duration::from_secs(10);
 
 /// A fixture whose policy asks, and asks there; and the store of somebody else.
 async fn asking(expiry: Duration) -> (Fixture, Arc<SqliteStore>) {
-    let mut fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
+    let mut fixture =
+        fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(FakeRedactor("hunter2"))).await;
     let parts = InboxOptions::new(Arc::clone(&fixture.store) as _, Arc::new(SystemClock));
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
     fixture.run.approver = Arc::new(Inbox::new(InboxOptions { expiry, ..parts }));

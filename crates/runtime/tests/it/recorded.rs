@@ -12,6 +12,7 @@ use toolwright_core::error::ProtocolError;
 use toolwright_core::event::Event;
 use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, LedgerStore, RUNNING, StoreError};
 use toolwright_core::{ErrorKind, Policy, Profile, ToolError};
+use toolwright_testkit::FakeApprover;
 
 use crate::fixture::{Fixture, fixture};
 
@@ -87,14 +88,6 @@ async fn a_required_ledger_refuses_unrecorded_calls() {
 struct Slow(Duration);
 
 #[async_trait]
-impl Approver for Slow {
-    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        tokio::time::sleep(self.0).await;
-        ApprovalDecision::Approve
-    }
-}
-
-#[async_trait]
 impl CallClient for Slow {
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         tokio::time::sleep(self.0).await;
@@ -107,7 +100,7 @@ async fn waits_for_people_are_no_tool_latency() {
     let took = Duration::from_millis(1500);
     let (mut fixture, ledger) = with(LedgerMode::BestEffort, false).await;
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
-    fixture.run.approver = Arc::new(Slow(took));
+    fixture.run.approver = Arc::new(FakeApprover::saying(ApprovalDecision::Approve).after(took));
     fixture.run.client = Arc::new(Slow(took));
     let mut events = fixture.events.subscribe();
     // One is asked about before it runs, the other asks while it does.

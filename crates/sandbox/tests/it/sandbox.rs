@@ -17,7 +17,7 @@ use toolwright_sandbox::{Exceeded, Exit, Output, SpawnError, SupervisedChild, Su
 use crate::processes::{pids_with, unique_sleep, wait_for_count};
 
 /// A workspace, a home with a secret beside it, services, and a process that nobody in a sandbox started.
-struct World {
+pub(crate) struct World {
     folder: tempfile::TempDir,
     tcp: TcpListener,
     udp: UdpSocket,
@@ -30,7 +30,7 @@ struct World {
 const ATTEMPT: &str = "TOOLWRIGHT_TEST_ATTEMPT";
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         for name in ["ws/.git/hooks", "ws/.github/workflows", "ws/sub", "home"] {
             std::fs::create_dir_all(folder.path().join(name)).expect("folders");
@@ -55,18 +55,18 @@ impl World {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn sandbox(&self, profile: SandboxProfile) -> Sandbox {
+    pub(crate) fn sandbox(&self, profile: SandboxProfile) -> Sandbox {
         let exe = std::env::current_exe().expect("test binary");
         let read = vec![exe.parent().expect("folder").to_owned()];
         let settings = SandboxConfig { read, ..SandboxConfig::default() };
         Sandbox { profile, root: self.path("ws"), settings }
     }
 
-    fn command(&self, script: &str) -> SupervisedCommand {
+    pub(crate) fn command(&self, script: &str) -> SupervisedCommand {
         let port = |address: std::io::Result<std::net::SocketAddr>| address.expect("address").port().to_string();
         SupervisedCommand::new("bash")
             .args(["-c", script])
@@ -90,7 +90,7 @@ impl World {
         child(child(self.bystander.pid().expect("runs").to_string()))
     }
 
-    async fn run(&self, profile: SandboxProfile, script: &str) -> (Exit, String, Enforcement) {
+    pub(crate) async fn run(&self, profile: SandboxProfile, script: &str) -> (Exit, String, Enforcement) {
         let command = self.command(script).sandbox(self.sandbox(profile));
         let mut child = command.spawn().expect("starts");
         let enforcement = child.enforcement.take();
@@ -99,7 +99,7 @@ impl World {
     }
 }
 
-async fn end(child: &mut SupervisedChild) -> (Exit, String) {
+pub(crate) async fn end(child: &mut SupervisedChild) -> (Exit, String) {
     let mut text = Vec::new();
     child.stdout.take().expect("stdout").read_to_end(&mut text).await.expect("read");
     (child.wait().await.expect("waited"), String::from_utf8_lossy(&text).into_owned())
@@ -404,22 +404,6 @@ fn attempt_of_a_program() {
 }
 
 #[tokio::test]
-async fn the_temporary_folder_is_private_and_goes_away() {
-    let world = World::new();
-    let (_, text, enforcement) = world.run(ReadOnly, "echo x > $TMPDIR/x; stat -c %a $TMPDIR; echo $TMPDIR").await;
-    if enforcement.mechanism == Mechanism::None {
-        return eprintln!("no sandbox here, skipped");
-    }
-    let (mode, path) = text.trim().split_once('\n').expect("two lines");
-    assert_eq!(mode, "700");
-    let end = std::time::Instant::now() + Duration::from_secs(10);
-    while Path::new(path).exists() {
-        assert!(std::time::Instant::now() < end, "{path} is still there");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-#[tokio::test]
 async fn the_watcher_keeps_its_power() {
     let world = World::new();
     for profile in SandboxProfile::ALL {
@@ -434,30 +418,6 @@ async fn the_watcher_keeps_its_power() {
         let (exit, ..) = world.run(profile, "exit 7").await;
         assert_eq!(exit.code, Some(7), "{profile}");
     }
-}
-
-#[tokio::test]
-async fn limits_hold() {
-    let world = World::new();
-    if world.sandbox(ReadOnly).enforcement().mechanism == Mechanism::None {
-        return eprintln!("no sandbox here, skipped");
-    }
-    let limits = Limits {
-        memory: Some(8 << 30),
-        processes: Some(99),
-        file_size: Some(1 << 20),
-        open_files: Some(64),
-        cpu: Some(Duration::from_secs(77)),
-    };
-    let mut sandbox = world.sandbox(ReadOnly);
-    sandbox.settings.limits = limits;
-    let script =
-        "ulimit -c; ulimit -d; ulimit -f; ulimit -n; ulimit -t; head -c 2000000 /dev/zero > $TMPDIR/big || echo over";
-    let mut child = world.command(script).sandbox(sandbox).spawn().expect("starts");
-    let (_, text) = end(&mut child).await;
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[..5], ["0", "8388608", "1024", "64", "77"], "{text}");
-    assert!(lines.last().expect("line").ends_with("over"), "{text}");
 }
 
 #[tokio::test]
@@ -496,109 +456,4 @@ async fn what_does_not_start_says_why() {
         let denied = SupervisedCommand::new(&script).sandbox(world.sandbox(Pure)).spawn();
         assert!(matches!(denied, Err(SpawnError::NotGranted { .. })), "{denied:?}");
     }
-}
-
-#[tokio::test]
-async fn names_of_configuration_are_held_while_a_command_runs() {
-    let world = World::new();
-    let protected = |sandbox: &Enforcement| sandbox.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
-    let mut sandbox = world.sandbox(Workspace);
-    if !protected(&sandbox.enforcement()) {
-        return eprintln!("no mounts here, skipped");
-    }
-    std::fs::create_dir(world.path("ws/conf")).expect("folder");
-    sandbox.settings.protected = vec![world.path("ws/conf/own.yaml")];
-    let start = |script: &str| world.command(script).sandbox(sandbox.clone()).spawn().expect("starts");
-    let waits = "until [ -e $WS/sub/go ]; do sleep 0.05; done; echo x > $WS/conf/own.yaml; mv $WS/conf $WS/c; \
-                 echo x > $WS/.mcp.json; cat $WS/.mcp.json";
-    let (mut first, mut second) = (start(waits), start("echo x > $WS/.mcp.json || echo held"));
-    assert!(end(&mut second).await.1.contains("held"));
-    // The end of one takes nothing from the other.
-    std::fs::write(world.path("ws/sub/go"), "").expect("file");
-    let (_, text) = end(&mut first).await;
-    assert!(text.trim_end().ends_with("{}"), "{text}");
-    for name in ["ws/.mcp.json", "ws/conf/own.yaml", "ws/c"] {
-        assert!(!world.path(name).exists(), "{name}");
-    }
-    // A name cannot be held where its folder is missing too, nor where a link stands.
-    for name in ["ws/missing/own.yaml", "ws/link.yaml"] {
-        std::os::unix::fs::symlink("elsewhere", world.path("ws/link.yaml")).ok();
-        sandbox.settings.protected = vec![world.path(name)];
-        let mut child = world.command("true").sandbox(sandbox.clone()).spawn().expect("starts");
-        assert!(!protected(&child.enforcement.take().expect("sandboxed")), "{name}");
-        sandbox.settings.strict = true;
-        let refused = world.command("true").sandbox(sandbox.clone()).spawn().expect_err("strict");
-        assert!(matches!(refused, SpawnError::Unenforced { .. }), "{refused}");
-        sandbox.settings.strict = false;
-    }
-}
-
-#[tokio::test]
-async fn a_lock_on_a_configuration_holds_no_start_up() {
-    let world = World::new();
-    // The project's own file, and what looks like a placeholder of another command.
-    let placeholder = format!("{{}}{}\n", " ".repeat(61));
-    for text in ["policy: {}\n", &placeholder] {
-        let path = world.path("ws/toolwright.yaml");
-        std::fs::write(&path, text).expect("file");
-        let file = std::fs::File::open(&path).expect("opens");
-        file.lock().expect("locked");
-        let run = world.run(Workspace, "echo ran");
-        let (_, printed, _) = tokio::time::timeout(Duration::from_secs(60), run).await.expect("starts");
-        assert!(printed.contains("ran"), "{printed}");
-        drop(file);
-        std::fs::remove_file(&path).expect("still there");
-    }
-}
-
-#[tokio::test]
-async fn a_users_own_file_is_never_taken_for_a_placeholder() {
-    let world = World::new();
-    std::fs::write(world.path("ws/.mcp.json"), "{}\n").expect("file");
-    world.run(Workspace, "true").await;
-    assert_eq!(std::fs::read_to_string(world.path("ws/.mcp.json")).expect("still there"), "{}\n");
-}
-
-#[tokio::test]
-async fn a_sandboxed_command_keeps_the_mark_of_nesting() {
-    let world = World::new();
-    for profile in [Pure, ReadOnly, Workspace, Network] {
-        let (_, text, sandbox) = world.run(profile, "ulimit -Hx unlimited && echo off; ulimit -Hx").await;
-        if sandbox.mechanism == Mechanism::None {
-            return eprintln!("no sandbox here, skipped");
-        }
-        assert!(text.lines().last().is_some_and(|limit| limit.parse::<u64>().is_ok()), "{profile}: {text}");
-        assert!(!text.contains("off"), "{profile}: {text}");
-    }
-}
-
-#[tokio::test]
-async fn a_tree_that_multiplies_is_ended_at_its_limit() {
-    let world = World::new();
-    let mut sandbox = world.sandbox(ReadOnly);
-    sandbox.settings.limits.processes = Some(40);
-    let seconds = unique_sleep();
-    // Each of them starts two more.
-    let script = format!("f() {{ sleep {seconds} & sleep 0.02; f & f; }}; f");
-    let mut child = world.command(&script).sandbox(sandbox).spawn().expect("starts");
-    let (exit, _) = end(&mut child).await;
-    assert!(!exit.success());
-    assert_eq!(child.exceeded(), Some(Exceeded::Processes(40)));
-    wait_for_count(&seconds, 0).await;
-}
-
-#[tokio::test]
-async fn a_tree_that_eats_memory_is_ended_at_its_limit() {
-    let world = World::new();
-    let mut sandbox = world.sandbox(ReadOnly);
-    sandbox.settings.limits.memory = Some(200 << 20);
-    let start = |script: &str| world.command(script).sandbox(sandbox.clone()).spawn().expect("starts");
-    // One process gets no more from the kernel; several together are ended.
-    let mut one = start("head -c 300000000 /dev/zero | tail -c 300000000 | wc -c");
-    let (_, text) = end(&mut one).await;
-    assert!(!text.contains("300000000"), "{text}");
-    let hog = "head -c 100000000 /dev/zero | tail -c 100000000 | sleep 600";
-    let mut several = start(&format!("({hog}) & ({hog}) & ({hog}) & wait"));
-    end(&mut several).await;
-    assert_eq!(several.exceeded(), Some(Exceeded::Memory(200 << 20)));
 }
