@@ -24,13 +24,13 @@ use crate::{OAuthError, excerpt};
 /// How long a person has to log in.
 const LOGIN_BOUND: Duration = Duration::from_secs(600);
 /// How long the browser of a person who has logged in waits for what comes of it.
-const TOLD_BOUND: Duration = Duration::from_secs(20);
+const PAGE_BOUND: Duration = Duration::from_secs(20);
 
 const LOGGED_IN: &str = "You are logged in. You can close this page.";
 const UNFINISHED: &str = "The login page has let you in, but no token came of it. See where you started it.";
 const UNKNOWN_YET: &str = "The login page has let you in; its token has not come yet. See where you started it.";
 
-const LATE: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a client that \
+const TIMED_OUT: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a client that \
                     the authorization server has forgotten registers anew then";
 
 /// Takes a person to a login page.
@@ -72,7 +72,7 @@ impl Login<'_> {
             names_itself: server.authorization_response_iss_parameter_supported,
         };
         let answered = tokio::time::timeout(LOGIN_BOUND, self.answer(&url, &expected)).await;
-        let brought = answered.map_err(|_| OAuthError::Abandoned(LATE.to_owned()))??;
+        let brought = answered.map_err(|_| OAuthError::Abandoned(TIMED_OUT.to_owned()))??;
         let code = brought.code.clone();
         let fields = vec![
             ("grant_type", "authorization_code"),
@@ -93,7 +93,7 @@ impl Login<'_> {
     }
 
     async fn answer(&self, url: &Url, expected: &Expected) -> Result<Brought, OAuthError> {
-        let told = async {
+        let reported = async {
             match self.consent.visit(url).await {
                 Ok(Some(redirect)) => expected.code(&redirect).map(Brought::by_hand),
                 Ok(None) => std::future::pending().await,
@@ -103,7 +103,7 @@ impl Login<'_> {
         tokio::select! {
             biased;
             code = self.loopback.code(expected) => code,
-            code = told => code,
+            code = reported => code,
         }
     }
 
@@ -148,7 +148,7 @@ impl Login<'_> {
 
 /// Waits for the end of an exchange, and tells the browser what came of it; of one that takes long, that.
 async fn emit_end<T, E>(brought: Brought, mut exchange: Pin<&mut impl Future<Output = Result<T, E>>>) -> Result<T, E> {
-    match tokio::time::timeout(TOLD_BOUND, exchange.as_mut()).await {
+    match tokio::time::timeout(PAGE_BOUND, exchange.as_mut()).await {
         Ok(ended) => {
             brought.tell(if ended.is_ok() { LOGGED_IN } else { UNFINISHED }).await;
             ended
@@ -392,14 +392,14 @@ mod tests {
             let expected = Expected { state: "s".into(), issuer: None, names_itself: false };
             let brought = loopback.code(&expected).await.expect("a code");
             let (end, ended) = oneshot::channel();
-            let told = tokio::spawn(async move {
+            let reported = tokio::spawn(async move {
                 let exchange = pin!(async { ended.await.expect("it ends") });
                 emit_end(brought, exchange).await
             });
             let early = tokio::time::timeout(Duration::from_millis(100), &mut browser).await;
             assert!(early.is_err(), "it is told nothing before: {early:?}");
             end.send(ends).expect("awaited");
-            assert_eq!(told.await.expect("no panic"), ends);
+            assert_eq!(reported.await.expect("no panic"), ends);
             let page = browser.await.expect("no panic");
             assert!(page.starts_with("HTTP/1.1 200 OK") && page.ends_with(expect), "{page}");
         }

@@ -125,7 +125,7 @@ impl OAuth {
         };
         let revocation = match found {
             Ok(kept) => {
-                kept.iter().for_each(|kept| session.tell_secrets(kept));
+                kept.iter().for_each(|kept| session.register_secrets(kept));
                 session.revoked(kept.as_ref()).await
             }
             Err(error) => Revocation::Failed(error.to_string()),
@@ -438,7 +438,7 @@ impl Session {
         let stamp = self.store.stamp(self.key());
         let kept = self.store.load(self.key()).await?;
         if let Some(credentials) = kept.as_ref().filter(|kept| state.kept.as_ref() != Some(kept)) {
-            self.tell_secrets(credentials);
+            self.register_secrets(credentials);
         }
         let mut kept = kept.unwrap_or_else(|| self.nothing());
         if kept.client.as_ref().is_some_and(|client| !self.settings.may_be(client)) {
@@ -455,7 +455,7 @@ impl Session {
     /// # Errors
     /// [`OAuthError::Store`].
     pub(crate) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
-        self.tell_secrets(&credentials);
+        self.register_secrets(&credentials);
         let identity = credentials.identity();
         state.kept = Some(credentials.clone());
         let saved = self.store.save(self.key(), credentials).await;
@@ -470,7 +470,7 @@ impl Session {
     }
 
     /// Has its secrets kept out of what is shown.
-    pub(crate) fn tell_secrets(&self, credentials: &Credentials) {
+    pub(crate) fn register_secrets(&self, credentials: &Credentials) {
         let Some(tell) = &self.secrets else { return };
         let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
         let client = credentials.client.iter().map(|client| client.secret.as_ref());

@@ -273,9 +273,9 @@ pub fn written_since(root: &Path, since: SystemTime) -> Written {
     let mut written = Written::default();
     // Each folder with the protected one that it belongs to, if any.
     let mut folders: VecDeque<(PathBuf, Option<PathBuf>)> = VecDeque::from([(PathBuf::new(), None)]);
-    let (mut told, mut looked) = (HashSet::new(), 0);
+    let (mut reported, mut looked) = (HashSet::new(), 0);
     while let Some((folder, within)) = folders.pop_front() {
-        if within.as_ref().is_some_and(|within| told.contains(within)) {
+        if within.as_ref().is_some_and(|within| reported.contains(within)) {
             continue;
         }
         for entry in std::fs::read_dir(root.join(&folder)).into_iter().flatten().flatten() {
@@ -287,7 +287,7 @@ pub fn written_since(root: &Path, since: SystemTime) -> Written {
             let path = folder.join(entry.file_name());
             let within = within.clone().or_else(|| is_protected(&path).then(|| path.clone()));
             if let Some(within) = within.as_ref().filter(|_| is_new(&entry)) {
-                if told.insert(within.clone()) {
+                if reported.insert(within.clone()) {
                     written.paths.push(path);
                 }
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir())

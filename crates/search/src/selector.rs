@@ -78,8 +78,8 @@ impl TimeLimit {
     /// The outcome of `work`, or that there was no time for it.
     async fn hold<T>(self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let Some((end, limit)) = self.0 else { return work.await };
-        let late = |_| Err(format!("scoring took longer than {}", duration::format(limit)));
-        timeout_at(end, work).await.unwrap_or_else(late)
+        let timed_out = |_| Err(format!("scoring took longer than {}", duration::format(limit)));
+        timeout_at(end, work).await.unwrap_or_else(timed_out)
     }
 }
 
@@ -186,8 +186,8 @@ impl Selector {
                 };
                 provenance.fell_back.push((method.name().to_owned(), why.clone()));
                 // Somebody else's scorer does not go by words: nothing of it is at hand.
-                let is_late = matches!(method, Method::Custom(_)) && pass.limit.is_over();
-                match method.fallback().filter(|_| !is_late) {
+                let is_over = matches!(method, Method::Custom(_)) && pass.limit.is_over();
+                match method.fallback().filter(|_| !is_over) {
                     Some(next) => method = next,
                     None => return Err(why),
                 }

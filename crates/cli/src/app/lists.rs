@@ -29,7 +29,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
     let mut pending = starting(app, wanted);
     let mut listing = std::pin::pin!(app.list_all(bound));
     let mut notice = std::pin::pin!(tokio::time::sleep(NOTICE_AFTER));
-    let (mut told, mut status) = (!is_interactive(), StatusLine::default());
+    let (mut is_shown, mut status) = (!is_interactive(), StatusLine::default());
     loop {
         tokio::select! {
             // First, so that the lists are begun even where nobody is waited for.
@@ -40,7 +40,7 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
                 Ok(event) => {
                     if let Event::ProviderChanged { provider, .. } = &*event {
                         pending.remove(provider);
-                        if told && is_interactive() {
+                        if is_shown && is_interactive() {
                             say_waiting(&mut status, &pending);
                         }
                     }
@@ -49,8 +49,8 @@ pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: WaitFor, bound: Dura
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
-            () = &mut notice, if !told => {
-                told = true;
+            () = &mut notice, if !is_shown => {
+                is_shown = true;
                 say_waiting(&mut status, &pending);
             }
         }

@@ -186,11 +186,14 @@ fn most_common(withheld: &[(String, String)]) -> Option<&(String, String)> {
 
 /// What was logged on the way and not told as something else, and what its operator may not have meant.
 fn warnings(settings: &Config, logged: Vec<String>, probes: &[Probe], findings: &[String]) -> Vec<String> {
-    let is_told = |warning: &String| {
+    let is_reported = |warning: &String| {
         let errors = probes.iter().filter_map(|probe| probe.error.as_ref());
-        findings.iter().chain(errors).any(|told| told.contains(warning.as_str()) || warning.contains(told.as_str()))
+        findings
+            .iter()
+            .chain(errors)
+            .any(|finding| finding.contains(warning.as_str()) || warning.contains(finding.as_str()))
     };
-    let mut all: Vec<String> = logged.into_iter().filter(|warning| !is_told(warning)).collect();
+    let mut all: Vec<String> = logged.into_iter().filter(|warning| !is_reported(warning)).collect();
     if settings.files.is_empty() && settings.root.parent().is_none() {
         all.push(format!(
             "the workspace root is {}, the whole machine, and no configuration was found from there: clients that start \

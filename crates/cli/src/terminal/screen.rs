@@ -176,8 +176,8 @@ fn error_columns() -> Option<usize> {
 
 /// `COLUMNS`, the terminal's own width, or what every terminal has.
 fn width_of(size: Option<(terminal_size::Width, terminal_size::Height)>) -> usize {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    told.or(size.map(|(width, _)| usize::from(width.0))).filter(|width| *width > 0).unwrap_or(80)
+    let configured = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    configured.or(size.map(|(width, _)| usize::from(width.0))).filter(|width| *width > 0).unwrap_or(80)
 }
 
 /// One line at the end of the screen that says how far something is: it is drawn anew, and goes when there is something

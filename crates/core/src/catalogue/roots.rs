@@ -30,7 +30,7 @@ enum Known {
 }
 
 impl Known {
-    fn told(&self) -> Option<&Value> {
+    fn value(&self) -> Option<&Value> {
         match self {
             Self::Told(result) => Some(result),
             Self::NobodysOwn | Self::Awaited => None,
@@ -60,7 +60,7 @@ impl Roots {
     pub fn set(&self, result: Value) {
         {
             let mut state = self.lock();
-            if state.known.told() == Some(&result) {
+            if state.known.value() == Some(&result) {
                 return;
             }
             (state.known, state.version) = (Known::Told(result), state.version.wrapping_add(1));
@@ -98,7 +98,7 @@ impl Roots {
 
     /// Waits until another version than this is known; that one. Cancel-safe.
     pub async fn newer_than(&self, seen: u64) -> u64 {
-        self.when(|state| (state.version != seen && state.known.told().is_some()).then_some(state.version)).await
+        self.when(|state| (state.version != seen && state.known.value().is_some()).then_some(state.version)).await
     }
 
     async fn when<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {

@@ -202,7 +202,7 @@ impl JobRecord {
     #[must_use]
     pub fn message(&self) -> String {
         let head = format!("[toolwright notice] Background job {} of {} ", self.id, self.tool);
-        let told = self.outcome.as_ref().map(Outcome::model_text).unwrap_or_default();
+        let result = self.outcome.as_ref().map(Outcome::model_text).unwrap_or_default();
         let what = match self.state {
             JobState::Done => "is done. Its result:",
             JobState::Error => "failed:",
@@ -214,7 +214,7 @@ impl JobRecord {
             }
             JobState::Pending | JobState::Running => "goes on.",
         };
-        if told.is_empty() { format!("{head}{what}") } else { format!("{head}{what}\n{told}") }
+        if result.is_empty() { format!("{head}{what}") } else { format!("{head}{what}\n{result}") }
     }
 }
 
@@ -514,16 +514,16 @@ mod tests {
     #[test]
     fn approval_notice_names_no_id() {
         let tool = ToolId::parse("x:build@1.0.0").expect("id");
-        let told = JobNotice::awaited("build_00000001", &tool, Duration::from_secs(600), Follows::Itself);
+        let result = JobNotice::awaited("build_00000001", &tool, Duration::from_secs(600), Follows::Itself);
         for part in ["a person's approval", "`toolwright approvals`", "10m", "job__wait", "Do not make this call again"]
         {
-            assert!(told.text().contains(part), "{part} in {}", told.text());
+            assert!(result.text().contains(part), "{part} in {}", result.text());
         }
-        assert!(!told.text().contains("build_00000001"), "{}", told.text());
-        let note = told.beside(note("build_00000001", &tool, JobState::Pending));
+        assert!(!result.text().contains("build_00000001"), "{}", result.text());
+        let note = result.beside(note("build_00000001", &tool, JobState::Pending));
         assert_eq!((&note["job"], &note["status"]), (&json!("build_00000001"), &json!("approval")));
         assert_eq!(
-            told.text(),
+            result.text(),
             format!("{} {}", note["message"].as_str().expect("m"), note["next"].as_str().expect("n"))
         );
     }

@@ -28,7 +28,7 @@ const ODD: &str = "llm_tool_result";
 /// What the outcome's `extras` call an answer that was cut.
 const CUT: &str = "cut";
 /// Violations that a model is told when it is asked once more.
-const TOLD: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Makes a tool that a model answers.
 ///
@@ -214,7 +214,7 @@ fn breaks(schema: &Value, value: &Value) -> Result<(), String> {
     let violations: Vec<String> = compiled
         .violations(value)
         .into_iter()
-        .take(TOLD)
+        .take(MAX_NAMED)
         .map(|violation| {
             let path = if violation.path.is_empty() { "the whole" } else { violation.path.as_str() };
             format!("{path}: {}", violation.message)

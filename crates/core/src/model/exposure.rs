@@ -167,16 +167,16 @@ pub fn choose(setting: Option<Exposure>, cost: Cost, window: Option<usize>, api_
 fn automatic(Cost { tools, tokens }: Cost, window: Option<usize>, no_deferral: Option<String>) -> Choice {
     let size = window.unwrap_or(ASSUMED_WINDOW);
     let assumed = if window.is_none() { " that is assumed" } else { "" };
-    let told = format!("{tools} tools take about {tokens} tokens, and the window{assumed} has {size}");
+    let sizes = format!("{tools} tools take about {tokens} tokens, and the window{assumed} has {size}");
     let small = tokens <= size / SMALL_PART;
     if small || (tools <= FEW_TOOLS && tokens <= size / LARGE_PART) {
-        return Choice::new(Exposure::Direct, format!("{told}: {} enough", if small { "small" } else { "few" }));
+        return Choice::new(Exposure::Direct, format!("{sizes}: {} enough", if small { "small" } else { "few" }));
     }
     let (exposure, why) = match no_deferral {
         None => (Exposure::Deferred, "the model's API searches them".to_owned()),
         Some(why) => (Exposure::Search, format!("the model searches them, since {why}")),
     };
-    Choice::new(exposure, format!("{told}: too much to show, so {why}"))
+    Choice::new(exposure, format!("{sizes}: too much to show, so {why}"))
 }
 
 #[cfg(test)]

@@ -69,10 +69,10 @@ impl Walk<'_> {
         let about = description.map(|about| format!(": {}", short(about))).unwrap_or_default();
         self.note(weight, field, format!("{what}{}{about}", kind_of(is)));
         self.changes.extend(description.and_then(|about| hidden(field, "", about)));
-        let is_told = |key: &str| key == "type" || (key == "description" && description.is_some());
-        let told = |schema: &Map<String, Value>| schema.clone().into_iter().filter(|(key, _)| is_told(key)).collect();
-        if let Some(told) = is.as_object().map(told) {
-            self.schema(field, &Value::Object(told), is, depth + 1);
+        let is_shown = |key: &str| key == "type" || (key == "description" && description.is_some());
+        let shown = |schema: &Map<String, Value>| schema.clone().into_iter().filter(|(key, _)| is_shown(key)).collect();
+        if let Some(shown) = is.as_object().map(shown) {
+            self.schema(field, &Value::Object(shown), is, depth + 1);
         }
     }
 

@@ -132,7 +132,7 @@ const MAX_COMPARED: usize = 64;
 /// to one of the value's.
 pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
     // What is unknown and what is missing are often one mistake, which is told once.
-    let mut told: Vec<(String, String)> = Vec::new();
+    let mut hints: Vec<(String, String)> = Vec::new();
     for violation in violations {
         let Some(given) = value.pointer(&violation.path).and_then(Value::as_object) else { continue };
         let Some(known) = schema_at(schema, &violation.path).and_then(|schema| schema.get("properties")?.as_object())
@@ -146,11 +146,11 @@ pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
         let mut tell = |violation: &mut Violation, message: &str, (name, meant): &(&str, &str)| {
             let (name, meant) = (shorten(name, MAX_NAME), shorten(meant, MAX_NAME));
             let hint = (violation.path.clone(), name.to_string());
-            if !told.contains(&hint) {
+            if !hints.contains(&hint) {
                 let by =
                     if message.contains(&format!("\"{name}\"")) { String::new() } else { format!(" by \"{name}\"") };
                 violation.message = format!("{message}; did you mean \"{meant}\"{by}?");
-                told.push(hint);
+                hints.push(hint);
             }
         };
         match violation.keyword.as_str() {

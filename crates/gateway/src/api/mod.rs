@@ -91,7 +91,7 @@ async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Res
     // The room is given back with the answer.
     let (body, _room) = match api.bodies.read(body).await {
         Ok(read) => read,
-        Err(BodyError::Late) => return ApiError::late().into_response(),
+        Err(BodyError::TimedOut) => return ApiError::timed_out().into_response(),
         Err(BodyError::TooLarge) => return ApiError::too_large(api.bodies.limit()).into_response(),
         Err(BodyError::Full) => return ApiError::busy("too much is being sent at once; try again").into_response(),
     };

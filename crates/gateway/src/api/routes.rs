@@ -375,7 +375,7 @@ fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
     }
     let has_input = operation.path.contains('{') || !operation.query.is_empty() || operation.body.is_some();
     let is_post = operation.method == Method::Post;
-    let told: [(bool, u16, &str); 9] = [
+    let statuses: [(bool, u16, &str); 9] = [
         (has_input, 400, "`bad_request`: what is asked cannot be understood."),
         (true, 401, "`unauthorized`: the server's token is missing or wrong."),
         (
@@ -394,7 +394,7 @@ fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
             "`busy`: there are too many requests or connections at once, or too much of bodies; `shutting_down`.",
         ),
     ];
-    told.into_iter().filter(|(comes, ..)| *comes).map(|(_, status, when)| (status, when, json("Error"))).collect()
+    statuses.into_iter().filter(|(comes, ..)| *comes).map(|(_, status, when)| (status, when, json("Error"))).collect()
 }
 
 /// JSON content of this schema.
@@ -416,8 +416,8 @@ mod tests {
         let document = document(&routes, &ServerInfo { name: "t".into(), title: None, version: "1".into() });
         let mut ids = std::collections::HashSet::new();
         for Route { operation, .. } in &routes {
-            let told = &document["paths"][operation.path][operation.method.as_str()];
-            assert_eq!(told["operationId"], operation.id);
+            let statuses = &document["paths"][operation.path][operation.method.as_str()];
+            assert_eq!(statuses["operationId"], operation.id);
             assert!(ids.insert(operation.id), "{} is there twice", operation.id);
         }
         let text = document.to_string();
@@ -439,15 +439,15 @@ mod tests {
     fn schemas_name_every_value_of_an_enum() {
         let values = |all: Value| all.as_array().cloned().unwrap_or_default();
         let sets = [values(json!(ProviderKind::ALL)), values(json!(ErrorKind::ALL)), values(json!(JobState::ALL))];
-        let mut told = [0; 3];
+        let mut statuses = [0; 3];
         let mut waiting = vec![schemas()];
         while let Some(schema) = waiting.pop() {
             if let Some(Value::Array(named)) = schema.get("enum") {
-                for (set, told) in sets.iter().zip(&mut told) {
+                for (set, statuses) in sets.iter().zip(&mut statuses) {
                     // Other enums share values like `done`.
                     if set.iter().filter(|value| named.contains(value)).count() * 2 > set.len() {
                         assert!(set.iter().all(|value| named.contains(value)), "{named:?} lacks some of {set:?}");
-                        *told += 1;
+                        *statuses += 1;
                     }
                 }
             }
@@ -457,6 +457,6 @@ mod tests {
                 _ => {}
             }
         }
-        assert!(told[0] == 2 && told.iter().all(|told| *told > 0), "{told:?}");
+        assert!(statuses[0] == 2 && statuses.iter().all(|statuses| *statuses > 0), "{statuses:?}");
     }
 }

@@ -19,7 +19,7 @@ const FREE: usize = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyError {
     /// It stalled, or took too long.
-    Late,
+    TimedOut,
     /// It exceeds the limit, or the client hung up.
     TooLarge,
     /// There is no room beside the other bodies.
@@ -52,11 +52,11 @@ impl Bodies {
 
     /// Reads a body that never stalls longer than the pause, and takes room for it as it arrives.
     pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, BodyRoom), BodyError> {
-        let late = |_| BodyError::Late;
+        let timed_out = |_| BodyError::TimedOut;
         let mut chunks = body.into_data_stream();
         let read = async {
             let (mut whole, mut held) = (Vec::new(), self.take(0)?);
-            while let Some(chunk) = tokio::time::timeout(self.pause, chunks.next()).await.map_err(late)? {
+            while let Some(chunk) = tokio::time::timeout(self.pause, chunks.next()).await.map_err(timed_out)? {
                 match chunk {
                     Ok(chunk) if chunk.len() <= self.limit - whole.len() => {
                         let needed = (whole.len() + chunk.len()).saturating_sub(FREE);
@@ -68,7 +68,7 @@ impl Bodies {
             }
             Ok((Bytes::from(whole), BodyRoom(held)))
         };
-        tokio::time::timeout(BODY_LIMIT, read).await.map_err(late)?
+        tokio::time::timeout(BODY_LIMIT, read).await.map_err(timed_out)?
     }
 
     fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, BodyError> {

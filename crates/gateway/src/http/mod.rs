@@ -219,7 +219,7 @@ impl ApiError {
     }
 
     /// The body did not arrive in time.
-    pub(crate) fn late() -> Self {
+    pub(crate) fn timed_out() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not arrive in time")
     }
 

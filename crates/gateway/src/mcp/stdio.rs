@@ -314,8 +314,8 @@ impl Connection {
             tokio::time::timeout(STOP_LIMIT, self.caller.tasks.wait()).await.ok();
         }
         self.batches.close();
-        let told = async { tokio::join!(self.watchers.wait(), self.batches.wait()) };
-        tokio::time::timeout(FLUSH_LIMIT, told).await.ok();
+        let all = async { tokio::join!(self.watchers.wait(), self.batches.wait()) };
+        tokio::time::timeout(FLUSH_LIMIT, all).await.ok();
         self.caller.client.leave();
     }
 }

@@ -177,7 +177,7 @@ impl<'a> Exchange<'a> {
                 Some(state) => params.others.insert("requestState".to_owned(), state),
                 None => params.others.shift_remove("requestState"),
             };
-            self.tell_level_again(&mut params.meta.others);
+            self.resend_level(&mut params.meta.others);
             result = self.ask(method, what, name, headers.clone(), &mut params).await?;
         }
         let reason = format!("it asked for more input {MAX_ROUNDS} times; the call was given up");
@@ -185,7 +185,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Whoever came back with answers may want other log messages than before.
-    fn tell_level_again(&self, meta: &mut Map<String, Value>) {
+    fn resend_level(&self, meta: &mut Map<String, Value>) {
         match self.context.client.log_level() {
             Some(level) => _ = meta.insert(LOG_LEVEL.to_owned(), level.into()),
             None => _ = meta.shift_remove(LOG_LEVEL),

@@ -190,14 +190,14 @@ async fn run(
                 // There every request says it for itself. Nobody waits for the connection beside it.
                 proposed.taken();
                 if let Some(beside) = source.pool.beside() {
-                    beside.tell_level();
+                    beside.send_level();
                 }
                 return Ok(json!({}));
             }
             let result = send(&exchange, method, params).await?;
             if !proposed.taken() {
                 // What is newer may have gone out before this.
-                connection.tell_level();
+                connection.send_level();
             }
             Ok(result)
         }

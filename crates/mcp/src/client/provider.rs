@@ -168,7 +168,7 @@ impl McpProvider {
         let fetched = listing::fetch(&attempt.connection, "prompts/list", "prompts");
         let problem = match tokio::time::timeout(bound, fetched).await {
             Ok(Ok(list)) => {
-                self.tell_cut(list.cut);
+                self.warn_of_cut(list.cut);
                 return list.entries;
             }
             Ok(Err(error)) => reason(error, "prompts"),
@@ -178,7 +178,7 @@ impl McpProvider {
         Vec::new()
     }
 
-    fn tell_cut(&self, cut: Option<String>) {
+    fn warn_of_cut(&self, cut: Option<String>) {
         if let Some(reason) = cut {
             let message = format!("MCP server {}: {reason}", self.spec().name);
             self.deps.events.emit(Event::Warning { code: "mcp_list_cut".to_owned(), message });
@@ -208,7 +208,7 @@ impl McpProvider {
         self.source.keep(std::mem::take(&mut built.facts));
         let mut listed = self.listed();
         // Once, until it is something else.
-        if let Some(mistakes) = built.mistakes.as_ref().filter(|told| listed.mistakes.as_ref() != Some(told)) {
+        if let Some(mistakes) = built.mistakes.as_ref().filter(|mistakes| listed.mistakes.as_ref() != Some(mistakes)) {
             tracing::warn!("{mistakes}");
         }
         *listed = Listed {
@@ -283,7 +283,7 @@ impl Provider for McpProvider {
         attempt.succeeded();
         self.relist.due_after(list.ttl);
         self.keep_manifest(&manifest).await;
-        self.tell_cut(list.cut);
+        self.warn_of_cut(list.cut);
         Ok(built.tools)
     }
 

@@ -19,7 +19,7 @@ use crate::protocol::elicitation::Page;
 use crate::protocol::message::RpcError;
 
 /// How long a page that nobody can be asked about is waited for.
-const UNTOLD: Duration = Duration::from_secs(60);
+const UNASKED_WAIT: Duration = Duration::from_secs(60);
 
 /// Whether this is the refusal.
 pub(crate) fn are_required(error: &ToolError) -> bool {
@@ -63,19 +63,19 @@ pub(crate) async fn follow<R: Reply>(
     let form = form(sent.what, &pages);
     if asking::missing(&capabilities, asking::ELICIT, &form).is_none() {
         // Not dropped when the server says that it is done: the call must have back what it gave up to ask.
-        let late = AtomicBool::new(false);
+        let expired = AtomicBool::new(false);
         let over = async {
-            late.store(tokio::time::timeout(EXPIRY, done).await.is_err(), Ordering::Relaxed);
+            expired.store(tokio::time::timeout(EXPIRY, done).await.is_err(), Ordering::Relaxed);
         };
         let is_declined = match client.ask_until(vec![question(form)], pin!(over)).await {
             Some(said) => !agrees(said)?,
-            None if late.load(Ordering::Relaxed) => return Err(with_pages(refused, &pages)),
+            None if expired.load(Ordering::Relaxed) => return Err(with_pages(refused, &pages)),
             None => false,
         };
         if is_declined {
             return Err(declined(exchange.server, &pages[0].page));
         }
-    } else if !awaited.ids.is_empty() && tokio::time::timeout(UNTOLD, done).await.is_err() {
+    } else if !awaited.ids.is_empty() && tokio::time::timeout(UNASKED_WAIT, done).await.is_err() {
         tracing::debug!(server = exchange.server, "it did not say that a page is done; the call is made again");
     }
     let headers = sent.headers.clone();

@@ -84,15 +84,15 @@ impl Mirrored {
     pub fn check(&self, arguments: &Map<String, Value>, sent: Sent<'_>) -> Result<(), String> {
         let (header, argument) = (&self.header, self.path.join("."));
         let value = self.argument(arguments).filter(|value| !value.is_null());
-        let told = value.and_then(text);
-        match (sent, told) {
+        let expected = value.and_then(text);
+        match (sent, expected) {
             (Sent::Unreadable, _) => Err(format!("header {header} is there more than once, or is no text")),
             (Sent::Absent, None) => Ok(()),
             (Sent::Absent, Some(_)) => Err(format!("header {header} is absent, and the body has `{argument}`")),
             (Sent::Once(_), None) => Err(format!("header {header} is there, and the body has no such `{argument}`")),
-            (Sent::Once(written), Some(told)) => {
+            (Sent::Once(written), Some(expected)) => {
                 let read = decode(written).ok_or_else(|| format!("header {header} does not decode as base64"))?;
-                let same = read == told || value.is_some_and(|value| is_same_integer(value, &read));
+                let same = read == expected || value.is_some_and(|value| is_same_integer(value, &read));
                 if same { Ok(()) } else { Err(format!("header {header} is not `{argument}` of the body")) }
             }
         }

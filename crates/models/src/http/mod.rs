@@ -207,7 +207,7 @@ impl HttpModelClient {
         if let Ok(answer) = &answered {
             self.refusals.answered(model, &workarounds);
             if endpoint.api == Api::Ollama {
-                self.tell_if_shortened(model, request, answer.usage, events);
+                self.warn_if_shortened(model, request, answer.usage, events);
             }
         }
         answered.map_err(|mut error| {
@@ -222,7 +222,7 @@ impl HttpModelClient {
 
     /// Reports, once per model, a server that read far less than was sent. Versions of Ollama that do not know `truncate`
     /// silently shorten a conversation that does not fit.
-    fn tell_if_shortened(&self, model: &str, request: &ModelRequest, usage: Usage, events: &dyn ModelEvents) {
+    fn warn_if_shortened(&self, model: &str, request: &ModelRequest, usage: Usage, events: &dyn ModelEvents) {
         let (sent, read) = (ollama::estimate(request), usage.input_tokens);
         // Servers that have all of it cached may report nothing.
         if read > 0 && sent >= ollama::MIN_ESTIMATE && read.saturating_mul(2) < sent && self.shortening.note(model) {

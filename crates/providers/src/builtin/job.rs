@@ -183,7 +183,7 @@ impl JobTool {
             }
             Verb::Status => {
                 let job = jobs.get(scope, id).await?;
-                Ok(told(&job))
+                Ok(described(&job))
             }
             Verb::Read => {
                 let read = jobs.read(scope, id, arguments.offset, arguments.lines).await?;
@@ -210,14 +210,14 @@ impl JobTool {
             }
             Verb::Stop => {
                 jobs.stop(scope, id).await?;
-                Ok(told(&wait(STOP_WAIT).await?))
+                Ok(described(&wait(STOP_WAIT).await?))
             }
         }
     }
 }
 
 /// How a job is doing, and what to do about it: the same in text and structure.
-fn told(job: &JobRecord) -> ToolOutput {
+fn described(job: &JobRecord) -> ToolOutput {
     let (message, next) = (job.line(), job.next());
     let mut note = job.note();
     note["message"] = message.as_str().into();
@@ -230,7 +230,7 @@ async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, Sto
     if job.state.is_over() {
         context.services.jobs.mark_reported(std::slice::from_ref(&job.id)).await?;
     }
-    let mut output = told(&job);
+    let mut output = described(&job);
     if (job.state.is_over() || job.state == JobState::WaitingInput)
         && let Some(outcome) = job.outcome
     {

@@ -124,8 +124,8 @@ fn refusals(refused: &[RefusedTool], all: usize) -> Option<String> {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let told = format!("{} of its {all} tools are refused: {}{more}", refused.len(), named.join("; "));
-    (!refused.is_empty()).then_some(told)
+    let warning = format!("{} of its {all} tools are refused: {}{more}", refused.len(), named.join("; "));
+    (!refused.is_empty()).then_some(warning)
 }
 
 /// What a publisher wrote is in it.

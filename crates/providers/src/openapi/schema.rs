@@ -42,7 +42,7 @@ const DROPPED: [&str; 11] = [
     "$comment",
 ];
 /// What tells of a value and does not bound it.
-const TOLD: [&str; 7] = ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"];
+const ANNOTATIONS: [&str; 7] = ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"];
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
 /// What is sent or received.
@@ -328,7 +328,7 @@ fn with(target: Value, beside: Map<String, Value>) -> Value {
     if beside.is_empty() {
         return target;
     }
-    let is_told = |key: &str| TOLD.contains(&key);
+    let is_annotation = |key: &str| ANNOTATIONS.contains(&key);
     let holds_schemas =
         |key: &str| SCHEMAS_BY_NAME.contains(&key) || SCHEMA_LISTS.contains(&key) || SCHEMAS.contains(&key);
     match target {
@@ -336,7 +336,7 @@ fn with(target: Value, beside: Map<String, Value>) -> Value {
         Value::Object(mut members)
             if members.contains_key("$ref")
                 || beside.iter().all(|(key, value)| {
-                    is_told(key) || members.get(key).is_none_or(|have| have == value) && !holds_schemas(key)
+                    is_annotation(key) || members.get(key).is_none_or(|have| have == value) && !holds_schemas(key)
                 }) =>
         {
             members.extend(beside);

@@ -107,7 +107,7 @@ impl Reading {
                 }
                 Ok(None) => break End::Whole,
                 Err(error) if items.is_empty() => return Err(error),
-                Err(NetError::Timeout | NetError::Canceled(CancelCause::Deadline)) => break End::Late,
+                Err(NetError::Timeout | NetError::Canceled(CancelCause::Deadline)) => break End::TimedOut,
                 Err(error @ NetError::Canceled(_)) => return Err(error),
                 Err(error) => break End::Broken(error),
             }
@@ -121,7 +121,7 @@ impl Reading {
         let output = match &end {
             End::Whole => ToolOutput::text(text),
             End::Full => ToolOutput::text(text + &self.cut_note()),
-            End::Late => ToolOutput::text(format!(
+            End::TimedOut => ToolOutput::text(format!(
                 "{text}\n[toolwright stopped reading after {events} events: the time of the call was over]"
             )),
             End::Broken(error) => ToolOutput::failure(format!("{text}\n[the stream broke off: {error}]")),
@@ -198,7 +198,7 @@ enum End {
     /// At the tool's `max_bytes`.
     Full,
     /// With the time of the call.
-    Late,
+    TimedOut,
     /// The connection failed.
     Broken(NetError),
 }

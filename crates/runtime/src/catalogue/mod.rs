@@ -116,18 +116,18 @@ impl Catalogue {
     /// Judges all that was listed again, after a decision about pins or under other terms.
     pub async fn recheck_pins(&self) {
         let mut slots = self.slots.lock().await;
-        let mut told = Vec::new();
+        let mut held = Vec::new();
         let mut changed = false;
         for slot in &mut *slots {
             let before = slot.judgement();
-            told.extend(slot.judge(self.pins.get().map(|pins| &**pins)).await);
+            held.extend(slot.judge(self.pins.get().map(|pins| &**pins)).await);
             changed |= before != slot.judgement();
         }
         if changed {
             self.publish(&slots);
         }
         drop(slots);
-        self.tell_held(told);
+        self.warn_of_held(held);
     }
 
     /// The catalogue as it is now. A run keeps the one of its turn.
@@ -207,18 +207,18 @@ impl Catalogue {
     pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
         let mut slot = ProviderSlot::new(Arc::clone(&provider)).await;
         let due;
-        let told = {
+        let held = {
             let mut slots = self.slots.lock().await;
             if slots.iter().any(|slot| slot.provider.name() == provider.name()) {
                 return Err(DuplicateProvider(provider.name().to_owned()));
             }
-            let told = slot.judge(self.pins.get().map(|pins| &**pins)).await;
+            let held = slot.judge(self.pins.get().map(|pins| &**pins)).await;
             due = Arc::clone(&slot.lists.due);
             slots.push(slot);
             self.publish(&slots);
-            told
+            held
         };
-        self.tell_held(told);
+        self.warn_of_held(held);
         self.listen_to(&*provider, due);
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Catalogue {
         }
         let pins = self.pins.get().map(|pins| &**pins);
         let judged = stream::iter(&mut fresh).map(|slot| slot.judge(pins)).buffered(READ_AT_ONCE);
-        let told: Vec<_> = judged.collect().boxed().await;
+        let held: Vec<_> = judged.collect().boxed().await;
         let put = |slot: ProviderSlot| match slots.iter_mut().find(|old| old.provider.name() == slot.provider.name()) {
             Some(place) => Some(std::mem::replace(place, slot).provider),
             None => {
@@ -273,7 +273,7 @@ impl Catalogue {
         }
         self.publish(&slots);
         drop(slots);
-        told.into_iter().for_each(|told| self.tell_held(told));
+        held.into_iter().for_each(|held| self.warn_of_held(held));
         old
     }
 
@@ -360,7 +360,7 @@ impl Catalogue {
         }
         slot.finished = ticket;
         slot.is_listed = true;
-        let told = match listed {
+        let held = match listed {
             Ok(tools) => {
                 slot.listed = reuse(&slot.listed, tools);
                 slot.error = None;
@@ -384,7 +384,7 @@ impl Catalogue {
         self.publish(&slots);
         drop(slots);
         self.events.emit(event);
-        self.tell_held(told);
+        self.warn_of_held(held);
     }
 
     /// Lists what one provider has besides its tools again; a failed list leaves the last one.
@@ -413,10 +413,10 @@ impl Catalogue {
     }
 
     /// Tells of definitions that are not the pinned ones.
-    fn tell_held(&self, told: Vec<Held>) {
-        let rest = told.len().saturating_sub(MAX_NOTICES);
-        let provider = told.first().map(|held| held.provider.clone());
-        for held in told.into_iter().take(MAX_NOTICES) {
+    fn warn_of_held(&self, held: Vec<Held>) {
+        let rest = held.len().saturating_sub(MAX_NOTICES);
+        let provider = held.first().map(|held| held.provider.clone());
+        for held in held.into_iter().take(MAX_NOTICES) {
             let redact =
                 |change: Change| Change { message: self.redactor.redact(&change.message).into_owned(), ..change };
             self.events.emit(Event::PinNotice {

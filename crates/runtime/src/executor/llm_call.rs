@@ -306,12 +306,12 @@ impl LlmCall {
     fn is_over(&self, error: &ToolError, attempts: &Attempts) -> bool {
         let context: &ToolContext = &attempts.context;
         let now = context.services.clock.now();
-        let is_late = context.deadline.is_some_and(|deadline| now >= deadline);
+        let is_past_deadline = context.deadline.is_some_and(|deadline| now >= deadline);
         let repeats = !self.is_declared && {
             let effects = attempts.call.entry.definition().effects;
             !effects.read_only && !effects.idempotent
         };
-        repeats || is_late || context.cancel.is_cancelled() || !blames_the_model(error)
+        repeats || is_past_deadline || context.cancel.is_cancelled() || !blames_the_model(error)
     }
 
     fn report_fallback(&self, attempts: &Attempts, model: &str, next: Option<&str>, error: &ToolError) {

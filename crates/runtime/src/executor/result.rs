@@ -288,8 +288,8 @@ impl Executor {
         let Some((path, why)) = mismatch(output.structured.as_ref(), entry) else { return Ok(output) };
         let message = format!("the result of {} breaks its output schema at {path}: {why}", entry.id());
         let services = &self.options.services;
-        let told = services.redactor.redact(&message).into_owned();
-        services.events.emit(Event::Warning { code: SCHEMA_MISMATCH.into(), message: told });
+        let redacted = services.redactor.redact(&message).into_owned();
+        services.events.emit(Event::Warning { code: SCHEMA_MISMATCH.into(), message: redacted });
         if entry.definition().on_output_mismatch == OnOutputMismatch::Error {
             let model = format!("its result broke its output schema at {path}: {why}");
             return Err(ToolError::new(ErrorKind::ExecutionError, message).with_model_message(model));

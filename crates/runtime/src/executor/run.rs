@@ -33,7 +33,7 @@ use crate::queue::{PausableSlot, PriorityQueue, Slot};
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long a call that only waits for its source runs before observers with [`Attention::Brief`] hear of its start.
 /// Most calls have ended by then.
-const TOLD_AFTER: Duration = Duration::from_millis(5);
+const REPORT_AFTER: Duration = Duration::from_millis(5);
 
 impl Executor {
     /// Runs the tool, which keeps the call's slot and lock until it has ended. See [`Running`] for panics and for tools
@@ -63,10 +63,10 @@ impl Executor {
         let progress = Partials::new(&self.options.services, &record.op, &call.id, &call.entry, also);
         self.note_start(record);
         // Only a call that does nothing but wait may be reported late: other tools report parts of the call first.
-        let mut untold = self.options.services.events.attention() == Attention::Brief
+        let mut unreported = self.options.services.events.attention() == Attention::Brief
             && call.entry.provider.only_waits()
-            && limits.allow(TOLD_AFTER);
-        if !untold {
+            && limits.allow(REPORT_AFTER);
+        if !unreported {
             self.report_start(call, run, &record.op, Duration::ZERO);
         }
         let entry = &call.entry;
@@ -92,10 +92,10 @@ impl Executor {
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
             timeout = async {
-                if untold {
-                    tokio::time::sleep(TOLD_AFTER).await;
+                if unreported {
+                    tokio::time::sleep(REPORT_AFTER).await;
                     self.report_start(call, run, &record.op, progress.running_for());
-                    untold = false;
+                    unreported = false;
                 }
                 limits.reached(entry, &progress).await
             } => {
@@ -104,12 +104,12 @@ impl Executor {
             }
         };
         let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
-        if untold {
+        if unreported {
             self.report_start(call, run, &record.op, progress.running_for());
         }
         // The tool may have to run on until its source has taken the cancel.
-        let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
-        let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
+        let cancelled_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
+        let ended = Box::pin(tokio::time::timeout(grace, cancelled_and_ended)).await;
         record.ran(&progress);
         match ended {
             Ok(Ok(output)) => Ok(output.with_extra("stopped", stopped.kind().as_str())),

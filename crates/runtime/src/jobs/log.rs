@@ -180,11 +180,11 @@ fn unreported<'a>(log_end: &[u8], result: &'a str) -> &'a str {
     let Some(last) = overlap(&sought, log_end).checked_sub(1) else { return result };
     let mut counted = result.bytes().enumerate().filter(|(_, byte)| *byte != b'\n');
     let end = counted.nth(last).map_or(result.len(), |(at, _)| at + 1);
-    let (told, rest) = result.split_at(result.floor_char_boundary(end));
+    let (shown, rest) = result.split_at(result.floor_char_boundary(end));
     match rest.strip_prefix('\n') {
         Some(rest) => rest,
         None if rest.is_empty() => rest,
-        None => &result[told.rfind('\n').map_or(0, |at| at + 1)..],
+        None => &result[shown.rfind('\n').map_or(0, |at| at + 1)..],
     }
 }
 

@@ -84,7 +84,7 @@ impl ModelRequests {
                 Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe())))
             }
             answer = self.services.model.complete(model, request, &events, cancel) => answer,
-            limit = passed(limit) => Err(late(limit)),
+            limit = passed(limit) => Err(timed_out(limit)),
         };
         // What was whole of a broken answer is recorded as well.
         match &answer {
@@ -156,7 +156,7 @@ async fn passed(limit: Option<Duration>) -> Duration {
     limit
 }
 
-fn late(limit: Duration) -> ModelError {
+fn timed_out(limit: Duration) -> ModelError {
     let limit = toolwright_core::duration::format(limit);
     ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}"))
 }

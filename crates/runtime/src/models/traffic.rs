@@ -378,11 +378,11 @@ impl<'a> Feedback<'a> {
 
     /// The attempt failed and will be made `again` after that time, if at all.
     pub(super) fn failed(&self, error: &ModelError, again: Option<Duration>) {
-        let told = error.retry_after_ms.map(Duration::from_millis);
+        let asked_wait = error.retry_after_ms.map(Duration::from_millis);
         match error.kind {
             // Others would only hear the same.
-            ModelErrorKind::RateLimit => self.pause(told.or(again)),
-            ModelErrorKind::Unavailable => self.pause(told),
+            ModelErrorKind::RateLimit => self.pause(asked_wait.or(again)),
+            ModelErrorKind::Unavailable => self.pause(asked_wait),
             _ => {}
         }
     }

@@ -75,13 +75,13 @@ impl Raw {
     fn read<Q: DeserializeOwned, A: DeserializeOwned>(self) -> Result<Kept<Q, A>, StoreError> {
         let state = QuestionState::parse(&self.state).unwrap_or(QuestionState::Withdrawn);
         // Whoever asked may be gone, and nobody has written it down.
-        let late = state == QuestionState::Pending && self.expires_ms <= now_ms();
+        let is_expired = state == QuestionState::Pending && self.expires_ms <= now_ms();
         Ok(Kept {
             id: self.id,
             request: from_json(&self.request)?,
             created_ms: self.created_ms.cast_unsigned(),
             expires_ms: self.expires_ms.cast_unsigned(),
-            state: if late { QuestionState::Expired } else { state },
+            state: if is_expired { QuestionState::Expired } else { state },
             decision: self.decision.map(|text| from_json(&text)).transpose()?,
             decided_by: self.decided_by,
         })
@@ -95,18 +95,18 @@ fn one(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<Raw>> {
 }
 
 /// Takes out of forms whose time is over what nobody will take: their calls may have gone without a word.
-pub(super) fn clear_late(db: &Connection, now_ms: i64) -> rusqlite::Result<()> {
-    let late = now_ms - SLACK_MS;
+pub(super) fn clear_expired(db: &Connection, now_ms: i64) -> rusqlite::Result<()> {
+    let oldest = now_ms - SLACK_MS;
     db.prepare_cached(
         "UPDATE inbox SET state = 'expired' WHERE kind = 'form' AND state = 'pending' AND expires_ms <= ?1",
     )?
-    .execute([late])?;
+    .execute([oldest])?;
     db.prepare_cached(
         "UPDATE inbox SET state = 'withdrawn', asker = NULL WHERE kind = 'form' AND state IN ('approved', 'denied') \
          AND asker IS NOT NULL AND expires_ms <= ?1",
     )?
-    .execute([late])?;
-    bare(db, "expires_ms <= ?1", late)?;
+    .execute([oldest])?;
+    bare(db, "expires_ms <= ?1", oldest)?;
     let sql = "DELETE FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') AND rowid NOT IN (SELECT rowid \
                FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') ORDER BY rowid DESC LIMIT ?1)";
     db.prepare_cached(sql)?.execute([MAX_UNANSWERED]).map(drop)
@@ -259,7 +259,7 @@ impl SqliteStore {
             .thread
             .run("answer a question", move |db| {
                 let now = now_ms();
-                clear_late(db, now)?;
+                clear_expired(db, now)?;
                 withdraw_left(db)?;
                 let changed = db.execute(
                     "UPDATE inbox SET state = ?2, decision = ?3, decided_by = ?4, decided_ms = ?5 \
@@ -326,7 +326,7 @@ impl InboxStore for SqliteStore {
             .thread
             .run("keep a question", move |db| {
                 let now = now_ms();
-                clear_late(db, now)?;
+                clear_expired(db, now)?;
                 withdraw_left(db)?;
                 let asker = asker(db)?;
                 let open = "SELECT count(*) FROM inbox WHERE kind = 'form' AND state = 'pending' AND expires_ms > ?6";
@@ -510,9 +510,9 @@ mod tests {
             let sql = "SELECT count(*) FROM inbox WHERE request LIKE '%hunter2%' OR decision LIKE '%hunter2%'";
             db.query_row(sql, [], |row| row.get(0)).expect("count")
         };
-        clear_late(&db, 1000).expect("cleared");
+        clear_expired(&db, 1000).expect("cleared");
         assert_eq!(left(&db), 3, "an answer may be on its way");
-        clear_late(&db, 1000 + SLACK_MS).expect("cleared");
+        clear_expired(&db, 1000 + SLACK_MS).expect("cleared");
         assert_eq!(left(&db), 0);
         let row = one(&db, FORM, "form_1").expect("read").expect("kept");
         assert_eq!((&*row.state, row.decision.as_deref()), ("approved", Some(EMPTY)));

@@ -254,7 +254,7 @@ impl SqliteStore {
         let session = session.as_str().to_owned();
         self.thread
             .run("look for news of jobs", move |db| {
-                let told = db
+                let ended = db
                     .prepare_cached(
                         "SELECT id FROM jobs WHERE session = ?1 AND NOT told AND (ended_ms IS NOT NULL) \
                          ORDER BY ended_ms, rowid LIMIT 16",
@@ -266,7 +266,7 @@ impl SqliteStore {
                         "SELECT 1 FROM jobs WHERE session = ?1 AND ended_ms IS NULL AND state <> 'waiting_input'",
                     )?
                     .exists([&session])?;
-                Ok((told, open))
+                Ok((ended, open))
             })
             .await
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::store::LASTING_MANIFESTS;
 
-use super::inbox::clear_late;
+use super::inbox::clear_expired;
 use super::ledger;
 use super::now_ms;
 
@@ -114,7 +114,7 @@ impl Retention {
 
     fn begin(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let now = now_ms();
-        clear_late(db, now)?;
+        clear_expired(db, now)?;
         ledger::settle(db)?;
         if self.is_too_large(db)? || claim(db, now)? {
             self.work = Some(Work { horizon_ms: before(now, self.keep), table: 0, tables: AGING.len() });

@@ -93,14 +93,17 @@ impl Shared {
     fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        let (told, waiting) = {
+        let (warned, waiting) = {
             let mut backlog = self.backlog();
-            let told =
-                backlog.failing.take().map(|(_, told)| told).filter(|told| now.duration_since(*told) < TELL_AGAIN);
-            backlog.failing = Some((why.to_owned(), told.unwrap_or(now)));
-            (told, backlog.entries.len())
+            let warned = backlog
+                .failing
+                .take()
+                .map(|(_, warned)| warned)
+                .filter(|warned| now.duration_since(*warned) < TELL_AGAIN);
+            backlog.failing = Some((why.to_owned(), warned.unwrap_or(now)));
+            (warned, backlog.entries.len())
         };
-        if told.is_none() {
+        if warned.is_none() {
             let lost = self.lost.load(Ordering::Relaxed);
             tracing::error!(
                 "the ledger cannot be written ({}): {why}; {waiting} entries wait in memory, {lost} are lost; see that its disk \

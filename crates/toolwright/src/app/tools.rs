@@ -210,9 +210,10 @@ impl Toolwright {
         let snapshot = self.catalogue.snapshot();
         let failed =
             snapshot.providers().iter().filter_map(|status| Some((status.name.clone(), status.error.clone()?)));
-        let late = self.catalogue.unlisted();
-        let late = late.iter().map(|provider| (provider.name().to_owned(), "it has not answered yet".to_owned()));
-        let missing: Vec<_> = failed.chain(late).collect();
+        let unlisted = self.catalogue.unlisted();
+        let unlisted =
+            unlisted.iter().map(|provider| (provider.name().to_owned(), "it has not answered yet".to_owned()));
+        let missing: Vec<_> = failed.chain(unlisted).collect();
         if missing.is_empty() { Ok(()) } else { Err(Error::Sources(missing)) }
     }
 

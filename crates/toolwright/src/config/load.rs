@@ -307,8 +307,8 @@ fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mu
     }
     for (name, client) in &sections.server.tokens {
         let field = format!("server.tokens.{name}.token");
-        let is_told = scope.problems.iter().any(|problem| problem.field == field);
-        if client.token.expose().trim().is_empty() && !is_told {
+        let is_reported = scope.problems.iter().any(|problem| problem.field == field);
+        if client.token.expose().trim().is_empty() && !is_reported {
             let (at, message) = (merged.place("server", "tokens"), "it is empty".to_owned());
             let remedy = "write the token, or `${VAR}` of a variable that holds it";
             scope.problems.push(Problem::new(Severity::Error, at, field, message, remedy));

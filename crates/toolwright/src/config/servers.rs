@@ -40,15 +40,15 @@ pub(crate) enum Resolved {
 /// Resolves an entry. `taken` are the namespaces of the servers before it.
 pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut Scope<'_>) -> Resolved {
     let Member { key: name, at, value: mut node } = member;
-    let mut told: Vec<[String; 3]> = Vec::new();
+    let mut notes: Vec<[String; 3]> = Vec::new();
     in_our_keys(&name, &mut node, &mut |key, message, remedy| {
-        told.push([key, message, remedy].map(str::to_owned));
+        notes.push([key, message, remedy].map(str::to_owned));
     });
     if node.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false)) {
         return Resolved::Off;
     }
     let mut resolver = Resolver { entry: &name, at: &at, scope, broken: false };
-    for [key, message, remedy] in told {
+    for [key, message, remedy] in notes {
         resolver.warn(&key, &message, &remedy);
     }
     let namespace = resolver.namespace(taken);

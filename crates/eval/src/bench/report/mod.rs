@@ -103,14 +103,14 @@ pub(super) struct Column {
     /// What it is called.
     pub(super) head: &'static str,
     /// Whether it says something of this row; a column that says nothing of any is left out.
-    pub(super) is_told: fn(&Row) -> bool,
+    pub(super) is_shown: fn(&Row) -> bool,
     /// The figure.
     pub(super) cell: fn(&Row) -> String,
 }
 
 /// The figures that these rows are shown by, in order.
 pub(super) fn columns(rows: &[Row]) -> impl Iterator<Item = &'static Column> {
-    COLUMNS.iter().filter(|column| rows.iter().any(column.is_told))
+    COLUMNS.iter().filter(|column| rows.iter().any(column.is_shown))
 }
 
 const COLUMNS: [Column; 10] = [
@@ -123,7 +123,7 @@ const COLUMNS: [Column; 10] = [
     always("USD/call", |row| or_dash(row.cost_per_call().map(dollars))),
     Column {
         head: "judge USD",
-        is_told: |row| row.judge_cost.is_some(),
+        is_shown: |row| row.judge_cost.is_some(),
         cell: |row| or_dash(row.judge_cost.map(dollars)),
     },
     always("latency", |row| or_dash(row.latency_ms.map(time))),
@@ -131,7 +131,7 @@ const COLUMNS: [Column; 10] = [
 ];
 
 const fn always(head: &'static str, cell: fn(&Row) -> String) -> Column {
-    Column { head, is_told: |_| true, cell }
+    Column { head, is_shown: |_| true, cell }
 }
 
 fn tenths(value: Option<f64>) -> String {

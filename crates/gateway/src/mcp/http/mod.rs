@@ -133,12 +133,12 @@ impl Endpoint {
         shutdown: Cancel,
     ) -> Self {
         let catalogue = Arc::clone(&gateway.options.catalogue);
-        let tell_sources = move |session: &SessionId| {
+        let session_ended = move |session: &SessionId| {
             catalogue.sources().iter().for_each(|provider| provider.session_ended(session));
         };
         Self {
             gateway,
-            sessions: Sessions::new(options.max_sessions, options.session_idle, Box::new(tell_sources)),
+            sessions: Sessions::new(options.max_sessions, options.session_idle, Box::new(session_ended)),
             streams: Arc::new(Semaphore::new(options.max_sessions)),
             requests,
             bodies,
@@ -256,7 +256,7 @@ impl Endpoint {
 
     async fn body(&self, body: Body) -> Result<(Bytes, BodyRoom), Refusal> {
         self.bodies.read(body).await.map_err(|error| match error {
-            BodyError::Late => Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            BodyError::TimedOut => Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             BodyError::TooLarge => {
                 let why = format!("a message has at most {} bytes", self.bodies.limit());
                 Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &why)

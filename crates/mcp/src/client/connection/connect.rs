@@ -184,7 +184,7 @@ impl Connector {
 
     fn inbox(&self) -> Arc<Inbox> {
         let inbox = Inbox::new(Arc::clone(&self.listener));
-        inbox.tell_folders(Arc::clone(&self.folders));
+        inbox.answer_roots(Arc::clone(&self.folders));
         inbox
     }
 
@@ -195,7 +195,7 @@ impl Connector {
             self.version_probe.note(&server, tried.certainty);
         }
         if server.era == Era::Legacy {
-            self.folders.told_to(&peer).await;
+            self.folders.follow(&peer).await;
         }
         Connection::new(peer, server, &self.followed, &self.log_level)
     }

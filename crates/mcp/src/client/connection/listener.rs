@@ -181,7 +181,7 @@ impl Folders {
 
     /// Has a new connection told: of changes as long as it is there; and now, where its server is known to ask, which is
     /// waited for. Must be called inside a runtime.
-    pub(crate) async fn told_to(&self, peer: &Arc<Peer>) {
+    pub(crate) async fn follow(&self, peer: &Arc<Peer>) {
         let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
         let mut seen = roots.version();
         // Nobody may wait for this to its end: of a connection that is given up nothing is left.

@@ -116,7 +116,7 @@ impl Connection {
             watching: AtomicBool::new(false),
             teller: Arc::default(),
         });
-        connection.tell_level();
+        connection.send_level();
         let (watched, close) = (Arc::downgrade(&connection), connection.close.clone());
         tokio::spawn(async move {
             let ended_itself = tokio::select! {
@@ -149,7 +149,7 @@ impl Connection {
 
     /// Has the server told how much to log, if that is known. One telling at a time, each bounded by ten seconds and the
     /// end of the connection; what comes meanwhile is told after it. Must be called inside a runtime.
-    pub(crate) fn tell_level(&self) {
+    pub(crate) fn send_level(&self) {
         if self.teller.is_begun_by_another() {
             return;
         }
@@ -158,9 +158,9 @@ impl Connection {
         tokio::spawn(async move {
             let mut last = None;
             loop {
-                let told = tokio::time::timeout(TELL_BOUND, level.tell(&peer, &server, &mut last));
+                let sent = tokio::time::timeout(TELL_BOUND, level.tell(&peer, &server, &mut last));
                 tokio::select! {
-                    told = told => if told.is_err() {
+                    sent = sent => if sent.is_err() {
                         tracing::debug!(server = &*peer.inbox.listener.server, "it answers no log level");
                     },
                     () = peer.inbox.over.cancelled() => {}

@@ -172,7 +172,7 @@ impl ConnectionPool {
         managed.log_level().keep(params.clone()).taken();
         // Who began to connect meanwhile may have looked before.
         if let Some(connection) = managed.current() {
-            connection.tell_level();
+            connection.send_level();
         }
         true
     }

@@ -32,7 +32,7 @@ pub(crate) struct Questions {
     folders: OnceLock<Arc<Folders>>,
     has_asked_for_folders: AtomicBool,
     /// Cancelled when the server was told its folders outside of calls.
-    told_folders: CancellationToken,
+    roots_answered: CancellationToken,
 }
 
 /// A question that waits for its answer.
@@ -45,7 +45,7 @@ struct Open {
     /// It has waited long enough for a client that is away.
     overdue: CancellationToken,
     /// The call that it is of has ended.
-    too_late: CancellationToken,
+    call_ended: CancellationToken,
     /// The server does not want the answer.
     withdrawn: CancellationToken,
     /// Held while its client is asked: one question of a call at a time.
@@ -70,14 +70,14 @@ impl Questions {
     }
 
     /// Takes the folders that are told outside of calls.
-    pub(crate) fn tell_folders(&self, folders: Arc<Folders>) {
+    pub(crate) fn answer_roots(&self, folders: Arc<Folders>) {
         // They are those of the server.
         let _ = self.folders.set(folders);
     }
 
     /// Waits until they were told.
     pub(crate) async fn has_folders(&self) {
-        self.told_folders.cancelled().await;
+        self.roots_answered.cancelled().await;
     }
 
     /// Whether they were asked for outside of calls.
@@ -149,7 +149,7 @@ impl Questions {
             let text = format!("the client of this call does not offer `{}`", request.method);
             return self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
         }
-        let [too_late, withdrawn, overdue] = [(); 3].map(|()| CancellationToken::new());
+        let [call_ended, withdrawn, overdue] = [(); 3].map(|()| CancellationToken::new());
         let turn;
         {
             let mut open = self.lock();
@@ -165,7 +165,7 @@ impl Questions {
                 client: Some(Arc::clone(&caller.client)),
                 since: Instant::now(),
                 overdue: overdue.clone(),
-                too_late: too_late.clone(),
+                call_ended: call_ended.clone(),
                 withdrawn: withdrawn.clone(),
                 turn: Arc::clone(&turn),
                 likely: (certainty == Certainty::Likely).then(|| caller.clone()),
@@ -194,7 +194,7 @@ impl Questions {
             };
             let outcome = tokio::select! {
                 biased;
-                () = too_late.cancelled() => {
+                () = call_ended.cancelled() => {
                     if let Some(heir) = questions.take_heir(&reply, &withdrawn) {
                         return questions.pass_on(reply, heir, request, Certainty::Likely);
                     }
@@ -241,7 +241,7 @@ impl Questions {
                 client: None,
                 since: Instant::now(),
                 overdue: CancellationToken::new(),
-                too_late: CancellationToken::new(),
+                call_ended: CancellationToken::new(),
                 withdrawn: withdrawn.clone(),
                 turn: Arc::default(),
                 likely: None,
@@ -261,7 +261,7 @@ impl Questions {
             };
             questions.lock().remove(&reply.id);
             questions.send(&reply, result.ok_or_else(|| no_call(asking::ROOTS))).await;
-            questions.told_folders.cancel();
+            questions.roots_answered.cancel();
         });
     }
 
@@ -285,7 +285,7 @@ impl Questions {
         let heir = likely.and_then(|caller| heir(&caller, &busy));
         for open in self.lock().values_mut().filter(|open| open.call == Some(call)) {
             open.heir = heir.clone().filter(|_| open.likely.is_some());
-            open.too_late.cancel();
+            open.call_ended.cancel();
         }
     }
 

@@ -74,8 +74,8 @@ impl Followed {
     /// It does not, or says nothing.
     pub(crate) async fn accepted(&self, uri: &str) -> Result<(), RpcError> {
         let mut accepted = self.accepted.subscribe();
-        let told = accepted.wait_for(|accepted| accepted.as_ref().is_some_and(|uris| uris.contains(uri)));
-        match tokio::time::timeout(ACCEPT_BOUND, told).await {
+        let accepted_now = accepted.wait_for(|accepted| accepted.as_ref().is_some_and(|uris| uris.contains(uri)));
+        match tokio::time::timeout(ACCEPT_BOUND, accepted_now).await {
             Ok(Ok(_)) => Ok(()),
             _ => {
                 self.remove(uri);
@@ -182,10 +182,10 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
         let end = loop {
             tokio::select! {
                 refusal = &mut running => break refusal.map_or(End::Over, End::Refused),
-                told = acceptance.wait_for(Option::is_some), if !is_accepted => {
+                accepted_now = acceptance.wait_for(Option::is_some), if !is_accepted => {
                     is_accepted = true;
-                    if let Ok(told) = told {
-                        followed.accepted.send_replace(Some(resources(told.as_ref())));
+                    if let Ok(accepted_now) = accepted_now {
+                        followed.accepted.send_replace(Some(resources(accepted_now.as_ref())));
                         drop(former.take());
                     }
                 }
@@ -340,15 +340,15 @@ impl LogLevel {
     }
 
     /// Tells a new session of an older server, which knows nothing of the last one; again, while there is something
-    /// newer than `told`, the number of what was told last. Ends with the answer.
-    pub(crate) async fn tell(&self, peer: &Peer, server: &ServerInfo, told: &mut Option<u64>) {
+    /// newer than `last`, the number of what was told last. Ends with the answer.
+    pub(crate) async fn tell(&self, peer: &Peer, server: &ServerInfo, last: &mut Option<u64>) {
         if server.era != Era::Legacy || !server.offers("logging") {
             return;
         }
         loop {
             let newest = self.lock().newest().cloned();
-            let Some((number, params)) = newest.filter(|(number, _)| *told != Some(*number)) else { return };
-            *told = Some(number);
+            let Some((number, params)) = newest.filter(|(number, _)| *last != Some(*number)) else { return };
+            *last = Some(number);
             if let Err(error) = peer.ask::<IgnoredAny>(Request::internal(SET_LEVEL), &mut params.into()).await {
                 tracing::debug!(server = &*peer.inbox.listener.server, "the log level was not taken: {error:?}");
             }

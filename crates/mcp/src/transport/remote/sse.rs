@@ -37,8 +37,8 @@ impl LegacySse {
     /// # Errors
     /// [`SendError`]: nothing was sent to the server but the request for the stream.
     pub(super) async fn open(target: Arc<Target>, incoming: Arc<dyn Incoming>) -> Result<Self, SendError> {
-        let late = |_| HttpFailure::Other("it opens no event stream within 10 s: is it an MCP server?".to_owned());
-        Ok(tokio::time::timeout(OPEN_BOUND, Self::try_open(target, incoming)).await.map_err(late)??)
+        let timed_out = |_| HttpFailure::Other("it opens no event stream within 10 s: is it an MCP server?".to_owned());
+        Ok(tokio::time::timeout(OPEN_BOUND, Self::try_open(target, incoming)).await.map_err(timed_out)??)
     }
 
     async fn try_open(target: Arc<Target>, incoming: Arc<dyn Incoming>) -> Result<Self, HttpFailure> {
@@ -94,8 +94,8 @@ impl Transport for LegacySse {
                 }
             }
             OutgoingKind::Notification { .. } | OutgoingKind::Response => {
-                let late = |_| HttpFailure::Other("it does not take messages: no response within 10 s".to_owned());
-                Ok(tokio::time::timeout(NOTIFY_BOUND, self.post(message)).await.map_err(late)??)
+                let timed_out = |_| HttpFailure::Other("it does not take messages: no response within 10 s".to_owned());
+                Ok(tokio::time::timeout(NOTIFY_BOUND, self.post(message)).await.map_err(timed_out)??)
             }
         }
     }

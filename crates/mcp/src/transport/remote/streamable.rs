@@ -92,9 +92,9 @@ impl Transport for StreamableHttp {
         match message.kind {
             OutgoingKind::Request { id, .. } => self.inner.request(id, message).await,
             OutgoingKind::Notification { .. } | OutgoingKind::Response => {
-                let told = tokio::time::timeout(NOTIFY_BOUND, self.inner.tell(message)).await;
-                let late = || HttpFailure::Other("it does not take messages: no response within 10 s".to_owned());
-                Ok(told.unwrap_or_else(|_| Err(late()))?)
+                let notified = tokio::time::timeout(NOTIFY_BOUND, self.inner.tell(message)).await;
+                let timed_out = || HttpFailure::Other("it does not take messages: no response within 10 s".to_owned());
+                Ok(notified.unwrap_or_else(|_| Err(timed_out()))?)
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) struct Runner {
     settings: SandboxConfig,
     withheld_env: Vec<String>,
     /// Whether it was said that walls are missing.
-    told: AtomicBool,
+    has_warned: AtomicBool,
 }
 
 /// What is to be run.
@@ -65,7 +65,7 @@ impl Runner {
     pub(super) fn new(profile: SandboxProfile, options: &BuiltinOptions) -> Self {
         let mut settings = options.shell.sandbox.clone();
         settings.protected.extend(options.protected.iter().cloned());
-        Self { profile, settings, withheld_env: options.withheld_env.clone(), told: AtomicBool::new(false) }
+        Self { profile, settings, withheld_env: options.withheld_env.clone(), has_warned: AtomicBool::new(false) }
     }
 
     pub(super) fn profile(&self) -> SandboxProfile {
@@ -82,7 +82,7 @@ impl Runner {
         let began = SystemTime::now();
         let mut child = self.start(start, context).await?;
         let enforcement = child.enforcement.take().unwrap_or_else(|| unrestricted(self.profile));
-        self.tell_gaps(&enforcement, context);
+        self.warn_of_gaps(&enforcement, context);
         let held = enforcement.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
         let mut printed = Printed::new(child.stdout.take(), context);
         let ended = printed.follow(&mut child, limit.end).await;
@@ -174,9 +174,9 @@ impl Runner {
     }
 
     /// Says once what this machine cannot enforce.
-    fn tell_gaps(&self, enforcement: &Enforcement, context: &ToolContext) {
+    fn warn_of_gaps(&self, enforcement: &Enforcement, context: &ToolContext) {
         if let Some(message) = enforcement.gaps()
-            && !self.told.swap(true, Ordering::Relaxed)
+            && !self.has_warned.swap(true, Ordering::Relaxed)
         {
             context.services.events.emit(Event::Warning { code: "sandbox_incomplete".into(), message });
         }

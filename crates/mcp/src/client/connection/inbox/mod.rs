@@ -190,8 +190,8 @@ impl Inbox {
     }
 
     /// Takes the folders that the server is told of when it asks outside of calls, once.
-    pub(crate) fn tell_folders(&self, folders: Arc<Folders>) {
-        self.questions.tell_folders(folders);
+    pub(crate) fn answer_roots(&self, folders: Arc<Folders>) {
+        self.questions.answer_roots(folders);
     }
 
     /// Waits until the server has asked for its folders outside of calls and was answered.
