@@ -1,36 +1,41 @@
-//! The one executor, the live catalogue, and the stores and clocks that they need.
+//! The one executor, the live catalogue, and the stores and clocks that they need; here what each session has read.
 //!
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
 pub mod approvals;
-pub mod budget;
-pub mod cache;
 pub mod catalogue;
 pub mod events;
 pub mod executor;
 pub mod jobs;
+mod judge;
 pub mod models;
 pub mod outputs;
 pub mod queue;
 pub mod redact;
-pub mod sessions;
 pub mod store;
 
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use toolwright_core::Clock;
+use toolwright_core::context::{FileSeen, FileState, Manuals};
+use toolwright_core::error::Unsupported;
+use toolwright_core::session::SessionId;
+use toolwright_core::{Clock, ContentHash};
 
 pub use approvals::{FormInbox, FormInboxOptions, Inbox, InboxOptions};
-pub use cache::Responses;
 pub use catalogue::{Catalogue, Pins};
 pub use events::{EventHub, Observation};
 pub use executor::{Executor, ExecutorOptions, RecoveryOptions, RunContext};
 pub use jobs::JobManager;
-pub use models::{ModelJudge, ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
+pub use judge::ModelJudge;
+pub use models::{ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
 pub use outputs::OutputFiles;
+pub use outputs::cache::Responses;
 pub use queue::{Priority, QueueConfig, Queues};
 pub use redact::SecretRedactor;
-pub use sessions::{SessionFiles, SessionManuals};
 pub use store::SqliteStore;
 
 /// The system's clocks.
@@ -44,5 +49,87 @@ impl Clock for SystemClock {
 
     fn wall(&self) -> SystemTime {
         SystemTime::now()
+    }
+}
+
+/// Things remembered over all sessions; the oldest are forgotten, which only costs a second read.
+const MAX: usize = 10_000;
+
+/// What sessions have read, the first first.
+#[derive(Debug)]
+struct Read<K, V> {
+    known: HashMap<(SessionId, K), V>,
+    order: VecDeque<(SessionId, K)>,
+}
+
+impl<K, V> Default for Read<K, V> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Read<K, V> {
+    fn insert(&mut self, session: &SessionId, what: K, value: V) {
+        let key = (session.clone(), what);
+        if self.known.insert(key.clone(), value).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+}
+
+fn lock<T>(read: &Mutex<T>) -> MutexGuard<'_, T> {
+    read.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which files were read, in memory.
+#[derive(Debug, Default)]
+pub struct SessionFiles(Mutex<Read<PathBuf, FileSeen>>);
+
+impl FileState for SessionFiles {
+    fn saw(&self, session: &SessionId, path: &Path, seen: FileSeen) {
+        lock(&self.0).insert(session, path.to_owned(), seen);
+    }
+
+    fn seen(&self, session: &SessionId, path: &Path) -> Result<Option<FileSeen>, Unsupported> {
+        Ok(lock(&self.0).known.get(&(session.clone(), path.to_owned())).copied())
+    }
+}
+
+/// Which manuals were read, in memory.
+#[derive(Debug, Default)]
+pub struct SessionManuals(Mutex<Read<ContentHash, ()>>);
+
+impl Manuals for SessionManuals {
+    fn read(&self, session: &SessionId, definition: ContentHash) {
+        lock(&self.0).insert(session, definition, ());
+    }
+
+    fn was_read(&self, session: &SessionId, definition: ContentHash) -> bool {
+        lock(&self.0).known.contains_key(&(session.clone(), definition))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_belongs_to_its_session() {
+        let files = SessionFiles::default();
+        let (a, b) = (SessionId::new("a"), SessionId::new("b"));
+        let seen = FileSeen { hash: ContentHash::of_bytes(b"x"), modified: None };
+        files.saw(&a, Path::new("/f"), seen);
+        files.saw(&a, Path::new("/f"), seen);
+        assert_eq!(files.seen(&a, Path::new("/f")), Ok(Some(seen)));
+        assert_eq!(files.seen(&b, Path::new("/f")), Ok(None));
+        for n in 0..MAX {
+            files.saw(&b, Path::new(&format!("/{n}")), seen);
+        }
+        assert_eq!(files.seen(&a, Path::new("/f")), Ok(None), "the oldest is forgotten");
     }
 }

@@ -51,9 +51,9 @@ pub use self::options::{CallDefaults, CallerNames, ExecutorOptions, PartialsFor,
 pub use self::recovery::RecoveryOptions;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
 pub use self::tool_context::NestedCallLimits;
-pub use crate::budget::ContextBudget;
-pub use crate::cache::ResponseCache;
 pub use crate::models::{Asked, AuxiliaryRequests, ModelAsk, ModelCallRecord};
+pub use crate::outputs::budget::ContextBudget;
+pub use crate::outputs::cache::ResponseCache;
 
 /// The one executor. Shared by `Arc`.
 pub struct Executor {

@@ -28,9 +28,9 @@ use super::checking::RepairOptions;
 use super::guards::{GuardBinding, Guarded, Interceptor};
 use super::llm_call::LlmOptions;
 use super::tool_context::NestedCallLimits;
-use crate::budget::ContextBudget;
-use crate::cache::ResponseCache;
 use crate::jobs::JobManager;
+use crate::outputs::budget::ContextBudget;
+use crate::outputs::cache::ResponseCache;
 use crate::queue::{Priority, Queues};
 
 /// What holds for calls where neither tool nor server says otherwise.

@@ -27,8 +27,8 @@ use super::admission::{Admitted, Judgement};
 use super::background::{JobStart, PromotableCall, Promotion};
 use super::call_record::CallRecord;
 use super::{Executor, RunContext};
-use crate::cache::Place;
 use crate::jobs::JobManager;
+use crate::outputs::cache::Place;
 
 /// How a call ended before its tool had an output.
 pub(super) enum EarlyExit {

@@ -1,7 +1,6 @@
 //! Requests to models: their queues and retries, their records in ledger and recording.
 
 mod attempt_record;
-mod judge;
 mod recorder;
 mod requests;
 mod traffic;
@@ -12,7 +11,6 @@ use std::time::Duration;
 use toolwright_core::operation::{Lineage, Op, OpId};
 
 pub use self::attempt_record::{Asked, ModelAsk, ModelCallRecord};
-pub use self::judge::ModelJudge;
 pub use self::recorder::Recorder;
 pub use self::requests::{AuxiliaryRequests, ModelRequests};
 pub(crate) use self::requests::{OnAnswer, RequestScope};

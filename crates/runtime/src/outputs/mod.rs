@@ -1,5 +1,8 @@
-//! Large outputs as files: one folder a session, private to the user, bounded in size and age.
+//! Large outputs as files: one folder a session, private to the user, bounded in size and age. Beside them the cache of
+//! responses, and the room that results have in a conversation.
 
+pub(crate) mod budget;
+pub(crate) mod cache;
 mod quota;
 mod read;
 mod writer;
