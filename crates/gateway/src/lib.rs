@@ -7,16 +7,16 @@
 
 mod api;
 mod config;
-mod gateway;
 mod http;
+mod instructions;
 mod mcp;
 mod serve;
 mod view;
 
 pub use config::{ClientConfig, ServerConfig};
-pub use gateway::{Elicitation, Gateway, GatewayOptions, ServerInfo};
 pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, Token};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};
+pub use mcp::{Elicitation, Gateway, GatewayOptions, ServerInfo};
 pub use serve::{HttpServer, serve_http};
 pub use view::{Expose, ListedSchemas, ViewConfig};

@@ -38,6 +38,15 @@ pub use queue::{Priority, QueueConfig, Queues};
 pub use redact::SecretRedactor;
 pub use store::SqliteStore;
 
+/// Makes a directory, and those above it, readable by the user alone.
+pub(crate) fn private_dir(dir: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
 /// The system's clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;

@@ -9,11 +9,10 @@ use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::client::AskStyle;
 use toolwright_core::session::{PeerProcess, Session};
-use toolwright_mcp::merge::ListedBy;
+use toolwright_mcp::merge::{ListedBy, is_within, qualify};
 
 use super::message::{Id, Params, Response, RpcError};
 use super::protocol::{LEGACY_VERSIONS, Level};
-use super::sources::subscriptions::{Subscription, nearest};
 use crate::http::Connection;
 use crate::view::{Expose, View};
 
@@ -366,6 +365,56 @@ impl Drop for Question {
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One subscriber's interest in one resource. It ends on drop.
+pub(crate) struct Subscription {
+    owned: ListedBy,
+    on_end: Option<Box<dyn FnOnce(ListedBy) + Send + Sync>>,
+}
+
+impl Subscription {
+    /// An interest in this resource of a source; `on_end` runs when it ends.
+    pub(crate) fn new(owned: ListedBy, on_end: impl FnOnce(ListedBy) + Send + Sync + 'static) -> Self {
+        Self { owned, on_end: Some(Box::new(on_end)) }
+    }
+
+    /// The source and its own address.
+    pub(crate) fn owned(&self) -> &ListedBy {
+        &self.owned
+    }
+
+    /// The address for the subscriber, who knows the subscription as `shown`, of this resource of a source, if the
+    /// subscription covers it: it is the same, or below it (MCP, `ResourceUpdatedNotification`: "This might be a
+    /// sub-resource of the one that the client actually subscribed to").
+    fn shown_address(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
+        if self.owned.server != provider || !is_within(&self.owned.own, uri) {
+            return None;
+        }
+        if uri == self.owned.own {
+            return Some(shown.to_owned());
+        }
+        Some(if shown == self.owned.own { uri.to_owned() } else { qualify(provider, uri) })
+    }
+}
+
+/// The address, for a client with these subscriptions, of this resource of a source, by the nearest subscription that
+/// covers it.
+pub(crate) fn nearest<'a>(
+    all: impl Iterator<Item = (&'a String, &'a Subscription)>,
+    provider: &str,
+    uri: &str,
+) -> Option<String> {
+    let covering = all.filter_map(|(shown, at)| Some((at.owned.own.len(), at.shown_address(shown, provider, uri)?)));
+    covering.max().map(|(_, shown)| shown)
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(on_end) = self.on_end.take() {
+            on_end(self.owned.clone());
+        }
+    }
 }
 
 #[cfg(test)]

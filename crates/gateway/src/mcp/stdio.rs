@@ -24,7 +24,7 @@ use super::session::Caller;
 use super::sources::notifications::Notifications;
 use super::stdio_streams::{Line, Lines, input, output, write_messages};
 use crate::Gateway;
-use crate::gateway::STOP_LIMIT;
+use crate::mcp::STOP_LIMIT;
 use crate::view::{Scope, View};
 
 /// Messages that wait for the client to read. Beyond them responses wait and progress is dropped.

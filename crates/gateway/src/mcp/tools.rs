@@ -25,8 +25,8 @@ use toolwright_search::{ToolFinder, searchable};
 
 use super::message::to_json;
 use super::protocol::Era;
-use super::sources::instructions;
 use crate::Gateway;
+use crate::instructions;
 use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 
 /// The tools that find, describe and call others, in the order of their use.

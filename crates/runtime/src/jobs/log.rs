@@ -153,7 +153,7 @@ impl JobLog {
             (&self.files.head, Part::Head)
         };
         if let Some(dir) = path.parent() {
-            crate::outputs::private_dir(dir)?;
+            crate::private_dir(dir)?;
         }
         Ok((append(path)?, size(path).unwrap_or(0), part))
     }

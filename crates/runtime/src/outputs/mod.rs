@@ -184,15 +184,6 @@ impl OutputStore for OutputFiles {
     }
 }
 
-/// Makes a directory, and those above it, readable by the user alone.
-pub(crate) fn private_dir(dir: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)
-}
-
 /// Makes a file, readable by the user alone, and its folder.
 fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
@@ -201,7 +192,7 @@ fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut again = 2;
     loop {
-        path.parent().map_or(Ok(()), private_dir)?;
+        path.parent().map_or(Ok(()), crate::private_dir)?;
         match options.open(path) {
             // Somebody has just removed the folder because it was empty.
             Err(error) if error.kind() == ErrorKind::NotFound && again > 0 => again -= 1,

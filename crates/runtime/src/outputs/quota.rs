@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::StoreError;
 
-use super::{failed, private_dir};
+use super::failed;
 
 /// An output that is being written ends so.
 const PART: &str = "~part";
@@ -100,7 +100,7 @@ impl Quota {
     /// Deletes what is too old, and if `size` more bytes do not fit then, the oldest until they do; returns the
     /// bytes in use. What somebody writes or reads stays.
     fn make_room(&self, size: u64) -> std::io::Result<u64> {
-        private_dir(&self.dir)?;
+        crate::private_dir(&self.dir)?;
         let now = SystemTime::now();
         let before = |age: Duration| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let (expired, just_made) = (before(self.max_age), before(JUST_MADE));

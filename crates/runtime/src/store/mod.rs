@@ -43,7 +43,7 @@ impl SqliteStore {
     /// When the directory cannot be made, or the file is plainly no whole database: it is left as it is. One that
     /// cannot be opened for another reason fails the first operation.
     pub fn open(state_dir: &Path) -> Result<Arc<Self>, StoreError> {
-        crate::outputs::private_dir(state_dir)
+        crate::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
         let path = state_dir.join(FILE);
         file::check(&path)?;

@@ -36,7 +36,7 @@ use super::protocol::{Era, Level};
 use super::response::{Attached, Progress, Reply, ReplyTo, ResponseChannel, Waiting};
 use super::session::Caller;
 use crate::Gateway;
-use crate::gateway::Elicitation;
+use crate::mcp::Elicitation;
 
 /// Added to policy's reason where the gateway acts by itself.
 const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";

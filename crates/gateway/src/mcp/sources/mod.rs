@@ -2,7 +2,6 @@
 //! their source, whose results pass through.
 
 pub(crate) mod capabilities;
-pub(crate) mod instructions;
 pub(crate) mod lists;
 pub(crate) mod log_levels;
 pub(crate) mod notifications;

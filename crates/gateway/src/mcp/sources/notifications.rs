@@ -14,11 +14,10 @@ use toolwright_core::catalogue::{ListKind, SourceNotice};
 use toolwright_runtime::catalogue::Notice;
 
 use super::AT_ONCE;
-use super::subscriptions::{Subscription, nearest};
 use crate::mcp::message::{Filter, Id, notification};
 use crate::mcp::protocol::Level;
 use crate::mcp::request::Work;
-use crate::mcp::session::Caller;
+use crate::mcp::session::{Caller, Subscription, nearest};
 use crate::view::Scope;
 use crate::{Gateway, ServerInfo};
 

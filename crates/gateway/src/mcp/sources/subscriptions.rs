@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ToolError;
-use toolwright_mcp::merge::{ListedBy, is_within, qualify};
+use toolwright_mcp::merge::ListedBy;
 
 use super::AT_ONCE;
 use crate::Gateway;
 use crate::mcp::message::RpcError;
 use crate::mcp::request::Work;
-use crate::mcp::session::{Caller, MAX_SUBSCRIBED};
+use crate::mcp::session::{Caller, MAX_SUBSCRIBED, Subscription};
 use crate::view::Scope;
 
 const SUBSCRIBE: &str = "resources/subscribe";
@@ -91,69 +91,28 @@ enum Follower {
     Known,
 }
 
-/// One subscriber's interest in one resource. It ends on drop.
-pub(crate) struct Subscription {
-    owned: ListedBy,
-    gateway: Weak<Gateway>,
-    /// The caller for whom the gateway unsubscribes.
-    on_behalf_of: Caller,
-}
-
-impl Subscription {
-    /// The source and its own address.
-    pub(crate) fn owned(&self) -> &ListedBy {
-        &self.owned
+/// Ends one subscriber's interest in a resource: its last one unsubscribes, for `caller`.
+fn end(gateway: &Weak<Gateway>, caller: Caller, owned: ListedBy) {
+    let Some(gateway) = gateway.upgrade() else { return };
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    if gateway.is_draining() {
+        return;
     }
-
-    /// The address for the subscriber, who knows the subscription as `shown`, of this resource of a source, if the
-    /// subscription covers it: it is the same, or below it (MCP, `ResourceUpdatedNotification`: "This might be a
-    /// sub-resource of the one that the client actually subscribed to").
-    fn shown_address(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
-        if self.owned.server != provider || !is_within(&self.owned.own, uri) {
-            return None;
+    runtime.spawn(async move {
+        let shared = gateway.subscribers.of(&owned);
+        let mut following = shared.lock().await;
+        let work = Work::of_nobody(&gateway, caller);
+        let provider = work.provider(&owned.server).ok().filter(|provider| following.is_at(provider));
+        following.subscribers = following.subscribers.saturating_sub(1);
+        if following.subscribers == 0
+            && let Some(provider) = provider
+            && let Err(error) = work.run_method(&provider, UNSUBSCRIBE, uri_argument(owned.own.clone())).await
+        {
+            tracing::debug!("{}: {UNSUBSCRIBE} failed: {}", owned.server, error.message);
         }
-        if uri == self.owned.own {
-            return Some(shown.to_owned());
-        }
-        Some(if shown == self.owned.own { uri.to_owned() } else { qualify(provider, uri) })
-    }
-}
-
-/// The address, for a client with these subscriptions, of this resource of a source, by the nearest subscription that
-/// covers it.
-pub(crate) fn nearest<'a>(
-    all: impl Iterator<Item = (&'a String, &'a Subscription)>,
-    provider: &str,
-    uri: &str,
-) -> Option<String> {
-    let covering = all.filter_map(|(shown, at)| Some((at.owned.own.len(), at.shown_address(shown, provider, uri)?)));
-    covering.max().map(|(_, shown)| shown)
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let Some(gateway) = self.gateway.upgrade() else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if gateway.is_draining() {
-            return;
-        }
-        let (owned, caller) = (self.owned.clone(), self.on_behalf_of.clone());
-        runtime.spawn(async move {
-            let shared = gateway.subscribers.of(&owned);
-            let mut following = shared.lock().await;
-            let work = Work::of_nobody(&gateway, caller);
-            let provider = work.provider(&owned.server).ok().filter(|provider| following.is_at(provider));
-            following.subscribers = following.subscribers.saturating_sub(1);
-            if following.subscribers == 0
-                && let Some(provider) = provider
-                && let Err(error) = work.run_method(&provider, UNSUBSCRIBE, uri_argument(owned.own.clone())).await
-            {
-                tracing::debug!("{}: {UNSUBSCRIBE} failed: {}", owned.server, error.message);
-            }
-            drop(following);
-            gateway.subscribers.tidy(&owned, shared);
-        });
-    }
+        drop(following);
+        gateway.subscribers.tidy(&owned, shared);
+    });
 }
 
 fn uri_argument(uri: String) -> Map<String, Value> {
@@ -207,8 +166,9 @@ impl Work {
             return Err(RpcError::method_not_found(SUBSCRIBE));
         }
         self.follow(&owned, &provider, Follower::New).await?;
-        let on_behalf_of = Caller::new(Arc::clone(&self.caller.session), self.caller.view.clone());
-        Ok(Subscription { owned, gateway: Arc::downgrade(&self.gateway), on_behalf_of })
+        let caller = Caller::new(Arc::clone(&self.caller.session), self.caller.view.clone());
+        let gateway = Arc::downgrade(&self.gateway);
+        Ok(Subscription::new(owned, move |owned| end(&gateway, caller, owned)))
     }
 
     /// Makes a source accept the subscription to a resource, unless it has.
@@ -303,10 +263,7 @@ mod tests {
         let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/".into(), agent: None };
         let view = View { scope: Scope::Whole, expose: Expose::Direct };
         let caller = Caller::new(Arc::new(session), view);
-        let subscribe = || {
-            let subscription = Subscription { owned: owned(), gateway: Weak::new(), on_behalf_of: caller.clone() };
-            caller.client.subscribe("a://one", subscription)
-        };
+        let subscribe = || caller.client.subscribe("a://one", Subscription::new(owned(), |_| {}));
         assert_eq!((subscribe(), caller.client.followed().len()), (Some(()), 1));
         caller.client.leave();
         assert_eq!((subscribe(), caller.client.followed().len()), (Some(()), 0));

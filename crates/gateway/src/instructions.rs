@@ -10,7 +10,7 @@ const CUT: &str = " [cut here]";
 
 /// `ours` first, then each source's words, quoted under its name. Short quotes leave their room to longer ones. The
 /// heading gives the prefix of the source's tools, which its own words lack.
-pub(in crate::mcp) fn together(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
+pub(crate) fn together(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
     let mut all = shortened(&ours.join("\n\n"), MAX_ALL);
     let said = said.map(|(name, words)| (name, words.trim().chars().filter(|c| !is_invisible(*c)).collect::<String>()));
     let mut parts: Vec<Part> =
@@ -43,7 +43,7 @@ pub(in crate::mcp) fn together(ours: &[String], said: impl Iterator<Item = (Stri
 }
 
 /// The words of the one source of an address, after `ours`.
-pub(in crate::mcp) fn of_one(ours: &[String], said: Option<String>) -> Option<String> {
+pub(crate) fn of_one(ours: &[String], said: Option<String>) -> Option<String> {
     let mut all = ours.to_vec();
     all.extend(said);
     (!all.is_empty()).then(|| shortened(&all.join("\n\n"), MAX_ALL))
