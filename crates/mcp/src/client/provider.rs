@@ -23,7 +23,7 @@ use toolwright_core::session::{Principal, SessionId};
 use super::config::{AsTools, McpDeps, McpServerSpec};
 use super::connection::connect::Connector;
 use super::connection::handshake::VersionProbe;
-use super::connection::listener::{Folders, Listener};
+use super::connection::inbox::listener::{Folders, Listener};
 use super::connection::managed::{ManagedConnection, WaitPolicy};
 use super::connection::peer::{AskError, EXPIRED};
 use super::connection::pool::ConnectionPool;

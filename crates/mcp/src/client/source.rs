@@ -17,7 +17,7 @@ use toolwright_core::event::McpPeer;
 
 use super::config::McpServerSpec;
 use super::connection::Connection;
-use super::connection::listener::Listener;
+use super::connection::inbox::listener::Listener;
 use super::connection::managed::{WaitPolicy, back_off};
 use super::connection::pool::{ConnectionPool, Lent};
 use super::connection::subscription::Followed;

@@ -14,7 +14,7 @@ use url::Url;
 use super::Connection;
 use super::handshake::{Certainty, Failure, LateDiscovery, ServerInfo, VersionProbe, shake, shake_unknown};
 use super::inbox::Inbox;
-use super::listener::{Folders, Listener};
+use super::inbox::listener::{Folders, Listener};
 use super::peer::Peer;
 use super::subscription::{Followed, LogLevel};
 use crate::client::config::{McpServerSpec, McpTransport};

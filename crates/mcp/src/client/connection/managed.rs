@@ -10,6 +10,7 @@ use toolwright_core::duration;
 
 use super::Connection;
 use super::connect::Connector;
+use super::inbox::LAST_CALLS;
 use super::subscription::LogLevel;
 use crate::client::config::McpTransport;
 
@@ -23,8 +24,6 @@ const BACK_OFF: [Duration; 7] = [
     Duration::from_secs(30),
     Duration::from_secs(60),
 ];
-/// What the calls on a connection have still that takes no new ones.
-pub(crate) const LAST_CALLS: Duration = Duration::from_secs(600);
 /// A connection that held this long begins the pauses anew.
 const STABLE: Duration = Duration::from_secs(30);
 

@@ -3,11 +3,9 @@
 pub(crate) mod connect;
 pub(crate) mod handshake;
 pub(crate) mod inbox;
-pub(crate) mod listener;
 pub(crate) mod managed;
 pub(crate) mod peer;
 pub(crate) mod pool;
-pub(crate) mod questions;
 pub(crate) mod subscription;
 
 use std::pin::pin;

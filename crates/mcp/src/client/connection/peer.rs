@@ -8,7 +8,9 @@ use http::{HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
 
+use super::inbox::listener::Folders;
 use super::inbox::{Answer, Inbox, NoRoom, Purpose};
 use crate::protocol::message::{RpcError, notification, read, write_json};
 use crate::transport::{CancelNotice, Outgoing, OutgoingKind, RequestId, SendError, Transport, UNREADABLE};
@@ -356,6 +358,46 @@ impl<'o> Object<'o> {
 
     fn end(self) {
         self.out.push(b'}');
+    }
+}
+
+/// How long the first call of a connection waits for a server that is known to ask.
+const FIRST: Duration = Duration::from_secs(2);
+
+impl Folders {
+    /// Has a new connection told: of changes as long as it is there; and now, where its server is known to ask, which is
+    /// waited for. Must be called inside a runtime.
+    pub(crate) async fn follow(&self, peer: &Arc<Peer>) {
+        let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
+        let mut seen = roots.version();
+        // Nobody may wait for this to its end: of a connection that is given up nothing is left.
+        let given_up = CancellationToken::new();
+        let unless_held = given_up.clone().drop_guard();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = inbox.over.cancelled() => return,
+                    () = given_up.cancelled() => return,
+                    newer = roots.newer_than(seen) => seen = newer,
+                }
+                let Some(peer) = peer_of.upgrade() else { return };
+                if let Err(error) = peer.notify("notifications/roots/list_changed", None).await {
+                    tracing::debug!(server = &*inbox.listener.server, "a change of folders was not told: {error:?}");
+                }
+            }
+        });
+        if self.are_asked_for() && self.are_known() {
+            let inbox = &peer.inbox;
+            tokio::select! {
+                () = inbox.has_folders() => {}
+                () = inbox.over.cancelled() => {}
+                () = tokio::time::sleep(FIRST) => if !inbox.has_asked_for_folders() {
+                    tracing::debug!(server = &*inbox.listener.server, "it did not ask for folders this time");
+                    self.asked_for(false);
+                },
+            }
+        }
+        unless_held.disarm();
     }
 }
 

@@ -495,7 +495,7 @@ mod sessions_tests {
 
     use super::super::connect::Connector;
     use super::super::handshake::VersionProbe;
-    use super::super::listener::{Folders, Listener};
+    use super::super::inbox::listener::{Folders, Listener};
     use super::super::managed::WaitPolicy;
     use super::*;
     use crate::client::config::McpServerSpec;

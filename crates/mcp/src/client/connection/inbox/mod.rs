@@ -22,20 +22,23 @@ use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 
+use self::listener::{Folders, Listener};
 use self::pages::Pages;
-use super::listener::{Folders, Listener};
-use super::managed::LAST_CALLS;
-use super::questions::Questions;
+use self::questions::Questions;
 use crate::transport::process::{StdoutNoise, seems_message};
 use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
+pub(crate) mod listener;
 mod notifications;
 pub(crate) mod pages;
+pub(crate) mod questions;
 
 pub(crate) use self::attribution::Attribution;
 use self::attribution::RecentCalls;
 
+/// What the calls on a connection have still that takes no new ones.
+pub(crate) const LAST_CALLS: Duration = Duration::from_secs(600);
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(crate) const MAX_IN_FLIGHT: usize = 1024;
 

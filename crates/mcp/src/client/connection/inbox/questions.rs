@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ToolError};
 
-use super::inbox::{Attribution, Caller};
 use super::listener::Folders;
+use super::{Attribution, Caller};
 use crate::protocol::asking;
 use crate::protocol::message::{RpcError, SaidBy, read as read_part, to_json};
 use crate::transport::{Outgoing, OutgoingKind, RequestId, Transport};

@@ -6,13 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::{NoticeSink, SourceNotice};
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::roots::Roots;
 use toolwright_core::session::SessionId;
 
-use super::peer::Peer;
 use crate::client::config::AsTools;
 
 /// What is shown of a line that is not a message, in characters.
@@ -132,12 +130,10 @@ fn is_due(count: &AtomicU64) -> Option<u64> {
 
 /// How long an answer waits for a client that is to tell, below what servers wait for one (SDKs: 60 s).
 const CLIENT: Duration = Duration::from_secs(20);
-/// How long the first call of a connection waits for a server that is known to ask.
-const FIRST: Duration = Duration::from_secs(2);
 
 /// What one server is told of folders.
 pub(crate) struct Folders {
-    roots: Arc<Roots>,
+    pub(crate) roots: Arc<Roots>,
     /// Whether the server asks for them before it is called.
     are_asked_for: AtomicBool,
     /// Whether that is known of this process.
@@ -177,40 +173,5 @@ impl Folders {
     /// are told when it has.
     pub(crate) async fn now(&self) -> Option<Value> {
         tokio::time::timeout(CLIENT, self.roots.known()).await.unwrap_or_else(|_| Some(Roots::none()))
-    }
-
-    /// Has a new connection told: of changes as long as it is there; and now, where its server is known to ask, which is
-    /// waited for. Must be called inside a runtime.
-    pub(crate) async fn follow(&self, peer: &Arc<Peer>) {
-        let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
-        let mut seen = roots.version();
-        // Nobody may wait for this to its end: of a connection that is given up nothing is left.
-        let given_up = CancellationToken::new();
-        let unless_held = given_up.clone().drop_guard();
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    () = inbox.over.cancelled() => return,
-                    () = given_up.cancelled() => return,
-                    newer = roots.newer_than(seen) => seen = newer,
-                }
-                let Some(peer) = peer_of.upgrade() else { return };
-                if let Err(error) = peer.notify("notifications/roots/list_changed", None).await {
-                    tracing::debug!(server = &*inbox.listener.server, "a change of folders was not told: {error:?}");
-                }
-            }
-        });
-        if self.are_asked_for() && self.are_known() {
-            let inbox = &peer.inbox;
-            tokio::select! {
-                () = inbox.has_folders() => {}
-                () = inbox.over.cancelled() => {}
-                () = tokio::time::sleep(FIRST) => if !inbox.has_asked_for_folders() {
-                    tracing::debug!(server = &*inbox.listener.server, "it did not ask for folders this time");
-                    self.asked_for(false);
-                },
-            }
-        }
-        unless_held.disarm();
     }
 }
