@@ -3,31 +3,24 @@
 //! Nothing here does I/O, reads a clock or knows a runtime. Every decision of the system is a function
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 //!
-//! Folders import only from those before them: [`json`], [`schema`], [`identity`], [`model`], [`definition`], [`output`],
-//! [`policy`] and [`pins`], [`event`], [`store`], [`catalogue`], [`llm`], [`call`] and [`agents`]. Modules inside a
-//! folder that other crates use often have a short path too, like [`session`] and [`tool_id`].
+//! Folders import only from those before them: [`base`], [`json`], [`schema`], [`identity`], [`model`], [`definition`],
+//! [`output`], [`policy`] and [`pins`], [`event`], [`store`], [`catalogue`], [`llm`], [`call`] and [`agents`]. Modules
+//! inside a folder that other crates use often have a short path too, like [`session`] and [`tool_id`].
 
 pub mod agents;
-pub mod approval;
+pub mod base;
 pub mod call;
-pub mod cancel;
 pub mod catalogue;
-pub mod content;
 pub mod definition;
-pub mod duration;
-pub mod error;
 pub mod event;
 pub mod identity;
 pub mod json;
 pub mod llm;
 pub mod model;
 pub mod output;
-pub mod pattern;
 pub mod pins;
 pub mod policy;
 pub mod schema;
-pub mod secret;
-pub mod setting;
 pub mod store;
 #[cfg(test)]
 mod testing;
@@ -35,24 +28,26 @@ mod testing;
 #[doc(hidden)]
 pub use catalogue::authoring::macro_support as __private;
 
-pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
+pub use base::cancel::{Cancel, CancelCause};
+pub use base::content::ContentBlock;
+pub use base::error::{ErrorKind, ToolError};
+pub use base::secret::Secret;
+pub use base::{cancel, content, duration, error, pattern, secret, setting};
 pub use call::plan::{self, Plan, plan};
 pub use call::variables::Variables;
 pub use call::{
     Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, arguments, check, indirect_call, model_repair,
     redact, variables,
 };
-pub use cancel::{Cancel, CancelCause};
 pub use catalogue::context::{Clock, Redactor, Services, ToolContext};
 pub use catalogue::tool::{StaticProvider, Tool};
 pub use catalogue::{
     Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot, authoring,
     client, context, roots, tool,
 };
-pub use content::ContentBlock;
+pub use definition::approval::{self, ApprovalDecision, ApprovalRequest, Approver};
 pub use definition::sandbox::SandboxProfile;
 pub use definition::{Effects, ToolDefinition, passthrough, sandbox};
-pub use error::{ErrorKind, ToolError};
 pub use event::job::{JobRecord, JobScope, JobState, Jobs};
 pub use event::operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
 pub use event::{Event, EventSink, job, operation};
@@ -65,5 +60,4 @@ pub use llm::{define_llm_tool, define_template_tool, llm_definition};
 pub use model::{ModelClient, ModelRequest, ModelResponse, embedding, exposure};
 pub use output::outcome::{self, Outcome, ToolOutput};
 pub use policy::{Policy, Profile};
-pub use secret::Secret;
 pub use store::trace;

@@ -1,5 +1,6 @@
 //! What a tool is: one definition, stored as it was given, hashed by what a model relies on.
 
+pub mod approval;
 pub mod llm;
 pub mod sandbox;
 mod source;
