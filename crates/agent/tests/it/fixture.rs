@@ -1,6 +1,4 @@
 //! The fixture of the tests: a scripted model and counting tools; all other parts are real.
-
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, RunState};
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
+use toolwright_core::approval::{Approver, NoApprover};
 use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};

@@ -1,6 +1,4 @@
 //! Runs from task to answer, and planned calls.
-
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -93,7 +93,7 @@ impl Load {
         let week = Duration::from_secs(7 * 24 * 3600);
         services.outputs = OutputFiles::with_limits(dir.path().join("outputs"), MAX_OUTPUTS, week);
         let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
-        options.server.shutdown_grace = Duration::from_millis(500);
+        options.grace = Duration::from_millis(500);
         options.cache = Some(Responses::new(Arc::clone(&store), Arc::new(SystemClock)));
         let deps =
             || McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use toolwright::config::file::ServerConfig;
 use toolwright::config::{
     Config, Layer, LayerKind, forget_secrets, keep_secrets, masked, names_variable, secret_file, user_file,
 };
 use toolwright::core::pattern::nearest;
+use toolwright::gateway::ServerConfig;
 use toolwright::import::edit::{EditError, Entries, add_servers, entries_of, remove_entry};
 use toolwright::import::{Source, is_toolwright, take_secrets};
 use toolwright::models::endpoints_from_env;

@@ -2,7 +2,7 @@
 //! server on pipes and a real model API.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -13,9 +13,7 @@ use toolwright::config::LoadOptions;
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright::core::session::{Principal, Session};
-use toolwright::core::{
-    ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId,
-};
+use toolwright::core::{ApprovalDecision, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId};
 use toolwright::gateway::{FallbackClient as _, FallbackContext};
 use toolwright::mcp::elicitation::{Form, Page};
 use toolwright_testkit::FakeApprover;

@@ -118,7 +118,7 @@ fn repair_steps_grow_linearly() {
     for opening in ["", "{", "[", "{\"a\": \"", "[\"", "{\"a\":[{\"b\":\""] {
         for unit in units {
             let text = |bytes: usize| format!("{opening}{}", unit.repeat(bytes / unit.len()));
-            let (short, long) = (repair::steps(&text(2_000)), reader::steps(&text(16_000)));
+            let (short, long) = (repair::steps(&text(2_000)), repair::steps(&text(16_000)));
             assert!(long <= 8 * short + 2_000, "{opening}{unit}…: {short} steps, then {long}");
             assert!(long <= 16 * 16_000 + 2_000, "{opening}{unit}…: {long} steps");
         }

@@ -17,9 +17,9 @@ use toolwright_core::model::{
 };
 use toolwright_core::store::NoStore;
 use toolwright_core::{
-    ApprovalDecision, ApprovalRequest, Approver, Cancel, Health, Listing, Policy, Principal, Profile, Provider,
-    ProviderCall, ProviderError, ProviderKind, RegisteredTool, Services, Session, SessionId, Snapshot, ToolContext,
-    ToolError, ToolOutput,
+    ApprovalDecision, ApprovalRequest, Cancel, Health, Listing, Policy, Principal, Profile, Provider, ProviderCall,
+    ProviderError, ProviderKind, RegisteredTool, Services, Session, SessionId, Snapshot, ToolContext, ToolError,
+    ToolOutput,
 };
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, SystemClock};
 

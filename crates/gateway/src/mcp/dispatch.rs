@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use toolwright_mcp::batch::batch;
 use toolwright_mcp::tasks::announce;
 
-use super::message::{self, Filter, Id, Message, Params, Refused, Request, RpcError, notification, to_json};
+use super::message::{self, Id, Message, Params, Refused, Request, RpcError, notification, to_json};
 use super::protocol::{BATCHING, Era, MODERN_VERSIONS, SERVER_INFO, era_of, negotiate};
 use super::request::{PendingRequest, Work, tasks};
 use super::response::{Event, Reply, ReplyTo, Waiting, whole};

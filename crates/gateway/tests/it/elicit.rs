@@ -1,11 +1,8 @@
 //! Asking a client's user: the bytes of the question, and what each answer does.
 
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-
-use async_trait::async_trait;
-use serde_json::{Value, json};
-use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::policy::Policy;
 use toolwright_core::session::PeerProcess;
 use toolwright_gateway::{Elicitation, LookUpPeer, Token};

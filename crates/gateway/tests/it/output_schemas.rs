@@ -1,12 +1,10 @@
 //! Tools with output schemas: results that replace, break or wrap what was promised.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
-use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
+use std::sync::Arc;
+use std::time::Duration;
+use toolwright_core::approval::{Answers, ApprovalDecision};
 use toolwright_core::catalogue::{ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
 use toolwright_core::outcome::ToolOutput;
@@ -113,7 +111,7 @@ async fn job_tools_are_named_only_where_callable() {
         let asks = json!({"effect": "ask", "tool": "p:asks", "reason": "one never knows"});
         let rules = json!({"rules": [asks, {"effect": "allow", "reason": "it may"}]});
         options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
-        options.approver = Arc::new(Skips(Answers::Elsewhere));
+        options.approver = Arc::new(FakeApprover::away());
         options.views = vec![view("small", &["p__*"]), view("following", &["p__*", "job__*"])];
     })
     .await;

@@ -1,14 +1,11 @@
 //! Being told of changes: of lists and of resources, in both generations.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use async_trait::async_trait;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
+use std::sync::Arc;
+use std::time::Duration;
+use toolwright_core::approval::Approver;
 use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::job::{JobScope, Jobs as _, Listed};
 use toolwright_core::policy::{Policy, Profile};

@@ -254,8 +254,8 @@ mod tests {
 
     use super::*;
     use crate::client::config::AsTools;
+    use crate::client::connection::inbox::listener::Listener;
     use crate::client::connection::inbox::{Answer, Inbox, Purpose};
-    use crate::client::connection::listener::Listener;
 
     const SHORT: Duration = Duration::from_millis(50);
 

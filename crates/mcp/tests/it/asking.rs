@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{ListKind, Provider as _, SourceNotice};
+use toolwright_core::catalogue::{Provider as _, SourceNotice};
 use toolwright_core::client::{AskStyle, CallClient, ClientRequest};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::event::Partial;
-use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_mcp::client::{AsTools, McpServerSpec, McpTransport};
 
 use super::http::Site;
 use super::stdio::{Script, scripted};

@@ -2,18 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{ListKind, Provider as _, SourceNotice};
-use toolwright_core::context::ToolContext;
-use toolwright_core::error::ErrorKind;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::client::{AsTools, McpServerSpec, McpTransport};
 
-use super::asking::{GENERATIONS, asker, of_ann};
-use super::http::Site;
-use super::stdio::Script;
+use super::asking::{GENERATIONS, asker};
 use super::{Rig, eventually, run};
 
 #[tokio::test]

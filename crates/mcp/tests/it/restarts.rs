@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Health, Provider as _};
 use toolwright_core::error::ErrorKind;
 
-use super::stdio::{Script, script, scripted};
+use super::stdio::{Script, command, script};
 use super::{Rig, eventually};
+use crate::processes::pids_with;
 
 #[tokio::test]
 async fn dead_servers_fail_calls_and_restart() {

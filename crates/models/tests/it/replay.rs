@@ -1,7 +1,6 @@
 //! Recordings played: which answer a request gets, and how plainly that is told.
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegisteredTool};
-use toolwright_core::{Redactor, ToolDefinition, ToolId};
+use toolwright_core::{ToolDefinition, ToolId};
 use toolwright_runtime::{Catalogue, EventHub};
 use toolwright_testkit::{FakeList, FakeProvider, FakeRedactor};
 

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
+use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{CallScope, Listing, ProviderKind, Snapshot};
 use toolwright_core::client::ClientRequest;
-use toolwright_core::context::Redactor;
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
 use toolwright_core::output::is_output_tool;

@@ -1,7 +1,6 @@
 //! What a foreign tool says of itself, and what a person is asked about it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use toolwright_core::approval::ApprovalDecision;

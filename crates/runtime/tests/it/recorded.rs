@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::ProtocolError;
 use toolwright_core::event::Event;

@@ -5,14 +5,13 @@
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use tokio::io::AsyncReadExt as _;
 use toolwright_core::sandbox::SandboxProfile::{self, Full, Network, Pure, ReadOnly, Workspace};
-use toolwright_core::sandbox::{Enforcement, Mechanism, Wall};
-use toolwright_sandbox::enforce::{Limits, Sandbox, SandboxConfig, support};
-use toolwright_sandbox::{Exceeded, Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
+use toolwright_core::sandbox::{Enforcement, Wall};
+use toolwright_sandbox::enforce::{Sandbox, SandboxConfig, support};
+use toolwright_sandbox::{Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
 
 use crate::processes::{pids_with, unique_sleep, wait_for_count};
 
