@@ -21,6 +21,7 @@ use toolwright_core::tool_id::ToolId;
 ///
 /// # Panics
 /// If `id` is no id.
+#[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 pub fn definition(id: &str) -> ToolDefinition {
     ToolDefinition::new(ToolId::parse(id).expect("id"), "", Some(json!({"type": "object"})))
 }
@@ -29,6 +30,7 @@ pub fn definition(id: &str) -> ToolDefinition {
 ///
 /// # Panics
 /// If the definition breaks a rule.
+#[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 pub fn own(definition: ToolDefinition) -> Arc<RegisteredTool> {
     RegisteredTool::own(definition).expect("registers")
 }
