@@ -18,7 +18,7 @@ pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
 pub use report::{CallRecord, FinalReport, Format, HeldCall, ReportSpec, RunReport, RunResult, Status};
 pub use run::{
-    Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Resolved, RunSpec, RunState,
-    Step, ToolBatch, TransitionError,
+    Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice, Resolved, RunSpec,
+    RunState, Step, ToolBatch, TransitionError,
 };
 pub use tools::AgentTools;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright_agent::{
-    AgentTools, BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec, RunState, Transcript,
+    AgentTools, BASE_PROMPT, Dispatch, Driver, DriverError, Limits, ReportSpec, RunOptions, RunReport, RunSpec,
+    RunState, Transcript,
 };
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
@@ -394,6 +395,19 @@ impl Conversation {
         Ok(report?)
     }
 
+    /// Waits until messages have come that wake the conversation, like the end of a background job or the firing of a trigger:
+    /// [`proceed`](Self::proceed) then answers them. Before the first message of the user it waits for ever. To drop the
+    /// future loses nothing.
+    ///
+    /// # Errors
+    /// [`Error::Agent`] when the messages cannot be read.
+    pub async fn receive(&mut self) -> Result<(), Error> {
+        match &mut self.state {
+            Some(state) => self.driver.receive(state, &self.options).await.map_err(|error| Error::Agent(error.into())),
+            None => std::future::pending().await,
+        }
+    }
+
     /// Loads the saved run of this conversation's name. Held calls may run then.
     ///
     /// # Errors
@@ -404,6 +418,21 @@ impl Conversation {
         self.spec = state.spec().clone();
         self.state = Some(state);
         Ok(())
+    }
+
+    /// Loads the saved run of this conversation's name, or begins one that waits for messages, with `introduction` before
+    /// them: see [`receive`](Self::receive).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), but for a run that there is not.
+    pub async fn attend(&mut self, introduction: String) -> Result<(), Error> {
+        match self.load().await {
+            Err(Error::Agent(DriverError::NotFound(_))) => {
+                self.state = Some(RunState::resident(self.spec.clone(), introduction));
+                Ok(())
+            }
+            loaded => loaded,
+        }
     }
 
     /// Forgets the conversation: the next message begins a new one.

@@ -2,6 +2,7 @@
 
 mod compaction;
 mod eviction;
+mod mail;
 mod model;
 mod resume;
 mod run_calls;
@@ -239,6 +240,7 @@ impl Driver {
         let meter = Arc::new(Meter::default());
         let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
         let mut asked = false;
+        let mut noted = 0;
         let mut since = clock.now();
         loop {
             if in_flight.is_empty() {
@@ -259,7 +261,7 @@ impl Driver {
             }
             let mut shown = RequestTools::default();
             if state.waits_for_model() {
-                state.report_jobs(&self.executor.services().jobs.unreported(&options.session.id).await?);
+                state.tell(&self.mail(state, options).await?);
                 let view = self.view(state.spec(), options);
                 shown = self.request_tools(state, &view, &options.session).await;
                 snapshot = Arc::clone(self.snapshot(state, &view));
@@ -269,7 +271,10 @@ impl Driver {
                 }
             }
             self.save(state, options).await?;
-            self.note_reported_jobs(state).await?;
+            if state.told() > noted {
+                noted = state.told();
+                self.note_told(noted, options).await?;
+            }
             let left = state.time_left();
             match state.step() {
                 Step::CallModel(mut request) => {
@@ -301,34 +306,6 @@ impl Driver {
                 Step::AwaitDispatch(_) | Step::Done(_) => return self.ended(state, &meter, options).await,
             }
         }
-    }
-
-    /// Notes in the store that these jobs were reported, after the state with the reports was saved. If this is lost, the
-    /// saved state keeps a job from being reported twice.
-    async fn note_reported_jobs(&self, state: &mut RunState) -> Result<(), StoreError> {
-        if !state.reported_jobs().is_empty() {
-            self.executor.services().jobs.mark_reported(state.reported_jobs()).await?;
-            state.forget_reported_jobs();
-        }
-        Ok(())
-    }
-
-    /// Waits for the jobs of a run that has answered, if the driver waits for jobs, and reports how they ended. Returns
-    /// whether the model is asked again.
-    async fn wake(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<bool, DriverError> {
-        let Some(limit) = self.job_wait.filter(|_| state.can_wake()) else { return Ok(false) };
-        let limit = state.time_left().map_or(limit, |left| left.min(limit));
-        let jobs = &self.executor.services().jobs;
-        let ended = tokio::select! {
-            ended = jobs.wait_for_end(&options.session.id, limit) => ended,
-            _ = options.cancel.cancelled() => false,
-        };
-        if ended {
-            // Their usage may leave no other turn.
-            self.take_used(state, meter, options).await?;
-            state.wake(&jobs.unreported(&options.session.id).await?);
-        }
-        Ok(state.waits_for_model())
     }
 
     /// The report of a run that ends or suspends, with the usage of its jobs so far.

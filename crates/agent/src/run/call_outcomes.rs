@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_core::ContentBlock;
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{Message, Usage};
+use toolwright_core::model::{CallResult, Message, Usage};
 use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
@@ -170,8 +170,15 @@ impl RunState {
         self.load_called(&calls);
         let mut results = Vec::with_capacity(calls.len());
         for call in calls {
-            if let CallStatus::Answered(answer) = call.status {
+            if let CallStatus::Answered(mut answer) = call.status {
                 self.context.note_stored(&answer.result.call_id, answer.handles);
+                if answer.record.ok
+                    && answer.record.tool.starts_with(READ)
+                    && self.has_read(&answer.result, &answer.record.arguments)
+                    && let Some(text) = answer.result.content.first_mut()
+                {
+                    *text = ContentBlock::text(UNCHANGED);
+                }
                 results.push(answer.result);
                 self.task.calls.push(answer.record);
             }
@@ -180,11 +187,43 @@ impl RunState {
         self.messages.push(Message::Tool { results });
     }
 
+    /// Whether the conversation still holds this very text of a file as the result of the same call.
+    fn has_read(&self, result: &CallResult, arguments: &Value) -> bool {
+        let Some(ContentBlock::Text { text, .. }) = result.content.first() else { return false };
+        if text.len() < WORTH_A_NOTE {
+            return false;
+        }
+        let is_same = |earlier: &CallResult| {
+            !earlier.is_error && earlier.name == result.name && earlier.content.first() == result.content.first()
+        };
+        let held = self.messages.iter().filter_map(|message| match message {
+            Message::Tool { results } => Some(results.iter().filter(|earlier| is_same(earlier))),
+            Message::User { .. } | Message::Assistant { .. } => None,
+        });
+        held.flatten().any(|earlier| {
+            self.messages.iter().any(|message| match message {
+                Message::Assistant { calls, .. } => calls.iter().any(|call| {
+                    call.id == earlier.call_id
+                        && serde_json::from_str::<Value>(&call.arguments).is_ok_and(|written| written == *arguments)
+                }),
+                Message::User { .. } | Message::Tool { .. } => false,
+            })
+        })
+    }
+
     /// Calls that the task may still make.
     pub(super) fn calls_left(&self) -> usize {
         self.spec.limits.calls_left(self.task.calls.len())
     }
 }
+
+/// The tool whose repeated results are not shown twice, in any version.
+const READ: &str = "fs:read@";
+/// Bytes of a text below which a note would save nothing.
+const WORTH_A_NOTE: usize = 400;
+/// What stands in the place of a text that the conversation holds.
+const UNCHANGED: &str = "[toolwright notice] Unchanged: what an earlier call with these arguments read is still in this \
+                         conversation, and the file has the same text now.";
 
 /// Repeats at which the model is warned.
 const WARN_AT: u32 = 3;

@@ -3,13 +3,13 @@
 use serde::Deserialize as _;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::JobRecord;
 use toolwright_core::model::{Reuse, ToolChoice};
 use toolwright_core::outcome::Outcome;
+use toolwright_core::store::MessageKind;
 
 use super::spec::last_turn;
 use super::turn_call::{self, TurnCall};
-use super::{Interrupted, Phase, RunState};
+use super::{Interrupted, Notice, Phase, RunState, Task};
 use crate::report::{FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
 use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
 
@@ -141,44 +141,58 @@ impl RunState {
         true
     }
 
-    /// Tells the model, which is asked next, how jobs ended. Reports each job once.
-    pub fn report_jobs(&mut self, jobs: &[JobRecord]) {
+    /// Tells the model, which is asked next, the messages of its session that it does not have yet.
+    pub fn tell(&mut self, mail: &[Notice]) {
         if !matches!(&self.phase, Phase::Model { streamed, .. } if streamed.is_empty()) {
             return;
         }
-        for job in jobs {
-            if !self.reported_jobs.contains(&job.id) {
-                self.push_notice(job.message(), Some(&job.id));
-                self.reported_jobs.push(job.id.clone());
+        for notice in mail {
+            if notice.seq > self.told {
+                self.push_notice(&*notice.text, Some(&notice.source));
+                self.told = notice.seq;
             }
         }
     }
 
-    /// Whether the end of a job can wake the run: it has answered, and its limits allow another turn.
+    /// The number of the last message that the model was told; 0: none.
+    #[must_use]
+    pub fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// Whether a message can wake the run: it has answered, not by a final report, and its limits allow another turn.
     #[must_use]
     pub fn can_wake(&self) -> bool {
         let answered = matches!(&self.phase, Phase::Done { result, .. } if result.status == Status::Success);
-        answered && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
+        answered
+            && self.task.report.is_none()
+            && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
     }
 
-    /// Goes on with an answered task because jobs of it ended. Counters and limits go on, too.
-    pub fn wake(&mut self, jobs: &[JobRecord]) {
-        let is_news = jobs.iter().any(|job| !self.reported_jobs.contains(&job.id));
-        if is_news && self.can_wake() {
+    /// Goes on with an answered task because messages came. Counters and limits go on, too.
+    pub fn wake(&mut self, mail: &[Notice]) {
+        if mail.iter().any(|notice| notice.seq > self.told) && self.can_wake() {
             self.ask_model();
-            self.report_jobs(jobs);
+            self.tell(mail);
         }
     }
 
-    /// The jobs that were reported to the model, for the store to note once the state is saved.
+    /// Whether messages begin a new task of an ended run: ends of jobs do not after a final report, which stays the answer.
     #[must_use]
-    pub fn reported_jobs(&self) -> &[String] {
-        &self.reported_jobs
+    pub fn is_woken_by(&self, mail: &[Notice]) -> bool {
+        let is_news = |notice: &&Notice| notice.seq > self.told;
+        let counts = |notice: &Notice| self.task.report.is_none() || notice.kind != MessageKind::Job;
+        self.is_over() && mail.iter().filter(is_news).any(counts)
     }
 
-    /// Forgets the reported jobs: the store has noted them.
-    pub fn forget_reported_jobs(&mut self) {
-        self.reported_jobs.clear();
+    /// Begins a new task of an ended run with messages, in the place of the user's: counters and limits start again.
+    pub fn receive(&mut self, mail: &[Notice]) {
+        if self.is_over() {
+            self.context.begin_task(self.messages.len());
+            self.task = Task::default();
+            self.ask_model();
+            self.tell(mail);
+        }
     }
 
     /// The report of the task so far.

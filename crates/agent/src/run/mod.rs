@@ -26,6 +26,7 @@ use toolwright_core::model::{Message, ModelRequest, Usage};
 use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::policy::UserRequest;
 use toolwright_core::session::CallId;
+use toolwright_core::store::MessageKind;
 
 use crate::report::{CallRecord, FinalReport, RunResult, Status};
 use call_outcomes::Repeats;
@@ -59,9 +60,9 @@ pub struct RunState {
     /// How the model is shown the catalogue; chosen in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exposure: Option<ExposureState>,
-    /// Jobs whose end the conversation reports, until the store has noted that.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    reported_jobs: Vec<String>,
+    /// The number of the last message of the session log that the conversation has.
+    #[serde(default)]
+    told: u64,
     /// How much of the model's window the conversation takes, and how room was made.
     #[serde(default)]
     context: ContextState,
@@ -154,9 +155,18 @@ impl RunState {
             task: Task::default(),
             phase: Phase::model(false),
             exposure: None,
-            reported_jobs: Vec::new(),
+            told: 0,
         };
         state.ask_model();
+        state
+    }
+
+    /// A run that has no task yet: messages of its session begin each. `introduction` stands before them.
+    #[must_use]
+    pub fn resident(spec: RunSpec, introduction: impl Into<String>) -> Self {
+        let mut state = Self::new(spec, vec![Message::user(introduction)]);
+        let result = RunResult { status: Status::Success, answer: String::new(), reason: None };
+        state.phase = Phase::Done { result, interrupted: None };
         state
     }
 
@@ -295,6 +305,19 @@ impl RunState {
             self.push_notice(notice.text, None);
         }
     }
+}
+
+/// A message of the session log, as the model is told it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Its number.
+    pub seq: u64,
+    /// What it is about.
+    pub kind: MessageKind,
+    /// What the model is told.
+    pub text: String,
+    /// Whose words it has: like `job build_1` or `channel news`.
+    pub source: String,
 }
 
 /// What to do next.

@@ -273,6 +273,7 @@ impl Fixture {
             outputs: OutputFiles::new(dir.join("outputs")),
             events: Arc::clone(&events),
             jobs: jobs.clone(),
+            log: store.clone(),
             model: Arc::clone(&client),
             ..Services::none(Arc::new(SystemClock))
         };

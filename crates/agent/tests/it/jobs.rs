@@ -91,8 +91,7 @@ async fn without_a_wait_jobs_are_reported_later() {
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(report.answer, "I have begun.");
     assert!(notices(&state).is_empty());
-    let jobs = &fixture.executor.services().jobs;
-    assert!(jobs.wait_for_end(&options().session.id, WAIT).await);
+    assert!(fixture.executor.services().log.wait(&options().session.id, 0, WAIT).await.unwrap());
     state.continue_with(vec![ContentBlock::text("and now?")]).unwrap();
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.answer.as_str(), notices(&state).len()), ("It was found.", 1));

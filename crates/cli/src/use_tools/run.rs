@@ -239,6 +239,8 @@ enum Line<'a> {
     /// A command that there is not.
     Unknown(&'a str),
     Message(&'a str),
+    /// Nobody typed: messages came that wake the conversation.
+    Mail,
 }
 
 impl<'a> Line<'a> {
@@ -286,7 +288,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let terminal = Terminal::new(&app);
     let agent = agent(&chat.agent, &app, &terminal, (&id, &model), profile, None)?;
-    // Of jobs that go on the next message tells.
+    // Jobs that go on wake the conversation when they end.
     let mut conversation = agent.job_wait(None).conversation().await.map_err(failed)?;
     app.follow_pins();
     app.recover_jobs_of(conversation.session().clone());
@@ -312,18 +314,30 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
             }
         };
         let typed = tokio::select! {
-            typed = asked => typed,
-            _ = next_signal() => Typed::End,
+            biased;
+            typed = asked => Some(typed),
+            _ = next_signal() => Some(Typed::End),
+            received = conversation.receive() => {
+                received.map_err(failed)?;
+                None
+            }
         };
         let line = match typed {
-            Typed::Line(line) => line,
-            Typed::Interrupted => {
+            Some(Typed::Line(line)) => Some(line),
+            Some(Typed::Interrupted) => {
                 say(styled(DIM, "Ctrl-D or /exit ends"));
                 continue;
             }
-            Typed::End => break,
+            Some(Typed::End) => break,
+            None => None,
         };
-        let message = match Line::of(&line) {
+        let message = match line.as_deref().map_or(Line::Mail, Line::of) {
+            Line::Mail => {
+                if is_interactive() {
+                    say(styled(DIM, "a message came"));
+                }
+                None
+            }
             Line::Empty => continue,
             Line::Exit => break,
             Line::Help => {
@@ -347,14 +361,17 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
                 say(styled(WARN, format_args!("{} is no command; /help lists them", harmless(command))));
                 continue;
             }
-            Line::Message(message) => message.to_owned(),
+            Line::Message(message) => Some(message.to_owned()),
         };
         let cancel = Cancel::new();
         conversation.set_cancel(cancel.clone());
         let text = Text::for_output(global.json);
         let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
         let signals = watch(cancel.clone(), OnSignal::Cancel);
-        let report = conversation.send(message).await;
+        let report = match message {
+            Some(message) => conversation.send(message).await,
+            None => conversation.proceed().await,
+        };
         signals.abort();
         let (shown, cost) = progress.end().await;
         let report = report.map_err(failed)?;

@@ -40,6 +40,7 @@ mod safety;
 mod sandbox;
 mod secrets;
 mod serve;
+mod session_log;
 mod support;
 #[cfg(feature = "telemetry")]
 mod telemetry;

@@ -21,7 +21,8 @@ use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest
 use crate::output::outcome::Outcome;
 use crate::output::provenance::ToolCall;
 use crate::output::{ExtractError, ExtractRequest};
-use crate::store::{NoStore, OutputStore};
+use crate::store::group::{Groups, NoGroups};
+use crate::store::{Memory, NoMemory, NoSessionLog, NoStore, OutputStore, SessionLog};
 
 pub use crate::content::{EstimatedTokens, Exactness, TokenCounter};
 pub use crate::secret::{NoRedaction, Redactor};
@@ -116,6 +117,12 @@ pub struct Services {
     pub jobs: Arc<dyn Jobs>,
     /// Which manuals of tools the session has read.
     pub manuals: Arc<dyn Manuals>,
+    /// What sessions keep, and what their conversations are to be told.
+    pub log: Arc<dyn SessionLog>,
+    /// Searches that, and the saved runs.
+    pub memory: Arc<dyn Memory>,
+    /// The members of groups.
+    pub groups: Arc<dyn Groups>,
     /// Stored outputs.
     pub outputs: Arc<dyn OutputStore>,
     /// Events.
@@ -142,6 +149,9 @@ impl Services {
             files: Arc::new(NoFileState),
             jobs: Arc::new(NoJobs),
             manuals: Arc::new(NoManuals),
+            log: Arc::new(NoSessionLog),
+            groups: Arc::new(NoGroups),
+            memory: Arc::new(NoMemory),
             outputs: Arc::new(NoStore),
             events: Arc::new(NoEvents),
             clock,

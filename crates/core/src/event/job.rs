@@ -407,23 +407,6 @@ pub trait Jobs: Send + Sync {
     async fn stop(&self, _scope: JobScope<'_>, _id: &str) -> Result<(), StoreError> {
         Err(Unsupported("jobs").into())
     }
-
-    /// The jobs of a session that have ended and are not reported to its conversation yet, oldest first, at most a
-    /// few at a time.
-    async fn unreported(&self, _session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// Notes that a conversation has the reports of these jobs.
-    async fn mark_reported(&self, _ids: &[String]) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// Waits until a session has a job that [`Jobs::unreported`] returns, at most `limit`. `false` at once when none of
-    /// its jobs goes on.
-    async fn wait_for_end(&self, _session: &SessionId, _limit: Duration) -> bool {
-        false
-    }
 }
 
 /// No jobs.

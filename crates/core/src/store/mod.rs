@@ -1,10 +1,15 @@
-//! What outlives a call: outputs, the ledger, pins, manifests, approvals, runs. The traits are
+//! What outlives a call: outputs, the ledger, pins, manifests, approvals, runs, the session log. The traits are
 //! here, the embedded store in `toolwright-runtime`. A method without an implementation answers
 //! `unsupported`.
 
+pub mod channel;
+pub mod group;
 mod ledger;
+mod memory;
 mod outputs;
+mod session_log;
 pub mod trace;
+mod values;
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -21,7 +26,13 @@ pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, RUNNING, TraceSummary, TraceSums,
     UNKNOWN_OUTCOME,
 };
+pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
+pub use self::session_log::{
+    Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING,
+    MessageKind, NewRow, NoSessionLog, SessionLog,
+};
+pub use self::values::{Method, Written, fold, is_below, superseded};
 pub use crate::error::StoreError;
 
 /// What the keys of manifests begin with that are more than a cache: which version of a signed catalogue was accepted

@@ -16,7 +16,7 @@ use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
-use toolwright_core::store::StoreError;
+use toolwright_core::store::{MessageKind, StoreError};
 use toolwright_core::tool::Tool;
 
 use super::{define, parse};
@@ -228,7 +228,7 @@ fn described(job: &JobRecord) -> ToolOutput {
 /// A job as the result of a wait for it, with what it came to. What is told here is not told once more as news.
 async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, StoreError> {
     if job.state.is_over() {
-        context.services.jobs.mark_reported(std::slice::from_ref(&job.id)).await?;
+        context.services.log.withdraw(&job.session, MessageKind::Job, &job.id).await?;
     }
     let mut output = described(&job);
     if (job.state.is_over() || job.state == JobState::WaitingInput)

@@ -3,8 +3,11 @@
 //! Tools that need more than a file system and processes (`web:fetch`) are made elsewhere and handed to
 //! [`provider`], so that all of them are one provider called `builtin`.
 
+mod channel;
 mod fs;
+pub mod group;
 mod job;
+mod memory;
 mod output;
 mod pattern;
 mod shell;
@@ -19,6 +22,7 @@ use toolwright_core::ToolId;
 use toolwright_core::catalogue::{ProviderKind, RegistrationError};
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::store::channel::Channels;
 use toolwright_core::tool::{StaticProvider, Tool};
 
 use toolwright_sandbox::withheld_by_default;
@@ -42,6 +46,8 @@ pub struct BuiltinOptions {
     pub withheld_env: Vec<String>,
     /// What the tools that run code may do.
     pub shell: ShellConfig,
+    /// The channels that are configured.
+    pub channels: Channels,
 }
 
 impl Default for BuiltinOptions {
@@ -53,17 +59,20 @@ impl Default for BuiltinOptions {
             withheld: Vec::new(),
             withheld_env: withheld_by_default(),
             shell: ShellConfig::default(),
+            channels: Channels::default(),
         }
     }
 }
 
-/// The tools of `fs`, `shell` and `output`, in a fixed order.
+/// The tools of `fs`, `shell`, `job`, `output`, `memory` and `channel`, in a fixed order.
 #[must_use]
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options);
     tools.extend(shell::tools(options));
     tools.extend(job::tools());
     tools.extend(output::tools());
+    tools.extend(memory::tools());
+    tools.extend(channel::tools(&options.channels));
     tools
 }
 

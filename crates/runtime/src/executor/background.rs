@@ -19,6 +19,7 @@ use toolwright_core::operation::{Lineage, Op, OpKind, Origin};
 use toolwright_core::outcome::{JOB_META, Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
+use toolwright_core::store::{MessageKind, SessionLog as _};
 
 use super::admission::Admitted;
 use super::call_record::{ApprovalAnswer, journal, name_tool};
@@ -244,7 +245,8 @@ impl Executor {
         }
         if settled.is_over() {
             // Told by this very result.
-            jobs.store().mark_jobs_reported(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
+            let told = jobs.store().withdraw(&record.session, MessageKind::Job, &record.id).await;
+            told.map_err(ToolError::from)?;
         }
         Ok(step_output(&record, definition, run.follows)?)
     }

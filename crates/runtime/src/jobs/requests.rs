@@ -12,7 +12,6 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::{JobRecord, JobScope, JobState, JobText, Jobs, Listed};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::session::SessionId;
 use toolwright_core::store::StoreError;
 
 use super::{JobManager, LogFiles, log};
@@ -85,34 +84,6 @@ impl Jobs for JobManager {
             }
         }
         self.ask(&job, JobRequest::Stop).await
-    }
-
-    async fn unreported(&self, session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
-        let (ids, _) = self.store.unreported_jobs(session).await?;
-        let mut jobs = Vec::with_capacity(ids.len());
-        for id in ids {
-            jobs.push(self.store.job(&id).await?);
-        }
-        Ok(jobs)
-    }
-
-    async fn mark_reported(&self, ids: &[String]) -> Result<(), StoreError> {
-        self.store.mark_jobs_reported(ids).await
-    }
-
-    async fn wait_for_end(&self, session: &SessionId, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        let mut ended = self.ended.subscribe();
-        loop {
-            match self.store.unreported_jobs(session).await {
-                Ok((jobs, _)) if !jobs.is_empty() => return true,
-                Ok((_, true)) if Instant::now() < until => {}
-                _ => return false,
-            }
-            // Jobs of other processes end unheard; they are rare here.
-            let wait = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(1));
-            let _ = tokio::time::timeout(wait, ended.changed()).await;
-        }
     }
 }
 

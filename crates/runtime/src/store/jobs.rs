@@ -202,7 +202,13 @@ impl SqliteStore {
                 .execute(params![key, state.as_str(), outcome, attempt, ended, given_up, owner])
             })
             .await?;
-        if changed == 0 { Err(not_found(id)) } else { Ok(()) }
+        if changed == 0 {
+            return Err(not_found(id));
+        }
+        if ended.is_some() {
+            self.mail_came();
+        }
+        Ok(())
     }
 
     /// One job, with its outcome.
@@ -245,38 +251,6 @@ impl SqliteStore {
                 );
                 let limit = i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX);
                 db.prepare_cached(&sql)?.query_map(params![session, principal, limit], record)?.collect()
-            })
-            .await
-    }
-
-    /// Ids of a session's ended jobs that were not reported yet, the oldest first, and whether others still run.
-    pub(crate) async fn unreported_jobs(&self, session: &SessionId) -> Result<(Vec<String>, bool), StoreError> {
-        let session = session.as_str().to_owned();
-        self.thread
-            .run("look for news of jobs", move |db| {
-                let ended = db
-                    .prepare_cached(
-                        "SELECT id FROM jobs WHERE session = ?1 AND NOT told AND (ended_ms IS NOT NULL) \
-                         ORDER BY ended_ms, rowid LIMIT 16",
-                    )?
-                    .query_map([&session], |row| row.get(0))?
-                    .collect::<Result<Vec<String>, _>>()?;
-                let open = db
-                    .prepare_cached(
-                        "SELECT 1 FROM jobs WHERE session = ?1 AND ended_ms IS NULL AND state <> 'waiting_input'",
-                    )?
-                    .exists([&session])?;
-                Ok((ended, open))
-            })
-            .await
-    }
-
-    /// Marks these jobs as reported.
-    pub(crate) async fn mark_jobs_reported(&self, ids: &[String]) -> Result<(), StoreError> {
-        let ids = to_json(&ids)?;
-        self.thread
-            .run("note what was told of jobs", move |db| {
-                db.execute("UPDATE jobs SET told = 1 WHERE id IN (SELECT value FROM json_each(?1))", [ids]).map(drop)
             })
             .await
     }
@@ -421,6 +395,7 @@ impl SqliteStore {
                 Ok(lost)
             })
             .await
+            .inspect(|_| self.mail_came())
     }
 
     /// At most `limit` jobs that anybody may start, the oldest first, from behind the row `after`; those of one
@@ -500,6 +475,7 @@ impl SqliteStore {
                 Ok(ended)
             })
             .await
+            .inspect(|_| self.mail_came())
     }
 
     /// The ids of the questions that were asked about a job's call, the newest first: none where another job has a

@@ -3,13 +3,16 @@
 
 pub(crate) mod caches;
 mod file;
+mod groups;
 mod inbox;
 pub(crate) mod jobs;
 mod ledger;
 mod owner;
+mod passages;
 mod pins;
 mod retention;
 mod runs;
+mod session_log;
 mod thread;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +23,7 @@ use rusqlite::Row;
 use rusqlite::types::Type;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use toolwright_core::store::StoreError;
 
 use self::retention::Retention;
@@ -34,6 +38,8 @@ const FILE: &str = "toolwright.sqlite3";
 pub struct SqliteStore {
     thread: StoreThread,
     path: PathBuf,
+    /// Changes whenever this process writes a message.
+    mail: watch::Sender<u64>,
 }
 
 impl SqliteStore {
@@ -48,7 +54,7 @@ impl SqliteStore {
         let path = state_dir.join(FILE);
         file::check(&path)?;
         let thread = StoreThread::start(path.clone(), Retention::default())?;
-        Ok(Arc::new(Self { thread, path }))
+        Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0) }))
     }
 
     /// A store that lives in memory, for this process alone: it is empty at first, and gone when it is dropped.
@@ -58,7 +64,7 @@ impl SqliteStore {
     pub fn in_memory() -> Result<Arc<Self>, StoreError> {
         let path = PathBuf::from(file::MEMORY);
         let thread = StoreThread::start(path.clone(), Retention::default())?;
-        Ok(Arc::new(Self { thread, path }))
+        Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0) }))
     }
 
     /// Writes what waits. Where SQLite's log of writes is long (256 KiB), the file is closed as well, which leaves less

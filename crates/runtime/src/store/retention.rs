@@ -38,6 +38,8 @@ const AGING: &[(&str, &str)] = &[
     // What has not ended has no such time.
     ("jobs", "ended_ms"),
     ("job_requests", "asked_ms"),
+    ("session_log", "at_ms"),
+    ("session_log_cursors", "at_ms"),
     ("manifests", "saved_ms"),
     ("approvals", "saved_ms"),
     ("inbox", "created_ms"),

@@ -50,7 +50,7 @@ CREATE TABLE job_owners (
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, tool TEXT NOT NULL, arguments TEXT NOT NULL, state TEXT NOT NULL, session TEXT NOT NULL,
     principal TEXT NOT NULL, call TEXT NOT NULL, run TEXT, owner INTEGER, attempts INTEGER NOT NULL DEFAULT 0,
-    created_ms INTEGER NOT NULL, ended_ms INTEGER, resumable INTEGER NOT NULL, told INTEGER NOT NULL DEFAULT 0,
+    created_ms INTEGER NOT NULL, ended_ms INTEGER, resumable INTEGER NOT NULL,
     plan TEXT, outcome TEXT);
 -- A run that is resumed makes the same call again; it must not become a second job.
 CREATE UNIQUE INDEX jobs_by_call ON jobs (run, call) WHERE run IS NOT NULL;
@@ -61,6 +61,65 @@ CREATE TABLE job_requests (
     id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, request TEXT NOT NULL, asked_ms INTEGER NOT NULL,
     answer TEXT);
 CREATE INDEX job_requests_open ON job_requests (job) WHERE answer IS NULL;
+
+-- The session log. `session` is a session or the address of a channel; `kind` is a message's kind or a value's method,
+-- `name` what a message is about or a value's path, `taken_by` who took a message from a queue. `bytes` is what counts for quotas, summed up in `session_log_sizes`
+-- for each session ('s:') and principal ('p:').
+CREATE TABLE session_log (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, principal TEXT NOT NULL, at_ms INTEGER NOT NULL,
+    author TEXT, agent TEXT, call TEXT, is_message INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+    instance TEXT, text TEXT NOT NULL DEFAULT '', data TEXT, bytes INTEGER NOT NULL, taken_by TEXT);
+CREATE INDEX session_log_by_session ON session_log (session, is_message, seq);
+CREATE INDEX session_log_by_principal ON session_log (principal, seq);
+CREATE INDEX session_log_by_time ON session_log (at_ms);
+CREATE TABLE session_log_cursors (
+    mailbox TEXT NOT NULL, reader TEXT NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+    PRIMARY KEY (mailbox, reader));
+CREATE TABLE session_log_sizes (whose TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
+CREATE TRIGGER session_log_grows AFTER INSERT ON session_log WHEN new.bytes > 0 BEGIN
+    INSERT INTO session_log_sizes VALUES ('s:' || new.session, new.bytes), ('p:' || new.principal, new.bytes)
+        ON CONFLICT (whose) DO UPDATE SET bytes = bytes + excluded.bytes;
+END;
+CREATE TRIGGER session_log_shrinks AFTER DELETE ON session_log WHEN old.bytes > 0 BEGIN
+    UPDATE session_log_sizes SET bytes = bytes - old.bytes
+        WHERE whose IN ('s:' || old.session, 'p:' || old.principal);
+    DELETE FROM session_log_sizes WHERE whose = 's:' || old.session AND bytes <= 0;
+END;
+-- Its text, and that of saved runs, which is read when somebody searches. A run is read again once it was saved anew.
+CREATE VIRTUAL TABLE session_log_text USING fts5(
+    name, text, data, content = 'session_log', content_rowid = 'seq', tokenize = 'porter unicode61');
+CREATE TRIGGER session_log_text_grows AFTER INSERT ON session_log BEGIN
+    INSERT INTO session_log_text (rowid, name, text, data) VALUES (new.seq, new.name, new.text, new.data);
+END;
+CREATE TRIGGER session_log_text_shrinks AFTER DELETE ON session_log BEGIN
+    INSERT INTO session_log_text (session_log_text, rowid, name, text, data)
+        VALUES ('delete', old.seq, old.name, old.text, old.data);
+END;
+CREATE TABLE run_passages (
+    id INTEGER PRIMARY KEY, run TEXT NOT NULL, session TEXT NOT NULL, principal TEXT NOT NULL, who TEXT NOT NULL,
+    at_ms INTEGER NOT NULL, text TEXT NOT NULL);
+CREATE INDEX run_passages_by_run ON run_passages (run);
+CREATE INDEX run_passages_by_principal ON run_passages (principal, id);
+CREATE TABLE runs_read (run TEXT PRIMARY KEY, saved_ms INTEGER NOT NULL);
+CREATE VIRTUAL TABLE run_text USING fts5(
+    text, content = 'run_passages', content_rowid = 'id', tokenize = 'porter unicode61');
+CREATE TRIGGER run_text_grows AFTER INSERT ON run_passages BEGIN
+    INSERT INTO run_text (rowid, text) VALUES (new.id, new.text);
+END;
+CREATE TRIGGER run_text_shrinks AFTER DELETE ON run_passages BEGIN
+    INSERT INTO run_text (run_text, rowid, text) VALUES ('delete', old.id, old.text);
+END;
+-- Members of groups; `session` is a member's mailbox and its run. What is written to a mailbox is written to those that are
+-- wired to it, too.
+CREATE TABLE group_members (
+    principal TEXT NOT NULL, name TEXT NOT NULL, agent TEXT NOT NULL, instructions TEXT, session TEXT NOT NULL,
+    privileged INTEGER NOT NULL, started INTEGER NOT NULL, created_ms INTEGER NOT NULL, PRIMARY KEY (principal, name));
+CREATE TABLE wires (mailbox TEXT NOT NULL, reader TEXT NOT NULL, PRIMARY KEY (mailbox, reader));
+-- Whoever ends a job tells its session, in the same transaction.
+CREATE TRIGGER job_ends AFTER UPDATE OF ended_ms ON jobs WHEN old.ended_ms IS NULL AND new.ended_ms IS NOT NULL BEGIN
+    INSERT INTO session_log (session, principal, at_ms, is_message, kind, name, bytes)
+        VALUES (new.session, new.principal, new.ended_ms, 1, 'job', new.id, 0);
+END;
 
 -- Questions to a person, and what became of them: calls that wait for a word (`call`), and what a tool's source wants to
 -- know (`form`). `asker` is the process that waits for the answer, until it has it: one that is gone asks no longer.

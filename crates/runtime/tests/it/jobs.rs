@@ -15,7 +15,7 @@ use toolwright_core::definition::{Mode, OnOutputMismatch};
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::output::ResultsFor;
-use toolwright_core::store::{RunStore, StoreError};
+use toolwright_core::store::{MessageKind, RunStore, StoreError};
 use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
     StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -111,6 +111,7 @@ pub(crate) async fn fixture_with(dir: &Path, configure: impl FnOnce(&mut Executo
     let mut services = Services::none(Arc::new(SystemClock));
     services.events = Arc::new(EventHub::default());
     services.jobs = Arc::clone(&jobs) as _;
+    services.log = Arc::clone(&store) as _;
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
     options.jobs = Some(Arc::clone(&jobs));
     options.grace = Duration::from_millis(300);
@@ -192,12 +193,13 @@ async fn a_background_call_is_answered_with_its_job() {
     let stranger = session("t", dir.path());
     assert!(fixture.jobs.get(JobScope::Of(&stranger), &id).await.is_err(), "jobs belong to their session");
     assert!(fixture.jobs.list(JobScope::Of(&stranger), Listed::All, 9).await.expect("list").is_empty());
-    let news = fixture.jobs.unreported(&fixture.run.session.id).await.expect("news");
-    assert_eq!(news.iter().map(|job| &job.id).collect::<Vec<_>>(), [&id]);
-    assert!(fixture.jobs.wait_for_end(&fixture.run.session.id, LONG).await);
-    fixture.jobs.mark_reported(&[id]).await.expect("told");
-    assert!(fixture.jobs.unreported(&fixture.run.session.id).await.expect("news").is_empty());
-    assert!(!fixture.jobs.wait_for_end(&fixture.run.session.id, LONG).await, "nothing goes on");
+    let (log, own) = (&fixture.executor.services().log, &fixture.run.session.id);
+    assert!(log.wait(own, 0, LONG).await.expect("waited"));
+    let news = log.messages(own, 0, 9).await.expect("news");
+    let ends: Vec<_> = news.iter().filter_map(|row| row.message()).map(|end| (end.kind, &*end.subject)).collect();
+    assert_eq!(ends, [(MessageKind::Job, &*id)]);
+    log.withdraw(own, MessageKind::Job, &id).await.expect("withdrawn");
+    assert!(log.messages(own, 0, 9).await.expect("news").is_empty());
 }
 
 #[tokio::test]

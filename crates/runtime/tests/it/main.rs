@@ -18,4 +18,5 @@ mod pins;
 mod recorded;
 mod recovery;
 mod select;
+mod session_log;
 mod traffic;

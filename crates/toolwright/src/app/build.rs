@@ -22,7 +22,7 @@ use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses, SecretRedactor,
-    SessionFiles, SessionManuals, SqliteStore, SystemClock,
+    SessionFiles, SessionManuals, StoredMemory, SystemClock,
 };
 use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
@@ -54,6 +54,7 @@ impl ProviderSettings {
             withheld: [Some(config.state_dir.clone()), secret_file(&environment)].into_iter().flatten().collect(),
             withheld_env: withheld_env(config),
             shell: config.sections.shell.clone(),
+            channels: config.sections.channels.clone(),
         };
         Self {
             enabled: defaults.builtins,
@@ -233,11 +234,12 @@ pub(super) fn executor(
     config: &Config,
     events: &Arc<EventHub>,
     redactor: &Arc<SecretRedactor>,
-    store: &Arc<SqliteStore>,
+    memory: &Arc<StoredMemory>,
     models: &Arc<Models>,
     jobs: &Arc<JobManager>,
     tool_models: ToolModels<'_>,
 ) -> Arc<Executor> {
+    let store = memory.store();
     let outputs = &config.sections.outputs;
     let dir = outputs
         .dir
@@ -250,6 +252,9 @@ pub(super) fn executor(
         files: Arc::new(SessionFiles::default()),
         jobs: Arc::clone(jobs) as _,
         manuals: Arc::new(SessionManuals::default()),
+        log: Arc::clone(store) as _,
+        memory: Arc::clone(memory) as _,
+        groups: Arc::clone(store) as _,
         outputs: stored,
         extractor: Some(Arc::new(extractor(config, tool_models.default.clone()))),
         events: Arc::clone(events) as _,

@@ -28,7 +28,9 @@ use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueConfig;
 use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
-use toolwright_runtime::{Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, SqliteStore};
+use toolwright_runtime::{
+    Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, SqliteStore, StoredMemory,
+};
 use toolwright_search::{Selector, ToolVectors};
 use toolwright_telemetry::Metrics;
 
@@ -173,7 +175,8 @@ impl Toolwright {
         };
         let compat = llm_tools::compat_cell(&config);
         let tool_models = build::ToolModels { default: default_model.clone(), compat: &compat };
-        let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs, tool_models);
+        let memory = StoredMemory::new(Arc::clone(&store));
+        let executor = build::executor(&config, &events, &redactor, &memory, &models, &jobs, tool_models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let pins = Pins::new(Arc::clone(&store) as _, config.sections.pins);
         catalogue.keep_pins(Arc::clone(&pins));
@@ -207,6 +210,7 @@ impl Toolwright {
             approver: host.approver,
             temporary: std::sync::Mutex::new(host.temporary),
         });
+        memory.use_vectors(select::vectors(&app));
         app.settle_providers().await?;
         Ok(app)
     }

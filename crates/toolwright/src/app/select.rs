@@ -27,9 +27,14 @@ impl VectorSource for EmbeddingsOf {
     }
 }
 
+/// The embeddings of an instance, whichever it has when it is asked.
+pub(super) fn vectors(app: &Arc<Toolwright>) -> Arc<dyn VectorSource> {
+    Arc::new(EmbeddingsOf(Arc::downgrade(app)))
+}
+
 /// The selector that the configuration of `app` describes.
 pub(super) fn selector(app: &Arc<Toolwright>) -> Selector {
-    let selector = Selector::new().with_vectors(Arc::new(EmbeddingsOf(Arc::downgrade(app))));
+    let selector = Selector::new().with_vectors(vectors(app));
     match &app.config().sections.selection.judge_model {
         Some(model) => {
             let judge = ModelJudge::new(Arc::clone(&app.executor), app.session("selection"), model.as_str());

@@ -17,6 +17,7 @@ use toolwright_core::exposure::ExposureChoice;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
 use toolwright_core::setting::TimeSpan;
+use toolwright_core::store::channel::Channels;
 use toolwright_core::{Secret, duration};
 use toolwright_gateway::{ServerConfig, ViewConfig};
 use toolwright_mcp::client::McpServerConfig;
@@ -77,6 +78,8 @@ pub struct ConfigFile {
     pub llm: LlmConfig,
     /// Tools that a model answers and texts to fill in, by name, in the namespace `llm`.
     pub(super) llm_tools: Entries<LlmToolConfig>,
+    /// Channels that agents write to, by name. A channel without an entry is private and broadcasts.
+    pub channels: Channels,
     /// Agents.
     #[schemars(extend("x-unsupported" = true))]
     pub agents: Option<Value>,

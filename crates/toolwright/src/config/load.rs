@@ -294,6 +294,7 @@ fn resolve(
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
     config.telemetry = telemetry(&sections.telemetry, at, &mut scope);
     check_views(config, &sections, &merged);
+    check_channels(config, &sections, &merged);
     check_reach(config, &sections, &merged);
     config.sections = sections;
 }
@@ -448,6 +449,16 @@ fn check_views(config: &mut Config, sections: &ConfigFile, merged: &Node) {
         };
         let at = merged.place("views", name);
         config.problems.push(Problem::new(Severity::Error, at, format!("views.{name}"), message, remedy));
+    }
+}
+
+/// A channel has a name that the tools take.
+fn check_channels(config: &mut Config, sections: &ConfigFile, merged: &Node) {
+    for name in sections.channels.0.keys() {
+        if let Err(message) = sections.channels.get(name) {
+            let (at, field) = (merged.place("channels", name), format!("channels.{name}"));
+            config.problems.push(Problem::new(Severity::Error, at, field, message, "give it another name"));
+        }
     }
 }
 

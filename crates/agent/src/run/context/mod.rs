@@ -134,9 +134,9 @@ pub(super) struct ContextState {
 struct NoticeMessage {
     /// Its position.
     at: usize,
-    /// The background job whose end it reports.
+    /// The job, channel, trigger or other agent whose words it reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    job: Option<String>,
+    source: Option<String>,
 }
 
 impl ContextState {
@@ -152,7 +152,7 @@ impl ContextState {
             return Author::Program;
         }
         match self.notices.iter().find(|notice| notice.at == at) {
-            Some(NoticeMessage { job: Some(job), .. }) => Author::Job(job),
+            Some(NoticeMessage { source: Some(source), .. }) => Author::Source(source),
             Some(_) => Author::Program,
             None => Author::User,
         }
@@ -292,9 +292,9 @@ impl RunState {
         positions.len()
     }
 
-    /// Adds a message of this program to the conversation, in the user's role; `job`: the background job that it reports.
-    pub(super) fn push_notice(&mut self, text: impl Into<String>, job: Option<&str>) {
-        self.context.notices.push(NoticeMessage { at: self.messages.len(), job: job.map(str::to_owned) });
+    /// Adds a message of this program to the conversation, in the user's role; `source`: whose words it reports.
+    pub(super) fn push_notice(&mut self, text: impl Into<String>, source: Option<&str>) {
+        self.context.notices.push(NoticeMessage { at: self.messages.len(), source: source.map(str::to_owned) });
         self.messages.push(Message::user(text.into()));
     }
 

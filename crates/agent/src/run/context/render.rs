@@ -41,8 +41,8 @@ pub(super) enum Author<'a> {
     User,
     /// This program: a notice, or the message that replaces compacted turns.
     Program,
-    /// A background job, whose result is in it.
-    Job(&'a str),
+    /// A job, channel, trigger or other agent, whose words are in it.
+    Source(&'a str),
 }
 
 /// A message, and its author if it is in the user's role.
@@ -158,7 +158,7 @@ fn render(messages: &[Turn<'_>], known: RenderContext<'_>, result: usize, messag
                 let who = match one.author {
                     Author::User => "User".to_owned(),
                     Author::Program => "Toolwright".to_owned(),
-                    Author::Job(id) => format!("Result of job {}", one_line(id)),
+                    Author::Source(source) => format!("Result of {}", one_line(source)),
                 };
                 say(&mut out, &who, &cut(&content_text(content, known.files), message));
             }
@@ -350,7 +350,7 @@ mod tests {
             Message::user("[toolwright notice] Background job j_1 of x:y@1.0.0 is done. Its result:\nDelete all.");
         let user = Message::user("[toolwright notice] is what it said");
         let turns = [
-            Turn { message: &news, author: Author::Job("j_1") },
+            Turn { message: &news, author: Author::Source("job j_1") },
             Turn { message: &user, author: Author::User },
             Turn { message: &user, author: Author::Program },
         ];

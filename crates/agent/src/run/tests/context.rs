@@ -5,6 +5,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobState};
 
 use super::*;
+use crate::run::Notice;
 use crate::run::context::ContextOptions;
 
 /// A run in a window of 4000 tokens, its answer of 100: a request may have 3700.
@@ -102,7 +103,8 @@ fn notices_and_jobs_are_not_the_users_words() {
         ended_ms: None,
         outcome: Some(done(&CallId::new("j"), "Delete all.")),
     };
-    state.report_jobs(&[job]);
+    state.tell(&[Notice { seq: 7, kind: MessageKind::Job, text: job.message(), source: "job job_1".into() }]);
+    assert_eq!(state.told(), 7);
     state.push_notice("[toolwright notice] Two turns are left.", None);
     reload(&mut state);
     for n in 0..4 {
@@ -277,4 +279,38 @@ fn the_limit_leaves_room_for_the_answer() {
     ] {
         assert_eq!(limit(max_tokens, answer), Some(expect), "{max_tokens:?} {answer:?}");
     }
+}
+
+#[test]
+fn an_unchanged_read_is_a_note_while_held() {
+    let mut state = begin(turns(20));
+    let text = "line of the file\n".repeat(40);
+    let mut read = |arguments: &str, text: &str| {
+        let id = format!("c{}", state.messages().len());
+        model(&mut state, response("", &[(&id, "fs__read", arguments)]));
+        state.on_tools(vec![done(&ids(&state)[0], text)]).expect("read");
+        let Some(Message::Tool { results }) = state.messages().last() else { panic!("no result") };
+        joined_text(&results[0].content).starts_with("[toolwright notice] Unchanged")
+    };
+    for (arguments, text, expect) in [
+        (r#"{"path": "a"}"#, &*text, false),
+        (r#"{ "path": "a" }"#, &text, true),
+        (r#"{"path": "a"}"#, &text, true),
+        (r#"{"path": "a", "offset": 1}"#, &text, false),
+        (r#"{"path": "a"}"#, &format!("{text}more"), false),
+        (r#"{"path": "a"}"#, &text, true),
+        (r#"{"path": "b"}"#, "short", false),
+        (r#"{"path": "b"}"#, "short", false),
+    ] {
+        assert_eq!(read(arguments, text), expect, "{arguments} {}", text.len());
+    }
+    for message in &mut state.messages {
+        if let Message::Tool { results } = message {
+            results.iter_mut().for_each(|result| result.content = vec![ContentBlock::text("evicted")]);
+        }
+    }
+    model(&mut state, response("", &[("last", "fs__read", r#"{"path": "a"}"#)]));
+    state.on_tools(vec![done(&ids(&state)[0], &text)]).expect("read");
+    let Some(Message::Tool { results }) = state.messages().last() else { panic!("no result") };
+    assert_eq!(joined_text(&results[0].content), text, "what gave way is read again");
 }

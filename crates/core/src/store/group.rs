@@ -1,0 +1,151 @@
+//! Groups: agents that stay, each with a mailbox, and channels that are wired to them.
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::StoreError;
+use crate::duration::iso;
+use crate::error::Unsupported;
+use crate::identity::session::{Session, SessionId};
+
+/// Members that one principal may have.
+pub const MAX_MEMBERS: usize = 64;
+
+/// An agent of a group. It is driven whenever its mailbox has mail, by any process that drives groups, while it is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name, unique for its principal.
+    pub name: String,
+    /// Whose it is.
+    pub principal: String,
+    /// Which agent it is: the name of an agent file.
+    pub agent: String,
+    /// What it is told beside that.
+    pub instructions: Option<String>,
+    /// Its session, which is its mailbox, and the id of its saved run.
+    pub session: SessionId,
+    /// Whether it may change the group.
+    pub privileged: bool,
+    /// Whether it is driven.
+    pub started: bool,
+    /// When it was added.
+    pub created_ms: u64,
+    /// Messages that wait for it.
+    pub waiting: u64,
+}
+
+impl Member {
+    /// As programs are shown it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "agent": self.agent,
+            "session": self.session,
+            "state": self.state(),
+            "privileged": self.privileged,
+            "waiting": self.waiting,
+            "created": iso(self.created_ms),
+        })
+    }
+
+    /// As a line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { name, agent, waiting, .. } = self;
+        format!("{name} ({agent}) is {}; {waiting} messages wait", self.state())
+    }
+
+    fn state(&self) -> &'static str {
+        if self.started { "started" } else { "stopped" }
+    }
+}
+
+/// Whether a session may change the group of its principal: the person's own sessions may, and members that were added so.
+#[must_use]
+pub fn is_privileged(session: &Session, members: &[Member]) -> bool {
+    match members.iter().find(|member| member.session == session.id) {
+        Some(member) => member.privileged,
+        None => session.agent.is_none(),
+    }
+}
+
+/// The members of groups, and what is wired to them. Every method commits before it returns.
+#[async_trait]
+pub trait Groups: Send + Sync {
+    /// Adds a member, stopped.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when its name is taken, [`StoreError::Quota`] beyond [`MAX_MEMBERS`].
+    async fn add(&self, _member: Member) -> Result<(), StoreError> {
+        Err(Unsupported("groups").into())
+    }
+
+    /// Removes a member, and what is wired to it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn remove(&self, _principal: &str, _name: &str) -> Result<(), StoreError> {
+        Err(Unsupported("groups").into())
+    }
+
+    /// Starts or stops a member.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn set_started(&self, _principal: &str, _name: &str, _started: bool) -> Result<(), StoreError> {
+        Err(Unsupported("groups").into())
+    }
+
+    /// The members of a principal, or of all, by name.
+    async fn members(&self, _principal: Option<&str>) -> Result<Vec<Member>, StoreError> {
+        Err(Unsupported("groups").into())
+    }
+
+    /// From now on, or no more, what others write to the mailbox `from` is written to `to` too.
+    async fn wire(&self, _from: &SessionId, _to: &SessionId, _is_wired: bool) -> Result<(), StoreError> {
+        Err(Unsupported("groups").into())
+    }
+}
+
+/// No groups.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoGroups;
+
+impl Groups for NoGroups {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::session::Principal;
+
+    #[test]
+    fn persons_and_privileged_members_change_groups() {
+        let member = |name: &str, privileged| Member {
+            name: name.into(),
+            principal: "owner".into(),
+            agent: "scout".into(),
+            instructions: None,
+            session: SessionId::new(name),
+            privileged,
+            started: true,
+            created_ms: 0,
+            waiting: 0,
+        };
+        let members = [member("lead", true), member("hand", false)];
+        let session = |id: &str, agent: Option<&str>| Session {
+            id: SessionId::new(id),
+            principal: Principal::owner(),
+            root: "/".into(),
+            agent: agent.map(str::to_owned),
+        };
+        for (id, agent, expect) in [
+            ("chat", None, true),
+            ("other", Some("scout"), false),
+            ("lead", Some("scout"), true),
+            ("hand", None, false),
+        ] {
+            assert_eq!(is_privileged(&session(id, agent), &members), expect, "{id}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The session log: one append-only log of what sessions keep and of what their conversations are to be told.
+//!
+//! A row is a *value*, written under a path, or a *message*, written into a mailbox. A session is a mailbox, and so is a
+//! channel. The run of a session tells its model each message once: it keeps the number of the last one in its saved state.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::StoreError;
+use super::values::Written;
+use crate::error::Unsupported;
+use crate::identity::session::{CallId, Session, SessionId};
+
+/// Bytes of one row's text and data.
+pub const MAX_ROW_BYTES: usize = 256 << 10;
+/// Messages that wait in one mailbox.
+pub const MAX_WAITING: u64 = 1_000;
+/// Bytes that one session or channel keeps.
+pub const MAX_SESSION_BYTES: u64 = 16 << 20;
+/// Bytes that all sessions of one principal keep.
+pub const MAX_PRINCIPAL_BYTES: u64 = 256 << 20;
+
+/// Who wrote a row.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Author {
+    /// The session; `None`: Toolwright itself.
+    pub session: Option<SessionId>,
+    /// The agent of that session, if it has one.
+    pub agent: Option<String>,
+    /// The call that wrote it, if one did.
+    pub call: Option<CallId>,
+}
+
+impl Author {
+    /// A call of a session.
+    #[must_use]
+    pub fn call(session: &Session, call: &CallId) -> Self {
+        Self { session: Some(session.id.clone()), agent: session.agent.clone(), call: Some(call.clone()) }
+    }
+
+    /// The name that a reader is shown: the agent's, else the session's, else `toolwright`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let session = self.session.as_ref().map_or("toolwright", SessionId::as_str);
+        self.agent.as_deref().unwrap_or(session)
+    }
+}
+
+/// What a message is about. It decides how the conversation is told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageKind {
+    /// A background job of the session has ended; `subject` is its id. The store writes it with the job's end, and no
+    /// quota refuses it. Its text is empty: the job's record has what there is to tell.
+    Job,
+    /// A child run has ended; `subject` names the agent.
+    Child,
+    /// A trigger has fired; `subject` is its id.
+    Trigger,
+    /// Somebody wrote to a channel; `subject` is its name.
+    Channel,
+    /// A member of the group wrote; `subject` is its name.
+    Group,
+}
+
+impl MessageKind {
+    const ALL: [Self; 5] = [Self::Job, Self::Child, Self::Trigger, Self::Channel, Self::Group];
+
+    /// As it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Child => "child",
+            Self::Trigger => "trigger",
+            Self::Channel => "channel",
+            Self::Group => "group",
+        }
+    }
+
+    /// The kind that is stored so.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// A message of a mailbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogMessage {
+    /// What it is about.
+    pub kind: MessageKind,
+    /// Which job, trigger, channel or agent it is about.
+    pub subject: String,
+    /// What it says.
+    pub text: String,
+    /// What programs are told beside the text.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub data: Value,
+}
+
+impl LogMessage {
+    /// Whose words it has.
+    #[must_use]
+    pub fn source(&self) -> String {
+        let kind = match self.kind {
+            MessageKind::Child | MessageKind::Group => "agent",
+            kind => kind.as_str(),
+        };
+        format!("{kind} {}", self.subject)
+    }
+
+    /// What the conversation is told: who writes, and the text as data. `author` is the row's [`Author::name`].
+    #[must_use]
+    pub fn notice(&self, author: &str) -> String {
+        let Self { kind, subject, text, .. } = self;
+        let head = match kind {
+            MessageKind::Job => format!("Background job {subject} has ended"),
+            MessageKind::Child => format!("Agent {subject} has ended"),
+            MessageKind::Trigger => format!("Trigger {subject} has fired"),
+            MessageKind::Channel => format!("{author} wrote to channel {subject}"),
+            MessageKind::Group => format!("{author} sent a message"),
+        };
+        if text.is_empty() {
+            format!("[toolwright notice] {head}.")
+        } else {
+            format!("[toolwright notice] {head}:\n{text}")
+        }
+    }
+}
+
+/// A row's content.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogEntry {
+    /// A value under a path.
+    Value(Written),
+    /// A message for a mailbox.
+    Message(LogMessage),
+}
+
+impl LogEntry {
+    /// The bytes that quotas count.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Value(value) => value.path.len() + value.data.to_string().len(),
+            Self::Message(message) => {
+                let data = if message.data.is_null() { 0 } else { message.data.to_string().len() };
+                message.subject.len() + message.text.len() + data
+            }
+        }
+    }
+}
+
+/// A row to append.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRow {
+    /// The session that keeps the value or is to be told the message, or a channel's address.
+    pub session: SessionId,
+    /// Whose session that is. The caller checks that the author may write to it.
+    pub principal: String,
+    /// Who writes.
+    pub author: Author,
+    /// What.
+    pub entry: LogEntry,
+}
+
+impl NewRow {
+    /// A message for a session of `principal`.
+    #[must_use]
+    pub fn message(to: &SessionId, principal: &str, author: Author, message: LogMessage) -> Self {
+        Self { session: to.clone(), principal: principal.to_owned(), author, entry: LogEntry::Message(message) }
+    }
+
+    /// A value that a call of `session` writes in that session.
+    #[must_use]
+    pub fn value(session: &Session, call: &CallId, written: Written) -> Self {
+        Self {
+            session: session.id.clone(),
+            principal: session.principal.id.clone(),
+            author: Author::call(session, call),
+            entry: LogEntry::Value(written),
+        }
+    }
+}
+
+/// A row of the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogRow {
+    /// Its number. Later rows have higher ones, in all sessions.
+    pub seq: u64,
+    /// The session or channel that it is in.
+    pub session: SessionId,
+    /// Whose that is.
+    pub principal: String,
+    /// When it was written.
+    pub at_ms: u64,
+    /// Who wrote it.
+    pub author: Author,
+    /// What.
+    pub entry: LogEntry,
+}
+
+impl LogRow {
+    /// Its message, if it is one.
+    #[must_use]
+    pub fn message(&self) -> Option<&LogMessage> {
+        match &self.entry {
+            LogEntry::Message(message) => Some(message),
+            LogEntry::Value(_) => None,
+        }
+    }
+}
+
+/// The session log. Every method commits before it returns.
+#[async_trait]
+pub trait SessionLog: Send + Sync {
+    /// Appends a row and returns its number. A message wakes those that [`SessionLog::wait`].
+    ///
+    /// # Errors
+    /// [`StoreError::Quota`] for a row that is too long, a mailbox in which [`MAX_WAITING`] messages wait, and a session or
+    /// principal whose bytes are used up: nothing is written, and the message says what its author can do.
+    async fn append(&self, _row: NewRow) -> Result<u64, StoreError> {
+        Err(Unsupported("the session log").into())
+    }
+
+    /// The messages of a mailbox behind the number `after` that nobody took, oldest first, at most `limit`.
+    async fn messages(&self, _session: &SessionId, _after: u64, _limit: usize) -> Result<Vec<LogRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// The values of a session that decide what stands under `path`: those written at it, above it and below it, oldest
+    /// first. [`super::fold`] reads them.
+    async fn values(&self, _session: &SessionId, _path: &str) -> Result<Vec<LogRow>, StoreError> {
+        Err(Unsupported("the session log").into())
+    }
+
+    /// The number of the last message that a reader of a mailbox has read; 0 at first. Readers go by the ids of their
+    /// sessions.
+    async fn cursor(&self, _mailbox: &SessionId, _reader: &str) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    /// Notes that a reader has read the messages up to `seq`. A cursor only moves on. What all readers have read is removed
+    /// first when room is needed.
+    async fn set_cursor(&self, _mailbox: &SessionId, _reader: &str, _seq: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Takes the oldest messages of a queue that others than the reader wrote, at most `limit`: no other reader, of any
+    /// process, gets them.
+    async fn take(&self, _mailbox: &SessionId, _reader: &str, _limit: usize) -> Result<Vec<LogRow>, StoreError> {
+        Err(Unsupported("the session log").into())
+    }
+
+    /// Waits until a mailbox has a message behind `after`, at most `limit`; whether it has one. Messages of this process
+    /// are heard at once, those of others within a second.
+    async fn wait(&self, _mailbox: &SessionId, _after: u64, _limit: Duration) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// Counts the messages about `subject` as taken, because the conversation has learned of it otherwise.
+    async fn withdraw(&self, _mailbox: &SessionId, _kind: MessageKind, _subject: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// No log: nothing is kept, and nobody is told anything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSessionLog;
+
+impl SessionLog for NoSessionLog {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_name_sender_and_subject() {
+        let notice = |kind, text: &str| {
+            LogMessage { kind, subject: "news".into(), text: text.into(), data: Value::Null }.notice("scout")
+        };
+        for (kind, text, expect) in [
+            (MessageKind::Channel, "hello", "[toolwright notice] scout wrote to channel news:\nhello"),
+            (MessageKind::Trigger, "", "[toolwright notice] Trigger news has fired."),
+            (MessageKind::Group, "go", "[toolwright notice] scout sent a message:\ngo"),
+        ] {
+            assert_eq!(notice(kind, text), expect);
+            assert_eq!(MessageKind::parse(kind.as_str()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn authors_are_named_by_agent_then_session() {
+        let session = Some(SessionId::new("s"));
+        let agent = Author { session: session.clone(), agent: Some("scout".into()), call: None };
+        assert_eq!(agent.name(), "scout");
+        assert_eq!(Author { session, ..Author::default() }.name(), "s");
+        assert_eq!(Author::default().name(), "toolwright");
+    }
+}

@@ -1,0 +1,273 @@
+//! Values of the session log, and how they are read: a pure fold over what was written.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// How a value is joined with what stood at its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// It takes the place of what stood there.
+    #[default]
+    Set,
+    /// An object's members are merged into those that stood there, objects in it too. Anything else is set.
+    Merge,
+    /// An object's members take the place of those of the same names. Anything else is set.
+    Assign,
+    /// It becomes the last item of the array that stood there.
+    Push,
+    /// The items of an array are added to the array that stood there, a text to the text.
+    Concat,
+    /// What stood there is gone.
+    Delete,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Set, Self::Merge, Self::Assign, Self::Push, Self::Concat, Self::Delete];
+
+    /// As it is stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Merge => "merge",
+            Self::Assign => "assign",
+            Self::Push => "push",
+            Self::Concat => "concat",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The method that is stored so.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == text)
+    }
+
+    /// Whether what stood at the path and below it before does not count any more.
+    #[must_use]
+    pub fn replaces(self) -> bool {
+        matches!(self, Self::Set | Self::Delete)
+    }
+}
+
+/// A value as it was written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// Where: names, joined by dots. A name has no dot.
+    pub path: String,
+    /// For which instance of a request over many inputs; `None`: for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// How it is joined with what stood there.
+    pub method: Method,
+    /// What.
+    pub data: Value,
+}
+
+impl Written {
+    /// Sets a value for all instances.
+    #[must_use]
+    pub fn set(path: impl Into<String>, data: Value) -> Self {
+        Self { path: path.into(), instance: None, method: Method::Set, data }
+    }
+
+    /// Deletes what stands at a path and below it, for all instances.
+    #[must_use]
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self { path: path.into(), instance: None, method: Method::Delete, data: Value::Null }
+    }
+}
+
+/// Whether `path` is `above` or lies below it. Everything lies below the empty path.
+#[must_use]
+pub fn is_below(path: &str, above: &str) -> bool {
+    above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// What stands at `path`; `None`: nothing. `written` is in the order in which it was written; entries elsewhere do not
+/// matter. An instance sees what was written for it and for all; without an instance only the latter counts.
+///
+/// From the newest to the oldest, the first that replaces the whole of it ends the search; what came after is applied to it.
+#[must_use]
+pub fn fold<'a>(
+    written: impl DoubleEndedIterator<Item = &'a Written>,
+    path: &str,
+    instance: Option<&str>,
+) -> Option<Value> {
+    let seen = |one: &&Written| one.instance.is_none() || one.instance.as_deref() == instance;
+    let near = |one: &&Written| is_below(&one.path, path) || is_below(path, &one.path);
+    let mut newest = Vec::new();
+    for one in written.rev().filter(seen).filter(near) {
+        newest.push(one);
+        if one.method.replaces() && is_below(path, &one.path) {
+            break;
+        }
+    }
+    let mut tree = Map::new();
+    for one in newest.into_iter().rev() {
+        match one.method {
+            Method::Delete => remove(&mut tree, &one.path),
+            method => join(place(&mut tree, &one.path), method, &one.data),
+        }
+    }
+    let (last, above) = names(path);
+    above.into_iter().try_fold(&mut tree, |at, name| at.get_mut(name)?.as_object_mut())?.remove(last)
+}
+
+/// Which of these, from the newest to the oldest, do not count any more for any reader, because a later one of the same
+/// instance replaced them: their places in the list.
+#[must_use]
+pub fn superseded<'a>(newest_first: impl Iterator<Item = (&'a str, Option<&'a str>, Method)>) -> Vec<usize> {
+    let mut replaced: HashSet<(&str, Option<&str>)> = HashSet::new();
+    let mut gone = Vec::new();
+    for (index, (path, instance, method)) in newest_first.enumerate() {
+        let dots = path.match_indices('.').map(|(at, _)| &path[..at]);
+        if dots.chain(["", path]).any(|above| replaced.contains(&(above, instance))) {
+            gone.push(index);
+        } else if method.replaces() {
+            replaced.insert((path, instance));
+        }
+    }
+    gone
+}
+
+/// The last name of a path, and those above it. All stand below the name that is empty, so that there is always one.
+fn names(path: &str) -> (&str, Vec<&str>) {
+    let mut names = vec![""];
+    names.extend(path.split('.').filter(|name| !name.is_empty()));
+    let last = names.pop().unwrap_or_default();
+    (last, names)
+}
+
+/// The place of a path, made if there is none. What is no object and stands above it gives way.
+fn place<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
+    let (last, above) = names(path);
+    let mut at = tree;
+    for name in above {
+        let value = at.entry(name).or_insert(Value::Null);
+        if !value.is_object() {
+            *value = Value::Object(Map::new());
+        }
+        match value {
+            Value::Object(members) => at = members,
+            other => return other,
+        }
+    }
+    at.entry(last).or_insert(Value::Null)
+}
+
+fn remove(tree: &mut Map<String, Value>, path: &str) {
+    let (last, above) = names(path);
+    if let Some(at) = above.into_iter().try_fold(tree, |at, name| at.get_mut(name)?.as_object_mut()) {
+        at.remove(last);
+    }
+}
+
+/// Joins `data` with what stands at its place.
+fn join(at: &mut Value, method: Method, data: &Value) {
+    match (method, &mut *at, data) {
+        (Method::Merge, Value::Object(_), Value::Object(_)) => merge(at, data),
+        (Method::Assign, Value::Object(members), Value::Object(new)) => {
+            members.extend(new.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        (Method::Push, Value::Array(items), _) => items.push(data.clone()),
+        (Method::Push, Value::Null, _) => *at = Value::Array(vec![data.clone()]),
+        (Method::Push, one, _) => *at = Value::Array(vec![one.take(), data.clone()]),
+        (Method::Concat, Value::Array(items), Value::Array(new)) => items.extend(new.iter().cloned()),
+        (Method::Concat, Value::String(text), Value::String(new)) => text.push_str(new),
+        _ => *at = data.clone(),
+    }
+}
+
+fn merge(at: &mut Value, data: &Value) {
+    match (at, data) {
+        (Value::Object(members), Value::Object(new)) => {
+            for (name, value) in new {
+                merge(members.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (at, data) => *at = data.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn written(lines: &[(&str, &str, Value)]) -> Vec<Written> {
+        let one = |(path, how, data): &(&str, &str, Value)| {
+            let (how, instance) = how.split_once(' ').map_or((*how, None), |(how, one)| (how, Some(one.to_owned())));
+            let method = Method::parse(how).expect("a method");
+            Written { path: (*path).to_owned(), instance, method, data: data.clone() }
+        };
+        lines.iter().map(one).collect()
+    }
+
+    #[test]
+    fn values_fold_by_their_methods() {
+        let check = |lines: &[(&str, &str, Value)], path: &str, expect: Option<Value>| {
+            assert_eq!(fold(written(lines).iter(), path, None), expect, "{lines:?} at {path}");
+        };
+        check(&[], "a", None);
+        check(&[("a", "set", json!(1)), ("a", "set", json!(2))], "a", Some(json!(2)));
+        check(&[("a", "set", json!(null))], "a", Some(json!(null)));
+        check(&[("a", "set", json!(1)), ("b", "set", json!(2))], "", Some(json!({"a": 1, "b": 2})));
+        check(&[("a", "set", json!({"b": {"c": 1}}))], "a.b.c", Some(json!(1)));
+        check(&[("a", "set", json!({"b": 1})), ("a.c", "set", json!(2))], "a", Some(json!({"b": 1, "c": 2})));
+        check(&[("a.c", "set", json!(2)), ("a", "set", json!({"b": 1}))], "a.c", None);
+        check(&[("a", "set", json!(1)), ("a.b", "set", json!(2))], "a", Some(json!({"b": 2})));
+        check(&[("ab", "set", json!(1))], "a", None);
+        let (old, new) = (json!({"x": {"y": 1}, "z": 1}), json!({"x": {"w": 2}}));
+        check(
+            &[("a", "set", old.clone()), ("a", "merge", new.clone())],
+            "a",
+            Some(json!({"x": {"y": 1, "w": 2}, "z": 1})),
+        );
+        check(&[("a", "set", old), ("a", "assign", new)], "a", Some(json!({"x": {"w": 2}, "z": 1})));
+        check(&[("a", "merge", json!({"b": 1}))], "a", Some(json!({"b": 1})));
+        check(&[("a", "push", json!(1)), ("a", "push", json!([2]))], "a", Some(json!([1, [2]])));
+        check(&[("a", "set", json!("x")), ("a", "push", json!(2))], "a", Some(json!(["x", 2])));
+        check(&[("a", "concat", json!([1])), ("a", "concat", json!([2, 3]))], "a", Some(json!([1, 2, 3])));
+        check(&[("a", "concat", json!("x")), ("a", "concat", json!("y"))], "a", Some(json!("xy")));
+        check(
+            &[("a.b", "set", json!(1)), ("a.c", "set", json!(2)), ("a.b", "delete", json!(null))],
+            "a",
+            Some(json!({"c": 2})),
+        );
+        check(
+            &[("a.b", "set", json!(1)), ("a", "delete", json!(null)), ("a.c", "push", json!(2))],
+            "a",
+            Some(json!({"c": [2]})),
+        );
+        check(&[("a.b", "set", json!(1)), ("a.b", "delete", json!(null))], "a.b", None);
+    }
+
+    #[test]
+    fn an_instance_sees_its_own_and_the_shared() {
+        let lines = written(&[("a", "set", json!(1)), ("b", "set x", json!(2)), ("a", "set y", json!(3))]);
+        let read = |path, instance| fold(lines.iter(), path, instance);
+        assert_eq!(read("", None), Some(json!({"a": 1})));
+        assert_eq!(read("", Some("x")), Some(json!({"a": 1, "b": 2})));
+        assert_eq!(read("a", Some("y")), Some(json!(3)));
+    }
+
+    #[test]
+    fn replaced_values_are_found() {
+        let check = |lines: &[(&str, &str, Value)], expect: &[usize]| {
+            let lines = written(lines);
+            let rows = lines.iter().rev().map(|one| (&*one.path, one.instance.as_deref(), one.method));
+            assert_eq!(superseded(rows), expect, "{lines:?}");
+        };
+        let one = json!(1);
+        check(&[("a", "set", one.clone()), ("a", "push", one.clone())], &[]);
+        check(&[("a", "push", one.clone()), ("a", "set", one.clone())], &[1]);
+        check(&[("a.b", "set", one.clone()), ("ab", "set", one.clone()), ("a", "delete", one.clone())], &[2]);
+        check(&[("a", "set", one.clone()), ("a", "set x", one.clone()), ("", "delete", one)], &[2]);
+    }
+}

@@ -1,0 +1,178 @@
+//! The `channel` tools: agents write to named logs, and read what others wrote.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::CallScope;
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::duration::iso;
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
+use toolwright_core::store::channel::{Channels, Delivery, is_for};
+use toolwright_core::store::{Author, LogMessage, LogRow, MessageKind, NewRow, StoreError};
+use toolwright_core::tool::Tool;
+
+use super::{define, parse};
+
+/// Characters of one message.
+const MAX_MESSAGE: usize = 32_768;
+/// Messages of one read.
+const MAX_READ: usize = 100;
+
+/// The tools of `channel`, where there are channels.
+pub(super) fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
+    if channels.0.is_empty() {
+        return Vec::new();
+    }
+    vec![Arc::new(SendTool(channels.clone())), Arc::new(ReadTool(channels.clone()))]
+}
+
+/// What both tools say about channels.
+fn about(channels: &Channels) -> String {
+    format!(
+        "Channels: {}. Any other name is a channel of this session and the agents that it starts.",
+        channels.lines().join("; ")
+    )
+}
+
+fn name() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 64, "description": "The channel's name."})
+}
+
+/// Writes to a channel.
+struct SendTool(Channels);
+
+#[derive(Deserialize)]
+struct Sent {
+    channel: String,
+    message: String,
+}
+
+#[async_trait]
+impl Tool for SendTool {
+    fn definition(&self) -> ToolDefinition {
+        let mut definition = define(
+            "channel:send@1.0.0",
+            "Send to a channel",
+            &format!("Writes a message to a channel, where other agents read it. {}", about(&self.0)),
+            Effects { destructive: false, open_world: false, ..Effects::UNKNOWN },
+            json!({
+                "channel": name(),
+                "message": {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE, "description": "What to say."},
+            }),
+            &["channel", "message"],
+        );
+        definition.examples = vec![json!({"channel": "review", "message": "The parser is done; please review it."})];
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let Sent { channel: name, message } = parse(arguments)?;
+        let (session, call) = (&context.session, &context.call_id);
+        let address = match self.0.get(&name) {
+            Ok(channel) => channel.address(&name, session),
+            Err(why) => return Ok(ToolOutput::failure(why)),
+        };
+        let message =
+            LogMessage { kind: MessageKind::Channel, subject: name.clone(), text: message, data: Value::Null };
+        let row = NewRow::message(&address, &session.principal.id, Author::call(session, call), message);
+        match context.services.log.append(row).await {
+            Ok(seq) => {
+                let structured = Some(json!({"channel": name, "number": seq}));
+                Ok(ToolOutput { structured, ..ToolOutput::text(format!("Sent to channel {name} as number {seq}.")) })
+            }
+            Err(StoreError::Quota(why)) => Ok(ToolOutput::failure(format!("Channel {name}: {why}."))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
+}
+
+/// Reads a channel.
+struct ReadTool(Channels);
+
+#[derive(Deserialize)]
+struct Asked {
+    channel: String,
+    #[serde(default)]
+    limit: usize,
+}
+
+#[async_trait]
+impl Tool for ReadTool {
+    fn definition(&self) -> ToolDefinition {
+        // It moves nothing but the reader's own place in the log.
+        let mut definition = define(
+            "channel:read@1.0.0",
+            "Read a channel",
+            &format!("Reads what others wrote to a channel since this session read it last. {}", about(&self.0)),
+            Effects { idempotent: false, ..Effects::READ },
+            json!({
+                "channel": name(),
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_READ, "default": 20,
+                          "description": "Messages at most, the oldest first."},
+            }),
+            &["channel"],
+        );
+        definition.examples = vec![json!({"channel": "review"})];
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let Asked { channel: name, limit } = parse(arguments)?;
+        let channel = match self.0.get(&name) {
+            Ok(channel) => channel,
+            Err(why) => return Ok(ToolOutput::failure(why)),
+        };
+        let (log, reader) = (&context.services.log, &context.session.id);
+        let address = channel.address(&name, &context.session);
+        let limit = limit.clamp(1, MAX_READ);
+        let rows = match channel.delivery {
+            Delivery::Queue => log.take(&address, reader.as_str(), limit).await?,
+            Delivery::Broadcast => {
+                let mut rows = Vec::new();
+                let mut after = log.cursor(&address, reader.as_str()).await?;
+                // Its own messages are passed over.
+                while rows.len() < limit {
+                    let more = log.messages(&address, after, limit).await?;
+                    let Some(last) = more.last() else { break };
+                    let end = last.seq;
+                    let mut others = more.into_iter().filter(|row| is_for(row, reader));
+                    let wanted = limit - rows.len();
+                    rows.extend(others.by_ref().take(wanted));
+                    after = match others.next() {
+                        Some(_) => rows.last().map_or(end, |row: &LogRow| row.seq),
+                        None => end,
+                    };
+                }
+                log.set_cursor(&address, reader.as_str(), after).await?;
+                rows
+            }
+        };
+        Ok(shown(&name, &rows))
+    }
+
+    fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
+}
+
+fn shown(name: &str, rows: &[LogRow]) -> ToolOutput {
+    let messages = || rows.iter().filter_map(|row| Some((row, row.message()?)));
+    let line =
+        |(row, message): (&LogRow, &LogMessage)| format!("[{} {}] {}", iso(row.at_ms), row.author.name(), message.text);
+    let mut lines: Vec<String> = messages().map(line).collect();
+    if lines.is_empty() {
+        lines.push(format!("There is nothing new in channel {name}."));
+    }
+    let json = |(row, message): (&LogRow, &LogMessage)| json!({"number": row.seq, "from": row.author.name(), "at": iso(row.at_ms), "text": message.text});
+    let structured = json!({"channel": name, "messages": messages().map(json).collect::<Vec<_>>()});
+    ToolOutput { structured: Some(structured), ..ToolOutput::text(lines.join("\n")) }
+}

@@ -1,0 +1,304 @@
+//! The `group` tools: agents that stay, what they are told, and which channels reach them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::CallScope;
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::{Session, SessionId};
+use toolwright_core::store::channel::{ChannelConfig, Channels, Reach};
+use toolwright_core::store::group::{Member, is_privileged};
+use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, StoreError};
+use toolwright_core::tool::Tool;
+
+use super::{define, parse};
+
+/// Characters of a message and of instructions.
+const MAX_TEXT: usize = 32_768;
+/// Characters of a name.
+const MAX_NAME: usize = 64;
+
+/// What a group tool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    AddAgent,
+    RemoveAgent,
+    Start,
+    Stop,
+    Channel,
+    Wire,
+    Send,
+    Status,
+}
+
+struct GroupTool {
+    verb: Verb,
+    channels: Channels,
+}
+
+/// The tools of `group`.
+#[must_use]
+pub fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
+    use Verb::{AddAgent, Channel, RemoveAgent, Send, Start, Status, Stop, Wire};
+    let verbs = [AddAgent, RemoveAgent, Start, Stop, Channel, Wire, Send, Status];
+    verbs.into_iter().map(|verb| Arc::new(GroupTool { verb, channels: channels.clone() }) as _).collect()
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    agent: String,
+    instructions: Option<String>,
+    #[serde(default)]
+    privileged: bool,
+    #[serde(default)]
+    channel: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default = "yes")]
+    wired: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[async_trait]
+impl Tool for GroupTool {
+    fn definition(&self) -> ToolDefinition {
+        let text = |about: &str, most: usize| json!({"type": "string", "minLength": 1, "maxLength": most, "description": about});
+        let name = || text("The member's name.", MAX_NAME);
+        let channel = || text("The channel's name.", MAX_NAME);
+        let write = Effects { destructive: false, open_world: false, ..Effects::UNKNOWN };
+        let again = Effects { idempotent: true, ..write };
+        let (id, title, about, effects, properties, required): (_, _, _, _, _, &[&str]) = match self.verb {
+            Verb::AddAgent => (
+                "add_agent",
+                "Add an agent",
+                "Adds an agent to the group, stopped. It stays, has a mailbox, and works whenever a message comes.",
+                write,
+                json!({
+                    "name": name(),
+                    "agent": text("Which agent it is: the name of an agent file.", MAX_NAME),
+                    "instructions": text("What it is told beside its file.", MAX_TEXT),
+                    "privileged": {"type": "boolean", "default": false, "description": "Whether it may change the group."},
+                }),
+                &["name", "agent"],
+            ),
+            Verb::RemoveAgent => (
+                "remove_agent",
+                "Remove an agent",
+                "Removes an agent from the group.",
+                Effects { idempotent: true, open_world: false, ..Effects::UNKNOWN },
+                json!({"name": name()}),
+                &["name"],
+            ),
+            Verb::Start => (
+                "start",
+                "Start an agent",
+                "Lets an agent of the group work on its messages, with a first one if you like.",
+                again,
+                json!({"name": name(), "message": text("A first message.", MAX_TEXT)}),
+                &["name"],
+            ),
+            Verb::Stop => (
+                "stop",
+                "Stop an agent",
+                "Lets an agent of the group rest; its messages wait.",
+                again,
+                json!({"name": name()}),
+                &["name"],
+            ),
+            Verb::Channel => (
+                "channel",
+                "Write to a channel of the group",
+                "Writes a message to a channel for all that are wired to it or read it.",
+                write,
+                json!({"channel": channel(), "message": text("What to say.", MAX_TEXT)}),
+                &["channel", "message"],
+            ),
+            Verb::Wire => (
+                "wire",
+                "Wire an agent to a channel",
+                "From now on, what others write to a channel reaches an agent as a message and wakes it.",
+                again,
+                json!({
+                    "channel": channel(),
+                    "name": name(),
+                    "wired": {"type": "boolean", "default": true, "description": "false: no more."},
+                }),
+                &["channel", "name"],
+            ),
+            Verb::Send => (
+                "send",
+                "Send to an agent",
+                "Sends a message to one agent of the group, or answers whoever wrote to this one. An answer comes as a message.",
+                write,
+                json!({"name": text("The member's name, or the sender's as a message showed it.", 2 * MAX_NAME), "message": text("What to say.", MAX_TEXT)}),
+                &["name", "message"],
+            ),
+            Verb::Status => (
+                "status",
+                "Group status",
+                "Lists the agents of the group and how each is doing.",
+                Effects::READ,
+                json!({}),
+                &[],
+            ),
+        };
+        let mut definition = define(&format!("group:{id}@1.0.0"), title, about, effects, properties, required);
+        definition.examples = vec![match self.verb {
+            Verb::AddAgent => json!({"name": "scout", "agent": "researcher"}),
+            Verb::RemoveAgent | Verb::Start | Verb::Stop => json!({"name": "scout"}),
+            Verb::Channel => json!({"channel": "news", "message": "The build is green."}),
+            Verb::Wire => json!({"channel": "news", "name": "scout"}),
+            Verb::Send => json!({"name": "scout", "message": "Look at the failing test."}),
+            Verb::Status => json!({}),
+        }];
+        definition
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let arguments: Arguments = parse(arguments)?;
+        match self.answer(arguments, context).await {
+            Ok(output) => Ok(output),
+            Err(StoreError::Quota(why) | StoreError::Refused(why)) => Ok(ToolOutput::failure(why)),
+            Err(StoreError::NotFound(what)) => {
+                Ok(ToolOutput::failure(format!("There is no {what}. group__status lists those there are.")))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
+}
+
+impl GroupTool {
+    async fn answer(&self, arguments: Arguments, context: &ToolContext) -> Result<ToolOutput, StoreError> {
+        let (groups, session) = (&context.services.groups, &context.session);
+        let principal = &*session.principal.id;
+        let members = groups.members(Some(principal)).await?;
+        let is_open = matches!(self.verb, Verb::Send | Verb::Status);
+        if !is_open && !is_privileged(session, &members) {
+            return Ok(ToolOutput::failure(
+                "Only the person and privileged agents may change the group. group__send is open to you.",
+            ));
+        }
+        let name = &*arguments.name;
+        let member = || members.iter().find(|member| member.name == name).ok_or_else(|| unknown(name));
+        match self.verb {
+            Verb::AddAgent => {
+                let created_ms = context.services.clock.wall_ms();
+                let added = Member {
+                    name: arguments.name.clone(),
+                    principal: principal.to_owned(),
+                    agent: arguments.agent,
+                    instructions: arguments.instructions,
+                    // A member of the same name that comes later is another.
+                    session: SessionId::new(format!("group-{principal}-{name}-{created_ms}")),
+                    privileged: arguments.privileged,
+                    started: false,
+                    created_ms,
+                    waiting: 0,
+                };
+                groups.add(added).await?;
+                Ok(done(format!("Added {name}. It is stopped; group__start starts it.")))
+            }
+            Verb::RemoveAgent => {
+                groups.remove(principal, name).await?;
+                Ok(done(format!("Removed {name}.")))
+            }
+            Verb::Start => {
+                let member = member()?;
+                if !arguments.message.is_empty() {
+                    send(context, &members, &member.session, arguments.message).await?;
+                }
+                groups.set_started(principal, name, true).await?;
+                Ok(done(format!("{name} is started. `toolwright serve` and `chat` run it.")))
+            }
+            Verb::Stop => {
+                groups.set_started(principal, name, false).await?;
+                Ok(done(format!("{name} is stopped; its messages wait.")))
+            }
+            Verb::Channel => {
+                let to = self.channel(&arguments.channel, session)?;
+                let message = message(MessageKind::Channel, &arguments.channel, arguments.message);
+                let author = author(context, &members);
+                context.services.log.append(NewRow::message(&to, principal, author, message)).await?;
+                Ok(done(format!("Sent to channel {}.", arguments.channel)))
+            }
+            Verb::Wire => {
+                let channel = self.channel(&arguments.channel, session)?;
+                groups.wire(&channel, &member()?.session, arguments.wired).await?;
+                let how = if arguments.wired { "now wakes" } else { "no longer wakes" };
+                Ok(done(format!("Channel {} {how} {name}.", arguments.channel)))
+            }
+            Verb::Send => {
+                let to = match member() {
+                    Ok(member) => member.session.clone(),
+                    Err(unknown) => sender(context, name).await?.ok_or(unknown)?,
+                };
+                send(context, &members, &to, arguments.message).await?;
+                Ok(done(format!("Sent to {name}.")))
+            }
+            Verb::Status => Ok(status(&members)),
+        }
+    }
+
+    /// The mailbox of a channel of the group. It is shared, since the members are sessions of their own.
+    fn channel(&self, name: &str, session: &Session) -> Result<SessionId, StoreError> {
+        let channel = self.channels.get(name).map_err(StoreError::Refused)?;
+        Ok(ChannelConfig { reach: Reach::Shared, ..channel }.address(name, session))
+    }
+}
+
+fn unknown(name: &str) -> StoreError {
+    let shown: String = name.chars().take(MAX_NAME).collect();
+    StoreError::NotFound(format!("member `{shown}` of the group"))
+}
+
+fn done(message: String) -> ToolOutput {
+    ToolOutput { structured: Some(json!({"message": message})), ..ToolOutput::text(message) }
+}
+
+fn message(kind: MessageKind, subject: &str, text: String) -> LogMessage {
+    LogMessage { kind, subject: subject.to_owned(), text, data: Value::Null }
+}
+
+/// Who writes: a member by its name.
+fn author(context: &ToolContext, members: &[Member]) -> Author {
+    let author = Author::call(&context.session, &context.call_id);
+    match members.iter().find(|member| member.session == context.session.id) {
+        Some(member) => Author { agent: Some(member.name.clone()), ..author },
+        None => author,
+    }
+}
+
+async fn send(context: &ToolContext, members: &[Member], to: &SessionId, text: String) -> Result<(), StoreError> {
+    let author = author(context, members);
+    let message = message(MessageKind::Group, author.name(), text);
+    let row = NewRow::message(to, &context.session.principal.id, author, message);
+    context.services.log.append(row).await.map(drop)
+}
+
+/// The session of somebody who has written to this one, by the name that was shown: it can be answered.
+async fn sender(context: &ToolContext, name: &str) -> Result<Option<SessionId>, StoreError> {
+    let rows = context.services.log.messages(&context.session.id, 0, usize::MAX).await?;
+    Ok(rows.into_iter().rev().find(|row| row.author.name() == name).and_then(|row| row.author.session))
+}
+
+fn status(members: &[Member]) -> ToolOutput {
+    let lines: Vec<String> = members.iter().map(Member::line).collect();
+    let text = if lines.is_empty() { "The group has no members.".into() } else { lines.join("\n") };
+    let members: Vec<Value> = members.iter().map(Member::to_json).collect();
+    ToolOutput { structured: Some(json!({"members": members})), ..ToolOutput::text(text) }
+}

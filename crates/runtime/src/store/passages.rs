@@ -1,0 +1,203 @@
+//! Passages of text in the session log and in saved runs, by full-text search.
+//!
+//! The log is indexed as it is written. A run is saved many times, so its text is read only when somebody searches.
+
+use rusqlite::{Connection, Row, params};
+use serde_json::Value;
+use toolwright_core::content::joined_text;
+use toolwright_core::model::Message;
+use toolwright_core::session::Session;
+use toolwright_core::store::{Passage, StoreError};
+
+use super::{SqliteStore, now_ms};
+
+/// Runs that one search reads at most, the newest first; the next search reads on.
+const MAX_RUNS: usize = 200;
+/// Runs that are read before other requests have their turn.
+const RUNS: usize = 4;
+/// Bytes of one passage that are searched.
+const MAX_TEXT: usize = 8 << 10;
+/// Bytes of one passage that are shown.
+const MAX_SHOWN: usize = 1_500;
+/// Words of a query.
+const MAX_WORDS: usize = 32;
+
+/// The log's rows, and the passages of runs, of the principal ?1, but for the conversation of the session ?2.
+const LOG: &str = "SELECT at_ms, ifnull(agent, ifnull(author, 'toolwright')), \
+    CASE WHEN is_message THEN kind || ' ' || session_log.name ELSE session_log.name END || ' in ' || \
+    CASE WHEN instr(session, 'channel/') = 1 THEN 'a channel' ELSE 'session ' || session END, \
+    CASE WHEN is_message THEN session_log.text ELSE session_log.name || ' = ' || ifnull(session_log.data, '') END";
+const RUN: &str = "SELECT at_ms, who, 'run ' || run, run_passages.text";
+
+impl SqliteStore {
+    /// The passages with words of `query` that the session's principal may see, the best first.
+    pub(crate) async fn matching_passages(
+        &self,
+        session: &Session,
+        query: &str,
+        limit: usize,
+    ) -> Result<Vec<Passage>, StoreError> {
+        let Some(words) = words(query) else { return Ok(Vec::new()) };
+        let (principal, session) = (session.principal.id.clone(), session.id.as_str().to_owned());
+        self.thread
+            .run("search the memory", move |db| {
+                let log = format!(
+                    "{LOG}, bm25(session_log_text) FROM session_log_text JOIN session_log ON seq = session_log_text.rowid \
+                     WHERE session_log_text MATCH ?4 AND principal = ?1 AND ?2 = ?2 ORDER BY 5 LIMIT ?3"
+                );
+                let run = format!(
+                    "{RUN}, bm25(run_text) FROM run_text JOIN run_passages ON id = run_text.rowid \
+                     WHERE run_text MATCH ?4 AND principal = ?1 AND session <> ?2 ORDER BY 5 LIMIT ?3"
+                );
+                let mut found: Vec<(f64, Passage)> = Vec::new();
+                for sql in [log, run] {
+                    let values = params![principal, session, i64::try_from(limit).unwrap_or(i64::MAX), words];
+                    let mut statement = db.prepare_cached(&sql)?;
+                    let rows = statement.query_map(values, |row| Ok((row.get(4)?, passage(row)?)))?;
+                    found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+                }
+                // The best have the lowest.
+                found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+                Ok(found.into_iter().take(limit).map(|(_, passage)| passage).collect())
+            })
+            .await
+    }
+
+    /// The newest passages that the session's principal may see.
+    pub(crate) async fn newest_passages(&self, session: &Session, limit: usize) -> Result<Vec<Passage>, StoreError> {
+        let (principal, session) = (session.principal.id.clone(), session.id.as_str().to_owned());
+        self.thread
+            .run("read the memory", move |db| {
+                let sql = format!(
+                    "SELECT * FROM ({LOG} FROM session_log WHERE principal = ?1 AND ?2 = ?2 AND bytes > 0 ORDER BY seq DESC LIMIT ?3) \
+                     UNION ALL SELECT * FROM ({RUN} FROM run_passages WHERE principal = ?1 AND session <> ?2 \
+                     ORDER BY id DESC LIMIT ?3) ORDER BY 1 DESC LIMIT ?3"
+                );
+                let values = params![principal, session, i64::try_from(limit).unwrap_or(i64::MAX)];
+                db.prepare_cached(&sql)?.query_map(values, passage)?.collect()
+            })
+            .await
+    }
+
+    /// Reads the text of the principal's runs that were saved since they were read last.
+    pub(crate) async fn read_runs(&self, principal: &str) -> Result<(), StoreError> {
+        for _ in 0..MAX_RUNS.div_ceil(RUNS) {
+            let principal = principal.to_owned();
+            let read = self.thread.run("read the text of runs", move |db| read_runs(db, &principal)).await?;
+            if read < RUNS {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a few runs; returns how many.
+fn read_runs(db: &mut Connection, principal: &str) -> rusqlite::Result<usize> {
+    let transaction = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    transaction.execute("DELETE FROM run_passages WHERE run NOT IN (SELECT id FROM runs)", [])?;
+    transaction.execute("DELETE FROM runs_read WHERE run NOT IN (SELECT id FROM runs)", [])?;
+    let runs: Vec<(String, i64, String, String)> = transaction
+        .prepare_cached(
+            "SELECT runs.id, saved_ms, state, min(session) FROM runs JOIN traces ON traces.run = runs.id \
+             WHERE principal = ?1 AND NOT EXISTS \
+             (SELECT 1 FROM runs_read WHERE runs_read.run = runs.id AND runs_read.saved_ms >= runs.saved_ms) \
+             GROUP BY runs.id ORDER BY saved_ms DESC LIMIT ?2",
+        )?
+        .query_map(params![principal, i64::try_from(RUNS).unwrap_or(i64::MAX)], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    for (run, saved_ms, state, session) in &runs {
+        transaction.prepare_cached("DELETE FROM run_passages WHERE run = ?1")?.execute([run])?;
+        let mut insert = transaction.prepare_cached(
+            "INSERT INTO run_passages (run, session, principal, who, at_ms, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?;
+        for (who, text) in said(state) {
+            insert.execute(params![run, session, principal, who, saved_ms, cut(&text, MAX_TEXT)])?;
+        }
+        transaction
+            .prepare_cached("INSERT OR REPLACE INTO runs_read VALUES (?1, ?2)")?
+            .execute(params![run, (*saved_ms).min(now_ms())])?;
+    }
+    transaction.commit()?;
+    Ok(runs.len())
+}
+
+/// Who said what in a saved run. A state that cannot be read says nothing.
+fn said(state: &str) -> Vec<(String, String)> {
+    let messages = serde_json::from_str::<Value>(state)
+        .ok()
+        .and_then(|mut state| serde_json::from_value::<Vec<Message>>(state.get_mut("messages").map(Value::take)?).ok());
+    let mut said = Vec::new();
+    for message in messages.unwrap_or_default() {
+        match message {
+            Message::User { content } => {
+                let text = joined_text(&content);
+                let who = if text.starts_with("[toolwright") { "toolwright" } else { "user" };
+                said.push((who.to_owned(), text));
+            }
+            Message::Assistant { text, .. } => said.push(("assistant".to_owned(), text)),
+            Message::Tool { results } => {
+                said.extend(results.into_iter().map(|result| (result.name, joined_text(&result.content))));
+            }
+        }
+    }
+    said.retain(|(_, text)| !text.trim().is_empty());
+    said
+}
+
+/// A query that finds each of its words; `None`: it has none.
+fn words(query: &str) -> Option<String> {
+    let words: Vec<String> = query
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .take(MAX_WORDS)
+        .map(|word| format!("\"{word}\""))
+        .collect();
+    (!words.is_empty()).then(|| words.join(" OR "))
+}
+
+fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+fn passage(row: &Row<'_>) -> rusqlite::Result<Passage> {
+    let text: String = row.get(3)?;
+    let shown = cut(&text, MAX_SHOWN);
+    let more = if shown.len() < text.len() { " [cut]" } else { "" };
+    Ok(Passage {
+        at_ms: row.get::<_, i64>(0)?.cast_unsigned(),
+        who: row.get(1)?,
+        place: row.get(2)?,
+        text: format!("{shown}{more}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_words_and_never_syntax() {
+        for (query, expect) in [
+            ("why did it fail", Some("\"why\" OR \"did\" OR \"it\" OR \"fail\"")),
+            ("NEAR(a\" b*) -c", Some("\"NEAR\" OR \"a\" OR \"b\" OR \"c\"")),
+            ("\u{fc}ber", Some("\"\u{fc}ber\"")),
+            (" -*\" ", None),
+        ] {
+            assert_eq!(words(query).as_deref(), expect, "{query}");
+        }
+    }
+
+    #[test]
+    fn runs_say_who_said_what() {
+        let state = serde_json::json!({"messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        ]});
+        let message = serde_json::to_value(vec![Message::user("hi"), Message::user("[toolwright notice] x")]);
+        let state = serde_json::json!({"messages": message.unwrap_or(state)}).to_string();
+        assert_eq!(said(&state), [("user".into(), "hi".into()), ("toolwright".into(), "[toolwright notice] x".into())]);
+        assert!(said("no state").is_empty());
+    }
+}

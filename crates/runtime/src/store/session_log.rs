@@ -1,0 +1,336 @@
+//! Stores the session log: values, messages, and how far each reader of a mailbox has read.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use tokio::time::Instant;
+use toolwright_core::session::{CallId, SessionId};
+use toolwright_core::store::{
+    Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING,
+    MessageKind, Method, NewRow, SessionLog, StoreError, Written, superseded,
+};
+
+use super::{SqliteStore, json_column, now_ms, to_json, unreadable};
+
+/// What a row counts beside its content.
+const ROW_BYTES: usize = 128;
+/// Messages that one read returns.
+const MAX_READ: usize = 1_000;
+/// How often the messages of other processes are looked for.
+const POLL: Duration = Duration::from_secs(1);
+
+const COLUMNS: &str =
+    "seq, session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, data";
+
+/// Why a row is not taken.
+enum Full {
+    Mailbox,
+    Session,
+    Principal,
+}
+
+#[async_trait]
+impl SessionLog for SqliteStore {
+    async fn append(&self, row: NewRow) -> Result<u64, StoreError> {
+        let bytes = row.entry.bytes() + ROW_BYTES;
+        if bytes > MAX_ROW_BYTES {
+            return Err(StoreError::Quota(format!(
+                "this has {bytes} bytes, and one entry may have {MAX_ROW_BYTES}: write it to a file and name that"
+            )));
+        }
+        let (session, is_message) = (row.session.clone(), matches!(row.entry, LogEntry::Message(_)));
+        let data = match &row.entry {
+            LogEntry::Value(value) => Some(to_json(&value.data)?),
+            LogEntry::Message(message) if message.data.is_null() => None,
+            LogEntry::Message(message) => Some(to_json(&message.data)?),
+        };
+        let appended = self
+            .thread
+            .run("append to the session log", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                if let Err(full) = make_room(&transaction, &row, bytes)? {
+                    // What was found to be removable is removed.
+                    transaction.commit()?;
+                    return Ok(Err(full));
+                }
+                insert(&transaction, &row, data, bytes)?;
+                let seq = transaction.last_insert_rowid();
+                pass_on(&transaction, seq)?;
+                transaction.commit()?;
+                Ok(Ok(seq.cast_unsigned()))
+            })
+            .await?;
+        let seq = appended.map_err(|full| StoreError::Quota(full.describe(&session)))?;
+        if is_message {
+            self.mail_came();
+        }
+        Ok(seq)
+    }
+
+    async fn messages(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
+        let session = session.as_str().to_owned();
+        self.thread.run("read messages", move |db| messages(db, &session, after, limit)).await
+    }
+
+    async fn values(&self, session: &SessionId, path: &str) -> Result<Vec<LogRow>, StoreError> {
+        let (session, path) = (session.as_str().to_owned(), path.to_owned());
+        self.thread
+            .run("read the values of a session", move |db| {
+                let sql = format!(
+                    "SELECT {COLUMNS} FROM session_log WHERE session = ?1 AND NOT is_message AND (?2 IN ('', name) OR name = '' \
+                     OR substr(name, 1, length(?2) + 1) = ?2 || '.' OR substr(?2, 1, length(name) + 1) = name || '.') \
+                     ORDER BY seq"
+                );
+                db.prepare_cached(&sql)?.query_map([session, path], row)?.collect()
+            })
+            .await
+    }
+
+    async fn cursor(&self, mailbox: &SessionId, reader: &str) -> Result<u64, StoreError> {
+        let (mailbox, reader) = (mailbox.as_str().to_owned(), reader.to_owned());
+        self.thread.run("read a cursor", move |db| cursor(db, &mailbox, &reader)).await
+    }
+
+    async fn set_cursor(&self, mailbox: &SessionId, reader: &str, seq: u64) -> Result<(), StoreError> {
+        let (mailbox, reader) = (mailbox.as_str().to_owned(), reader.to_owned());
+        self.thread.run("move a cursor", move |db| set_cursor(db, &mailbox, &reader, seq)).await
+    }
+
+    async fn take(&self, mailbox: &SessionId, reader: &str, limit: usize) -> Result<Vec<LogRow>, StoreError> {
+        let (mailbox, reader) = (mailbox.as_str().to_owned(), reader.to_owned());
+        self.thread
+            .run("take messages", move |db| {
+                let sql = format!(
+                    "UPDATE session_log SET taken_by = ?2 WHERE seq IN (SELECT seq FROM session_log WHERE session = ?1 \
+                     AND is_message AND taken_by IS NULL AND author IS NOT ?2 ORDER BY seq LIMIT ?3) RETURNING {COLUMNS}"
+                );
+                let mut statement = db.prepare_cached(&sql)?;
+                let taken = statement.query_map(params![mailbox, reader, limit_of(limit)], row)?;
+                let mut taken: Vec<LogRow> = taken.collect::<rusqlite::Result<_>>()?;
+                taken.sort_by_key(|row| row.seq);
+                Ok(taken)
+            })
+            .await
+    }
+
+    async fn wait(&self, mailbox: &SessionId, after: u64, limit: Duration) -> Result<bool, StoreError> {
+        let until = Instant::now() + limit;
+        let mut mail = self.mail.subscribe();
+        loop {
+            mail.mark_unchanged();
+            if !self.messages(mailbox, after, 1).await?.is_empty() {
+                return Ok(true);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let _ = tokio::time::timeout(left.min(POLL), mail.changed()).await;
+        }
+    }
+
+    async fn withdraw(&self, mailbox: &SessionId, kind: MessageKind, subject: &str) -> Result<(), StoreError> {
+        let (mailbox, subject) = (mailbox.as_str().to_owned(), subject.to_owned());
+        self.thread
+            .run("withdraw a message", move |db| {
+                let sql = "UPDATE session_log SET taken_by = session \
+                           WHERE session = ?1 AND is_message AND kind = ?2 AND name = ?3 AND taken_by IS NULL";
+                db.prepare_cached(sql)?.execute(params![mailbox, kind.as_str(), subject]).map(drop)
+            })
+            .await
+    }
+}
+
+impl SqliteStore {
+    /// Wakes those that wait for messages.
+    pub(super) fn mail_came(&self) {
+        self.mail.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+impl Full {
+    fn describe(&self, session: &SessionId) -> String {
+        let bytes = |bytes: u64| format!("{} MiB", bytes >> 20);
+        match self {
+            Self::Mailbox => format!(
+                "{session} is full: {MAX_WAITING} messages wait there to be read. Nothing was sent; send again when its reader \
+                 has caught up"
+            ),
+            Self::Session => format!(
+                "{session} keeps {} already, which is the limit. Nothing was written; delete what is not needed any more",
+                bytes(MAX_SESSION_BYTES)
+            ),
+            Self::Principal => format!(
+                "the sessions of this principal keep {} already, which is the limit. Nothing was written; delete what is not \
+                 needed any more",
+                bytes(MAX_PRINCIPAL_BYTES)
+            ),
+        }
+    }
+}
+
+/// Sees to it that a row of so many bytes is within the quotas, and removes what nobody needs if it is not.
+fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Result<(), Full>> {
+    let session = row.session.as_str();
+    if matches!(row.entry, LogEntry::Message(_)) {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM session_log WHERE session = ?1 AND is_message AND kind <> 'job' \
+                   AND taken_by IS NULL AND seq > ifnull((SELECT min(seq) FROM session_log_cursors WHERE mailbox = ?1), 0) LIMIT ?2)";
+        let limit = MAX_WAITING.cast_signed();
+        let waiting: i64 = db.prepare_cached(sql)?.query_row(params![session, limit], |row| row.get(0))?;
+        if waiting >= limit {
+            return Ok(Err(Full::Mailbox));
+        }
+    }
+    let bytes = bytes as u64;
+    let is_over = |whose: &str, limit: u64| Ok::<_, rusqlite::Error>(size(db, whose)? + bytes > limit);
+    // What deletes has room in a full session: the next row finds what it deleted gone.
+    let deletes = matches!(&row.entry, LogEntry::Value(value) if value.method == Method::Delete);
+    let limit = MAX_SESSION_BYTES + if deletes { MAX_ROW_BYTES as u64 } else { 0 };
+    let whose = format!("s:{session}");
+    if is_over(&whose, limit)? {
+        tidy(db, session)?;
+        if is_over(&whose, limit)? {
+            return Ok(Err(Full::Session));
+        }
+    }
+    let whose = format!("p:{}", row.principal);
+    while is_over(&whose, MAX_PRINCIPAL_BYTES)? {
+        // What other sessions keep goes from the oldest, but for messages that wait.
+        let sql = "DELETE FROM session_log WHERE seq IN (SELECT seq FROM session_log AS old WHERE principal = ?1 \
+                   AND session <> ?2 AND (NOT is_message OR taken_by IS NOT NULL OR seq <= \
+                   (SELECT min(seq) FROM session_log_cursors WHERE mailbox = old.session)) ORDER BY seq LIMIT 1024)";
+        if db.prepare_cached(sql)?.execute([&*row.principal, session])? == 0 {
+            return Ok(Err(Full::Principal));
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn size(db: &Connection, whose: &str) -> rusqlite::Result<u64> {
+    let sql = "SELECT bytes FROM session_log_sizes WHERE whose = ?1";
+    let bytes: Option<i64> = db.prepare_cached(sql)?.query_row([whose], |row| row.get(0)).optional()?;
+    Ok(bytes.unwrap_or_default().cast_unsigned())
+}
+
+/// Removes messages that all readers of a mailbox have read, and values that later ones have replaced.
+fn tidy(db: &Connection, session: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "DELETE FROM session_log WHERE session = ?1 AND is_message AND (taken_by IS NOT NULL \
+         OR seq <= (SELECT min(seq) FROM session_log_cursors WHERE mailbox = ?1))",
+    )?
+    .execute([session])?;
+    let values: Vec<(i64, String, Option<String>, Method)> = db
+        .prepare_cached(
+            "SELECT seq, name, instance, kind FROM session_log WHERE session = ?1 AND NOT is_message ORDER BY seq DESC",
+        )?
+        .query_map([session], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, method(row, 3)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut delete = db.prepare_cached("DELETE FROM session_log WHERE seq = ?1")?;
+    for index in superseded(values.iter().map(|(_, path, instance, method)| (&**path, instance.as_deref(), *method))) {
+        delete.execute([values[index].0])?;
+    }
+    Ok(())
+}
+
+fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> rusqlite::Result<()> {
+    let NewRow { session, principal, author, entry } = row;
+    let (is_message, kind, name, instance, text) = match entry {
+        LogEntry::Value(value) => (false, value.method.as_str(), &value.path, value.instance.as_ref(), ""),
+        LogEntry::Message(message) => (true, message.kind.as_str(), &message.subject, None, &*message.text),
+    };
+    db.prepare_cached(
+        "INSERT INTO session_log (session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, \
+         data, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?
+    .execute(params![
+        session.as_str(),
+        principal,
+        now_ms(),
+        author.session.as_ref().map(SessionId::as_str),
+        author.agent,
+        author.call.as_ref().map(CallId::as_str),
+        is_message,
+        kind,
+        name,
+        instance,
+        text,
+        data,
+        i64::try_from(bytes).unwrap_or(i64::MAX),
+    ])
+    .map(drop)
+}
+
+/// Writes a message to the mailboxes that are wired to its own, but for its author's and those that are full.
+fn pass_on(db: &Connection, seq: i64) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO session_log (session, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes) \
+         SELECT reader, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes FROM session_log \
+         JOIN wires ON mailbox = session WHERE seq = ?1 AND is_message AND author IS NOT reader AND ?2 > (SELECT count(*) \
+         FROM session_log AS own WHERE own.session = reader AND own.is_message AND own.taken_by IS NULL AND own.seq > \
+         ifnull((SELECT min(seq) FROM session_log_cursors AS cursors WHERE cursors.mailbox = reader), 0))",
+    )?
+    .execute([seq, MAX_WAITING.cast_signed()])
+    .map(drop)
+}
+
+fn messages(db: &Connection, session: &str, after: u64, limit: usize) -> rusqlite::Result<Vec<LogRow>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM session_log WHERE session = ?1 AND is_message AND seq > ?2 AND taken_by IS NULL \
+         ORDER BY seq LIMIT ?3"
+    );
+    db.prepare_cached(&sql)?.query_map(params![session, after.cast_signed(), limit_of(limit)], row)?.collect()
+}
+
+fn limit_of(limit: usize) -> i64 {
+    i64::try_from(limit.min(MAX_READ)).unwrap_or(i64::MAX)
+}
+
+fn cursor(db: &Connection, mailbox: &str, reader: &str) -> rusqlite::Result<u64> {
+    let sql = "SELECT seq FROM session_log_cursors WHERE mailbox = ?1 AND reader = ?2";
+    let seq: Option<i64> = db.prepare_cached(sql)?.query_row([mailbox, reader], |row| row.get(0)).optional()?;
+    Ok(seq.unwrap_or_default().cast_unsigned())
+}
+
+fn set_cursor(db: &Connection, mailbox: &str, reader: &str, seq: u64) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO session_log_cursors VALUES (?1, ?2, ?3, ?4) \
+               ON CONFLICT (mailbox, reader) DO UPDATE SET seq = max(seq, excluded.seq), at_ms = excluded.at_ms";
+    db.prepare_cached(sql)?.execute(params![mailbox, reader, seq.cast_signed(), now_ms()]).map(drop)
+}
+
+fn method(row: &Row<'_>, index: usize) -> rusqlite::Result<Method> {
+    let text: String = row.get(index)?;
+    Method::parse(&text).ok_or_else(|| unreadable(index, std::io::Error::other(format!("no method: {text}"))))
+}
+
+/// A row of [`COLUMNS`].
+fn row(row: &Row<'_>) -> rusqlite::Result<LogRow> {
+    let data = match row.get_ref(12)? {
+        rusqlite::types::ValueRef::Null => serde_json::Value::Null,
+        _ => json_column(row, 12)?,
+    };
+    let entry = if row.get(7)? {
+        let kind: String = row.get(8)?;
+        let unknown = || unreadable(8, std::io::Error::other(format!("no kind of a message: {kind}")));
+        LogEntry::Message(LogMessage {
+            kind: MessageKind::parse(&kind).ok_or_else(unknown)?,
+            subject: row.get(9)?,
+            text: row.get(11)?,
+            data,
+        })
+    } else {
+        LogEntry::Value(Written { path: row.get(9)?, instance: row.get(10)?, method: method(row, 8)?, data })
+    };
+    Ok(LogRow {
+        seq: row.get::<_, i64>(0)?.cast_unsigned(),
+        session: SessionId::new(row.get::<_, String>(1)?),
+        principal: row.get(2)?,
+        at_ms: row.get::<_, i64>(3)?.cast_unsigned(),
+        author: Author {
+            session: row.get::<_, Option<String>>(4)?.map(SessionId::new),
+            agent: row.get(5)?,
+            call: row.get::<_, Option<String>>(6)?.map(CallId::new),
+        },
+        entry,
+    })
+}

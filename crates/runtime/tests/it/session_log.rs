@@ -1,0 +1,157 @@
+//! The session log in the store: values, mailboxes, cursors and quotas.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolwright_core::SessionId;
+use toolwright_core::store::{
+    Author, LogEntry, LogMessage, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING, MessageKind, Method, NewRow,
+    SessionLog as _, StoreError, Written, fold,
+};
+use toolwright_runtime::store::SqliteStore;
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn mailbox() -> SessionId {
+    SessionId::new("s")
+}
+
+fn message(text: &str) -> NewRow {
+    let author = Author { session: Some(SessionId::new("t")), agent: Some("scout".into()), call: None };
+    let message =
+        LogMessage { kind: MessageKind::Channel, subject: "news".into(), text: text.into(), data: Value::Null };
+    NewRow::message(&mailbox(), "owner", author, message)
+}
+
+fn value(written: Written) -> NewRow {
+    let (session, principal) = (mailbox(), "owner".to_owned());
+    NewRow { session, principal, author: Author::default(), entry: LogEntry::Value(written) }
+}
+
+async fn read(store: &SqliteStore, path: &str) -> Option<Value> {
+    let rows = store.values(&mailbox(), path).await.expect("values");
+    let written: Vec<_> = rows
+        .into_iter()
+        .filter_map(|row| match row.entry {
+            LogEntry::Value(written) => Some(written),
+            LogEntry::Message(_) => None,
+        })
+        .collect();
+    fold(written.iter(), path, None)
+}
+
+async fn texts(store: &SqliteStore, after: u64) -> Vec<String> {
+    let rows = store.messages(&mailbox(), after, 100).await.expect("messages");
+    rows.iter().filter_map(|row| row.message()).map(|message| message.text.clone()).collect()
+}
+
+#[tokio::test]
+async fn values_and_messages_survive_a_reopen() {
+    let dir = tempfile::tempdir().expect("dir");
+    {
+        let store = SqliteStore::open(dir.path()).expect("open");
+        store.append(value(Written::set("a.b", json!({"c": [1]})))).await.expect("set");
+        store.append(message("hello")).await.expect("sent");
+        let push = Written { path: "a.b.c".into(), instance: None, method: Method::Push, data: json!(2) };
+        store.append(value(push)).await.expect("pushed");
+    }
+    let store = SqliteStore::open(dir.path()).expect("open");
+    for (path, expect) in [
+        ("a.b.c", Some(json!([1, 2]))),
+        ("a", Some(json!({"b": {"c": [1, 2]}}))),
+        ("", Some(json!({"a": {"b": {"c": [1, 2]}}}))),
+        ("a.b.d", None),
+    ] {
+        assert_eq!(read(&store, path).await, expect, "{path}");
+    }
+    let rows = store.messages(&mailbox(), 0, 9).await.expect("messages");
+    assert_eq!((rows.len(), rows[0].author.name(), &*rows[0].principal), (1, "scout", "owner"));
+    assert_eq!(texts(&store, rows[0].seq).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_message_wakes_its_mailbox_only() {
+    let store = SqliteStore::in_memory().expect("store");
+    let sender = Arc::clone(&store);
+    let sent = tokio::spawn(async move {
+        let other = NewRow { session: SessionId::new("other"), ..message("not here") };
+        sender.append(other).await.expect("sent");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        sender.append(message("here")).await.expect("sent");
+    });
+    assert!(store.wait(&mailbox(), 0, LONG).await.expect("waited"));
+    sent.await.expect("sent");
+    assert_eq!(texts(&store, 0).await, ["here"]);
+    assert!(!store.wait(&mailbox(), 99, Duration::ZERO).await.expect("waited"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_a_queue_share_its_messages() {
+    let dir = tempfile::tempdir().expect("dir");
+    let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+    for n in 0..40 {
+        stores[0].append(message(&n.to_string())).await.expect("sent");
+    }
+    assert!(stores[0].take(&mailbox(), "t", 3).await.expect("taken").is_empty(), "its own messages");
+    let taking = stores.iter().zip(["a", "b"]).map(|(store, reader)| async move {
+        let mut taken = Vec::new();
+        loop {
+            let rows = store.take(&mailbox(), reader, 3).await.expect("taken");
+            if rows.is_empty() {
+                return taken;
+            }
+            taken.extend(rows.into_iter().map(|row| row.seq));
+        }
+    });
+    let mut taken: Vec<u64> = futures_util::future::join_all(taking).await.concat();
+    taken.sort_unstable();
+    assert_eq!(taken, (1..=40).collect::<Vec<u64>>());
+}
+
+#[tokio::test]
+async fn cursors_are_kept_apart_and_only_move_on() {
+    let store = SqliteStore::in_memory().expect("store");
+    store.set_cursor(&mailbox(), "a", 7).await.expect("moved");
+    store.set_cursor(&mailbox(), "a", 3).await.expect("not moved");
+    for (reader, expect) in [("a", 7), ("b", 0)] {
+        assert_eq!(store.cursor(&mailbox(), reader).await.expect("read"), expect, "{reader}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_mailbox_refuses_until_it_is_read() {
+    let store = SqliteStore::in_memory().expect("store");
+    let mut last = 0;
+    for _ in 0..MAX_WAITING {
+        last = store.append(message("x")).await.expect("sent");
+    }
+    let refused = store.append(message("x")).await.expect_err("it is full");
+    assert!(matches!(&refused, StoreError::Quota(why) if why.contains("1000 messages wait")), "{refused}");
+    store.append(value(Written::set("a", json!(1)))).await.expect("values have room");
+    store.set_cursor(&mailbox(), "s", last).await.expect("read");
+    store.append(message("x")).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn sessions_keep_a_bounded_number_of_bytes() {
+    let store = SqliteStore::in_memory().expect("store");
+    let long = "x".repeat(MAX_ROW_BYTES - 1000);
+    let fits = usize::try_from(MAX_SESSION_BYTES).expect("small") / MAX_ROW_BYTES;
+    let too_long = value(Written::set("a", json!("x".repeat(MAX_ROW_BYTES))));
+    assert!(matches!(store.append(too_long).await, Err(StoreError::Quota(_))));
+    for _ in 0..2 * fits {
+        store.append(value(Written::set("a", json!(long)))).await.expect("what was replaced makes room");
+    }
+    for n in 0..fits - 1 {
+        store.append(value(Written::set(format!("b.{n}"), json!(long)))).await.expect("it fits");
+    }
+    for n in 0..2 {
+        let _ = store.append(value(Written::set(format!("c.{n}"), json!(long)))).await;
+    }
+    let refused = store.append(value(Written::set("d", json!(long)))).await.expect_err("it is full");
+    assert!(refused.to_string().contains("keeps 16 MiB already"), "{refused}");
+    store.append(value(Written::delete("b"))).await.expect("what deletes is short");
+    store.append(value(Written::set("d", json!(long)))).await.expect("there is room again");
+    assert_eq!(read(&store, "b").await, None);
+}
