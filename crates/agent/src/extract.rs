@@ -7,24 +7,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use serde_json::Value;
-use toolwright_core::arguments::read_object;
-use toolwright_core::call::{RawArguments, ToolCall};
-use toolwright_core::catalogue::{Entry, Snapshot};
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{Listing, Snapshot};
 use toolwright_core::context::{Extractor, ToolContext};
-use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::exposure::Exposure;
 use toolwright_core::llm::inert;
 use toolwright_core::model::{
-    Message, ModelBounds, ModelBudget, ModelRequest, ModelResponse, ModelSettings, PriceTable, ShownTool, StopReason,
-    WrittenCall,
+    Message, ModelBounds, ModelBudget, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest,
+    ModelResponse, ModelSettings, PriceTable, StopReason,
 };
-use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{ExtractError, ExtractMode, ExtractRequest, GREP_ID, READ_ID};
-use toolwright_core::session::CallId;
+use toolwright_core::{Cancel, RegisteredTool, Session};
+use toolwright_runtime::executor::Nested;
 
-use crate::driver::tool_view::shown_tool;
+use crate::child::{self, ChildRun};
+use crate::driver::{Driver, RunOptions};
 use crate::report::Status;
-use crate::run::{Limits, Resolved, RunSpec, RunState, Step, TransitionError};
+use crate::run::{Limits, RunSpec, RunState};
 
 /// Context window of a model for which it is unknown.
 const DEFAULT_WINDOW: usize = 32_000;
@@ -258,88 +257,57 @@ fn groups(findings: Vec<String>, max: usize) -> Vec<Vec<String>> {
     groups
 }
 
-/// The tools that read and search one stored output.
-struct SearchTools {
-    entries: Vec<Arc<Entry>>,
-    shown: Arc<[ShownTool]>,
+/// The tools that read and search stored outputs, bound to one: its handle is filled in, and the model cannot choose
+/// another.
+fn tools_on(snapshot: &Snapshot, handle: &str) -> Result<Snapshot, ExtractError> {
+    let mut listings = Vec::new();
+    for entry in [GREP_ID, READ_ID].iter().filter_map(|id| snapshot.get(id)) {
+        let mut definition = entry.definition().clone();
+        let mut shown = definition.shown_schema();
+        without_handle(&mut shown);
+        definition.provider_schema = Some(shown);
+        if let Some(parameters) = &mut definition.parameters {
+            without_handle(parameters);
+            parameters["properties"]["handle"] = json!({"type": "string", "const": handle, "default": handle});
+        }
+        let tool = RegisteredTool::own(definition).map_err(|error| ExtractError(error.to_string()))?;
+        let provider = Arc::clone(&entry.provider);
+        listings.push(Listing { provider, tools: vec![tool], error: None, withheld: Vec::new() });
+    }
+    if listings.is_empty() {
+        return Err(ExtractError("the tools that read stored outputs are not open here".into()));
+    }
+    Ok(Snapshot::build(&listings))
 }
 
-impl SearchTools {
-    /// Those of `snapshot`, shown without the handle, which the model cannot choose.
-    fn of(snapshot: Option<&Snapshot>) -> Option<Self> {
-        let entries: Vec<Arc<Entry>> = [GREP_ID, READ_ID].iter().filter_map(|id| snapshot?.get(id)).cloned().collect();
-        let shown = entries.iter().map(|entry| without_handle(shown_tool(entry))).collect();
-        (!entries.is_empty()).then_some(Self { entries, shown })
-    }
-
-    fn entry(&self, name: &str) -> Option<&Arc<Entry>> {
-        self.entries.iter().find(|entry| entry.wire_name == name)
-    }
-
-    fn resolve(&self, written: &WrittenCall) -> Option<Resolved> {
-        let entry = self.entry(&written.name)?;
-        Some(Resolved { wire_name: entry.wire_name.clone(), definition: entry.tool.hash() })
-    }
-
-    /// The call as it runs, under `id` and on `handle`.
-    fn on_handle(&self, call: &ToolCall, handle: &str, id: CallId) -> Result<ToolCall, ToolError> {
-        let unknown = || ToolError::new(ErrorKind::UnknownTool, format!("there is no tool {} here", call.name));
-        let entry = self.entry(&call.name).ok_or_else(unknown)?;
-        let arguments = match &call.arguments {
-            RawArguments::Text(text) => read_object(text),
-            RawArguments::Value(value) | RawArguments::Resolved(value, _) => Some(value.clone()),
-        };
-        let Some(Value::Object(mut arguments)) = arguments else {
-            return Err(ToolError::new(ErrorKind::InvalidParameters, "the arguments are no JSON object"));
-        };
-        arguments.insert("handle".into(), handle.into());
-        Ok(ToolCall { id, name: entry.wire_name.clone(), arguments: RawArguments::Value(arguments.into()) })
-    }
-}
-
-fn without_handle(mut tool: ShownTool) -> ShownTool {
-    if let Some(Value::Object(properties)) = tool.parameters.get_mut("properties") {
+fn without_handle(schema: &mut Value) {
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.shift_remove("handle");
     }
-    if let Some(Value::Array(required)) = tool.parameters.get_mut("required") {
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
         required.retain(|name| name != "handle");
     }
-    tool
 }
 
 impl Extraction<'_> {
+    /// Lets a small agent search the output: a child run in the session of the call, which has the output.
     async fn search(&self) -> Result<String, ExtractError> {
         let none = || ExtractError("the tools that read stored outputs are not open here".into());
-        let tools = SearchTools::of(self.context.calls.snapshot()).ok_or_else(none)?;
+        let nested = Nested::of(self.context).ok_or_else(none)?;
+        let tools = tools_on(&nested.run.snapshot, &self.request.handle)?;
+        let model = Budgeted { client: Arc::clone(&self.context.services.model), budget: Arc::clone(&self.budget) };
+        let child = ChildRun {
+            driver: Arc::new(child::driver(nested, Arc::new(tools)).with_model(Arc::new(model))),
+            parent: nested.run.clone(),
+            session: Session::clone(&nested.run.session),
+            policy: Arc::clone(&nested.run.policy),
+        };
         let task = format!("Wanted: {}\n\nThe text has {} bytes.", self.request.extract, self.request.bytes);
-        let mut state = RunState::new(self.spec(), vec![Message::user(task)]);
-        // Thinking included.
-        let client = &self.context.services.model;
-        state.expect_answer(client.answer_tokens(&self.model, Some(ANSWER_TOKENS), &ModelSettings::default()));
-        let fault = |error: TransitionError| ExtractError(error.to_string());
-        loop {
-            if let Some(limit) = state.context_limit() {
-                state.fit_context(limit);
-            }
-            match state.step() {
-                Step::CallModel(mut request) => {
-                    request.tools = Arc::clone(&tools.shown);
-                    let answer = self.ask(&request).await?;
-                    state.on_model(answer, &|call| tools.resolve(call)).map_err(fault)?;
-                }
-                Step::CallTools(batch) => {
-                    let outcomes = self.run_on_output(&tools, batch.calls).await?;
-                    state.on_tools(outcomes).map_err(fault)?;
-                }
-                Step::Done(result) if result.status == Status::Success => return Ok(result.answer),
-                Step::Done(result) => {
-                    return Err(ExtractError(result.reason.unwrap_or_else(|| "the search came to no end".into())));
-                }
-                Step::AwaitApproval(_) | Step::AwaitDispatch(_) => {
-                    return Err(ExtractError("a person would have to approve reading the output".into()));
-                }
-                Step::Compact(_) => return Err(ExtractError("the search has outgrown its model's window".into())),
-            }
+        let begin = |_: &Driver, _: &RunOptions| RunState::new(self.spec(), vec![Message::user(task)]);
+        let report = child.run(self.context, begin).await.map_err(|error| ExtractError(error.message().to_owned()))?;
+        match report.status {
+            Status::Success => Ok(report.answer),
+            _ => Err(ExtractError(report.reason.unwrap_or_else(|| "the search came to no end".into()))),
         }
     }
 
@@ -348,27 +316,49 @@ impl Extraction<'_> {
             max_tokens: Some(ANSWER_TOKENS),
             limits: Limits { turns: TURNS, calls: Some(CALLS), ..Limits::default() },
             window: Some(self.window),
+            exposure: Some(Exposure::Direct),
             ..RunSpec::new(&*self.model, SEARCH)
         }
     }
+}
 
-    /// Runs the calls on the one output, through the executor. One outcome each.
-    async fn run_on_output(&self, tools: &SearchTools, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, ExtractError> {
-        let inner_id = |id: &CallId| CallId::new(format!("{}.{id}", self.context.call_id));
-        let mut outcomes = Vec::with_capacity(calls.len());
-        let (mut ids, mut inner_calls) = (Vec::new(), Vec::new());
-        for call in calls {
-            match tools.on_handle(&call, &self.request.handle, inner_id(&call.id)) {
-                Ok(inner) => {
-                    ids.push(call.id);
-                    inner_calls.push(inner);
-                }
-                Err(error) => outcomes.push(Outcome::failed(call.id, error)),
-            }
-        }
-        let ended = self.context.calls.run(inner_calls).await.map_err(|error| ExtractError(error.to_string()))?;
-        outcomes.extend(ids.into_iter().zip(ended).map(|(call_id, outcome)| Outcome { call_id, ..outcome }));
-        Ok(outcomes)
+/// A model client under the budget of one extraction.
+struct Budgeted {
+    client: Arc<dyn ModelClient>,
+    budget: Arc<ModelBudget>,
+}
+
+#[async_trait]
+impl ModelClient for Budgeted {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let answer = self.client.longest_answer(model, request.max_tokens, &request.settings, ANSWER_TOKENS);
+        let reserved = self.budget.reserve(model, request.tokens() as u64, answer.into());
+        let reserved = reserved.map_err(|error| ModelError::new(ModelErrorKind::Quota, error.message()))?;
+        let answer = self.client.complete(model, request, events, cancel).await?;
+        reserved.settle(answer.usage);
+        Ok(answer)
+    }
+
+    fn has_tool_search(&self, model: &str) -> bool {
+        self.client.has_tool_search(model)
+    }
+
+    async fn ready(&self, model: &str) -> Result<(), ModelError> {
+        self.client.ready(model).await
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        self.client.card(model)
+    }
+
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+        self.client.answer_tokens(model, max_tokens, settings)
     }
 }
 

@@ -4,6 +4,8 @@
 //! through the one executor and saves the state between every two steps. [`plan_calls`] asks a model once
 //! and returns its calls as values.
 
+pub mod agents;
+mod child;
 pub mod driver;
 pub mod extract;
 pub mod plan;
@@ -12,11 +14,14 @@ pub mod report;
 pub mod run;
 pub mod tools;
 
+pub use agents::{AGENTS, AgentParts, AgentProvider};
 pub use driver::{Driver, DriverError, RunOptions, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
-pub use report::{CallRecord, FinalReport, Format, HeldCall, ReportSpec, RunReport, RunResult, Status};
+pub use report::{
+    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, ReportSpec, RunReport, RunResult, Status,
+};
 pub use run::{
     Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice, Resolved, RunSpec,
     RunState, Step, ToolBatch, TransitionError,

@@ -141,6 +141,29 @@ pub struct RunReport {
     pub exposure: Option<Choice>,
     /// The final report, where the run ended with one; `answer` is its text.
     pub final_report: Option<FinalReport>,
+    /// The agents that the run had begun in the background and that had not ended with it.
+    pub children: Vec<ChildNote>,
+}
+
+/// What became of an agent that had not ended when the run that began it did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildNote {
+    /// Its name.
+    pub agent: String,
+    /// Its job.
+    pub job: String,
+    /// What became of it.
+    pub end: ChildEnd,
+}
+
+/// The end of an agent for the run that began it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChildEnd {
+    /// It was cancelled.
+    Cancelled,
+    /// It goes on by itself.
+    Detached,
 }
 
 impl RunReport {
@@ -157,7 +180,7 @@ impl RunReport {
     }
 
     /// `{status, answer, turns, calls, usage}`; `exposure` and `exposure_reason` if the model was asked; `reason`,
-    /// `pending` and `held` if there are any; with a final report `format`, `content` or `content_json`,
+    /// `pending`, `held` and `children` if there are any; with a final report `format`, `content` or `content_json`,
     /// `metadata` and `warnings`.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -181,6 +204,9 @@ impl RunReport {
             }
             if !self.held.is_empty() {
                 object.insert("held".into(), json!(self.held));
+            }
+            if !self.children.is_empty() {
+                object.insert("children".into(), json!(self.children));
             }
             if let Some(Value::Object(mut report)) = self.final_report.as_ref().map(|report| json!(report)) {
                 // The run's status counts, not the one in the model's report.

@@ -7,6 +7,7 @@
     reason = "a command-line program prints its results and progress"
 )]
 
+mod agents;
 mod app;
 mod context;
 mod exec;
@@ -57,6 +58,15 @@ enum Command {
         /// Calls to time.
         #[arg(long, default_value_t = 50_000)]
         calls: usize,
+    },
+    /// Agents inside calls, over a scripted model that answers at once: the time of each, and the memory of many at once.
+    Agents {
+        /// Runs to time.
+        #[arg(long, default_value_t = 2_000)]
+        runs: usize,
+        /// Runs at once.
+        #[arg(long, default_value_t = 200)]
+        live: usize,
     },
     /// Calls in line for three places: how many at once, in which order, memory, and how fast all are cancelled.
     Queue {
@@ -118,6 +128,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
+        Command::Agents { runs, live } => agents::run(runs, live).and_then(|rows| print(&rows, cli.json)),
         Command::Queue { calls } => queue::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Gateway(options) => match gateway::run(&cli.binary, &options) {
             Ok(rows) if rows.iter().any(gateway::Row::is_fault) => {

@@ -2,6 +2,7 @@
 //!
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
+pub mod agents;
 pub mod approvals;
 pub mod catalogue;
 pub mod events;
@@ -26,6 +27,7 @@ use toolwright_core::error::Unsupported;
 use toolwright_core::session::SessionId;
 use toolwright_core::{Clock, ContentHash};
 
+pub use agents::AgentAccount;
 pub use approvals::{FormInbox, FormInboxOptions, Inbox, InboxOptions};
 pub use catalogue::{Catalogue, Pins};
 pub use events::{EventHub, Observation};

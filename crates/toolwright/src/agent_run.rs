@@ -296,14 +296,9 @@ impl Agent {
             model: Some(self.model.clone()).filter(|model| !model.is_empty()),
         });
         RunOptions {
-            run_id: Arc::from(&*self.id),
-            session,
-            policy,
-            approver,
-            client,
-            cancel: self.cancel.clone(),
             variables: self.variables.clone(),
             transcript: self.transcript.clone(),
+            ..RunOptions::new(Arc::from(&*self.id), session, policy, approver, client, self.cancel.clone())
         }
     }
 

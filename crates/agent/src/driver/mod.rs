@@ -1,5 +1,6 @@
 //! The driver: executes the steps of the state machine and saves the state between them.
 
+mod children;
 mod compaction;
 mod eviction;
 mod mail;
@@ -13,11 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolwright_core::agents::{AgentLimits, AgentTree, TreeLimit};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Entry;
 use toolwright_core::client::CallClient;
-use toolwright_core::event::Event;
+use toolwright_core::context::PartialSink;
+use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelClient, Usage};
 use toolwright_core::name_table::Resolution;
@@ -27,7 +30,7 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::Session;
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::variables::Variables;
-use toolwright_runtime::{Catalogue, Executor};
+use toolwright_runtime::{AgentAccount, Catalogue, Executor, RunContext};
 use toolwright_search::ToolFinder;
 
 use crate::prompt::system_prompt;
@@ -70,6 +73,12 @@ pub struct RunOptions {
     pub variables: Option<Arc<dyn Variables>>,
     /// Receives every message of the run.
     pub transcript: Option<Arc<dyn Transcript>>,
+    /// The call that the run is inside of: the run of an agent that another started is a part of it.
+    pub parent: Option<Arc<RunContext>>,
+    /// Hears what the run does, turn by turn.
+    pub progress: Option<Arc<dyn PartialSink>>,
+    /// Who pays for its requests to models; set by the driver.
+    pub account: Option<Arc<AgentAccount>>,
 }
 
 impl fmt::Debug for RunOptions {
@@ -82,17 +91,48 @@ impl fmt::Debug for RunOptions {
 }
 
 impl RunOptions {
-    /// The run as an operation, the same when it is resumed: one trace, and its root.
+    /// Options without a transcript, references and progress, for a run that no other started.
+    #[must_use]
+    pub fn new(
+        run_id: Arc<str>,
+        session: Arc<Session>,
+        policy: Arc<Policy>,
+        approver: Arc<dyn Approver>,
+        client: Arc<dyn CallClient>,
+        cancel: Cancel,
+    ) -> Self {
+        let (variables, transcript, parent, progress, account) = (None, None, None, None, None);
+        Self { run_id, session, policy, approver, client, cancel, variables, transcript, parent, progress, account }
+    }
+
+    /// Whether it is a part of the session of its caller, which sees nothing of it but its calls and requests.
+    fn is_part(&self) -> bool {
+        self.parent.as_ref().is_some_and(|parent| parent.session.id == self.session.id)
+    }
+
+    /// The run as an operation, the same when it is resumed: one trace, and its root, or a part of the call that it is
+    /// inside of.
     fn op(&self) -> Op {
-        let lineage = Lineage { run: Some(Arc::clone(&self.run_id)), ..Lineage::named(&self.run_id) };
+        let named = Lineage::named(&self.run_id);
         // Half of a hash is a hash, too.
-        let half = u64::try_from(lineage.trace.get() >> 64).unwrap_or_default();
+        let half = u64::try_from(named.trace.get() >> 64).unwrap_or_default();
+        let lineage = match &self.parent {
+            Some(parent) if self.is_part() => parent.lineage.clone(),
+            Some(parent) => parent.lineage.of_child(&parent.session.id, &self.run_id),
+            None => Lineage { run: Some(Arc::clone(&self.run_id)), ..named },
+        };
         lineage.begin(OpId::new(half))
     }
 
     /// The lineage of the operations of a turn.
     fn lineage(&self, turn: u32) -> Lineage {
-        Lineage { turn, ..self.op().inside() }
+        let op = self.op();
+        // The ledger has no row for a run: the operations of one that is inside a call are parts of that.
+        match self.parent {
+            Some(_) if self.is_part() => op.lineage,
+            Some(_) => Lineage { turn, ..op.lineage },
+            None => Lineage { turn, ..op.inside() },
+        }
     }
 }
 
@@ -120,6 +160,9 @@ pub enum DriverError {
     /// The state cannot be written as JSON.
     #[error("the state of the run cannot be saved: {0}")]
     Save(#[from] serde_json::Error),
+    /// A limit of the tree of agents keeps the run from beginning.
+    #[error(transparent)]
+    Limit(#[from] TreeLimit),
     /// A bug in Toolwright: an outcome for a call that was not pending.
     #[error(transparent)]
     Transition(#[from] TransitionError),
@@ -136,6 +179,7 @@ pub struct Driver {
     finder: ToolFinder,
     job_wait: Option<Duration>,
     shipped: Arc<ShippedTools>,
+    agents: Option<(Arc<dyn AgentTree>, AgentLimits)>,
 }
 
 impl fmt::Debug for Driver {
@@ -163,7 +207,27 @@ impl Driver {
             finder: ToolFinder::default(),
             job_wait: None,
             shipped: Arc::default(),
+            agents: None,
         }
+    }
+
+    /// Keeps the agents that runs start in `tree`, under these limits where a run has none of its own. Without it,
+    /// nothing limits how many there are.
+    #[must_use]
+    pub fn with_agents(self, tree: Arc<dyn AgentTree>, limits: AgentLimits) -> Self {
+        Self { agents: Some((tree, limits)), ..self }
+    }
+
+    /// Keeps its runs in `store`.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn RunStore>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    /// Asks models by `model`.
+    #[must_use]
+    pub(crate) fn with_model(self, model: Arc<dyn ModelClient>) -> Self {
+        Self { model, ..self }
     }
 
     /// Finds tools with `finder` if not all of them are shown. Default: lexical search.
@@ -205,9 +269,17 @@ impl Driver {
     /// and models are no errors: they are in the report.
     pub async fn run(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         self.claim(options).await?;
+        let options = &match self.begin_account(state, options).await {
+            Ok(account) => RunOptions { account, ..options.clone() },
+            Err(error) => {
+                self.release(options).await;
+                return Err(error);
+            }
+        };
         let services = self.executor.services();
         let started = services.clock.now();
-        services.events.emit_with(|| Event::RunStarted {
+        let events: &dyn EventSink = if options.is_part() { &NoEvents } else { &*services.events };
+        events.emit_with(|| Event::RunStarted {
             op: options.op(),
             session: options.session.id.clone(),
             agent: options.session.agent.clone(),
@@ -216,7 +288,7 @@ impl Driver {
         // If the model cannot be asked, the first request fails and says why.
         let _ = self.model.ready(&state.spec().model).await;
         let report = self.drive(state, options).await;
-        services.events.emit_with(|| Event::RunFinished {
+        events.emit_with(|| Event::RunFinished {
             op: options.op(),
             session: options.session.id.clone(),
             agent: options.session.agent.clone(),
@@ -226,6 +298,12 @@ impl Driver {
                 .unwrap_or(u64::MAX),
             usage: report.as_ref().map(|report| report.usage).unwrap_or_default(),
         });
+        if self.agents.is_some()
+            && let Some(account) = &options.account
+            && let Err(error) = account.end().await
+        {
+            tracing::warn!(run = &*options.run_id, "what the run used was not kept: {error}");
+        }
         self.release(options).await;
         report
     }
@@ -237,7 +315,7 @@ impl Driver {
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(Meter::of(options));
         let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
         let mut asked = false;
         let mut noted = 0;
@@ -278,6 +356,7 @@ impl Driver {
             let left = state.time_left();
             match state.step() {
                 Step::CallModel(mut request) => {
+                    self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
                     let RequestTools { tools, showing } = shown;
                     request.tools = tools;
@@ -287,6 +366,7 @@ impl Driver {
                     in_flight = bounded(left, &cancel, asking).await?;
                 }
                 Step::CallTools(batch) => {
+                    self.report_progress(state, options, || children::called(&batch));
                     // Calls that were started before share the token, so that one limit ends all.
                     let cancel = if in_flight.is_empty() { options.cancel.child() } else { in_flight.cancel.clone() };
                     let outcomes = self.run_calls(state, batch, &snapshot, options, &mut in_flight, &cancel);
@@ -302,6 +382,7 @@ impl Driver {
                 // The approver, asked while the calls ran, has answered `later`.
                 Step::AwaitApproval(_) if asked => return self.ended(state, &meter, options).await,
                 Step::AwaitApproval(_) => state.ask_again(),
+                Step::Done(_) if self.settle_children(state, options).await? => {}
                 Step::Done(_) if self.wake(state, &meter, options).await? => {}
                 Step::AwaitDispatch(_) | Step::Done(_) => return self.ended(state, &meter, options).await,
             }

@@ -9,7 +9,7 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::Redactor;
-use toolwright_core::event::{Event, EventSink};
+use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
     Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RecordedError,
@@ -39,8 +39,20 @@ impl Driver {
     ) -> Result<InFlightCalls, DriverError> {
         let cancel = &in_flight.cancel.clone();
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
+        let room = match &options.account {
+            Some(account) => account.reserve(&*self.model, &model, &request).await.map(Some),
+            None => Ok(None),
+        };
+        let room = match room {
+            Ok(room) => room,
+            Err(refused) => {
+                state.end_at_limit(refused.message().to_owned());
+                return Ok(in_flight);
+            }
+        };
         let services = self.executor.services();
-        let text = TextEvents::new(services.events.clone(), services.redactor.clone(), options.session.id.clone());
+        let events = if options.is_part() { Arc::new(NoEvents) as _ } else { Arc::clone(&services.events) };
+        let text = TextEvents::new(events, services.redactor.clone(), options.session.id.clone());
         let op = self.executor.begin(&options.lineage(turn));
         state.on_request(showing.tokens);
         self.record_request(&op, state, &request, showing, options);
@@ -62,6 +74,9 @@ impl Driver {
             self.complete(&model, &request, &record, &text, cancel).await
         };
         text.finish();
+        let used = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
+        room.into_iter().for_each(|room| room.settle(used));
+        in_flight.meter.report(&model, used);
         self.record_answer(turn, snapshot, &answer, options);
         record.end(&answer);
         match answer {

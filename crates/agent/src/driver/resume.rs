@@ -108,7 +108,7 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
         return finished.clone();
     }
     let entry = tool_view::called_entry(snapshot, &call.as_written());
-    if entry.is_some_and(|entry| entry.is_repeatable()) {
+    if entry.is_some_and(|entry| entry.is_resumable()) {
         return None;
     }
     let message = format!(

@@ -1,6 +1,5 @@
 //! Runs the calls of a turn through the executor, those of a complete answer and those that start while it streams.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -90,17 +89,28 @@ impl Driver {
 
     /// The context of any call of the run.
     pub(super) fn run_context(&self, state: &RunState, snapshot: &Arc<Snapshot>, options: &RunOptions) -> RunContext {
-        RunContext {
+        let new = RunContext {
             lineage: options.lineage(state.turns()),
             origin: Origin::Agent,
             model: Some(state.spec().model.as_str().into()),
-            request: Some(Arc::new(state.request())),
+            account: options.account.clone(),
             ..RunContext::new(
                 Arc::clone(&options.session),
                 Arc::clone(snapshot),
                 Arc::clone(&options.policy),
                 Arc::clone(&options.approver),
             )
+        };
+        match &options.parent {
+            // The words of the user, and not those of the model that started the agent.
+            Some(parent) => RunContext {
+                request: parent.request.clone(),
+                agents: Arc::clone(&parent.agents),
+                priority: parent.priority,
+                asker: parent.asker.clone(),
+                ..new
+            },
+            None => RunContext { request: Some(Arc::new(state.request())), ..new },
         }
     }
 
@@ -196,30 +206,32 @@ impl Approver for AtTurnEnd {
 
 /// Answers with the decisions that people made while the run was suspended, and passes on all other questions.
 struct GrantedApprover {
-    grants: HashMap<CallId, Grant>,
+    grants: Vec<Grant>,
     otherwise: Arc<dyn Approver>,
 }
 
 impl GrantedApprover {
     fn new(grants: Vec<Grant>, otherwise: Arc<dyn Approver>) -> Self {
-        Self { grants: grants.into_iter().map(|grant| (grant.request.call_id.clone(), grant)).collect(), otherwise }
+        Self { grants, otherwise }
     }
 }
 
 #[async_trait]
 impl Approver for GrantedApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        match self.grants.get(&request.call_id) {
-            // A decision holds for the very call that the person was asked about.
-            Some(Grant { request: asked, decision })
-                if asked.tool == request.tool
-                    && asked.definition == request.definition
-                    && asked.binds_to.is_some()
-                    && asked.binds_to == request.binds_to =>
-            {
-                decision.clone()
-            }
-            _ => self.otherwise.ask(request).await,
+        // A decision holds for the very call that the person was asked about. A question of an agent was asked as its
+        // caller's own, under the id of that call.
+        let is_asked = |asked: &ApprovalRequest| {
+            (asked.call_id == request.call_id || !request.agents.is_empty())
+                && asked.agents == request.agents
+                && asked.tool == request.tool
+                && asked.definition == request.definition
+                && asked.binds_to.is_some()
+                && asked.binds_to == request.binds_to
+        };
+        match self.grants.iter().find(|grant| is_asked(&grant.request)) {
+            Some(grant) => grant.decision.clone(),
+            None => self.otherwise.ask(request).await,
         }
     }
 }
@@ -250,19 +262,36 @@ impl TurnBudget {
 }
 
 /// Counts the model usage of calls, apart from the run's own requests.
-#[derive(Debug, Default)]
-pub(super) struct Meter(Mutex<Usage>);
+pub(super) struct Meter {
+    total: Mutex<Usage>,
+    /// The recorder of the call that the run is inside of.
+    above: Option<Arc<dyn UsageRecorder>>,
+}
 
 impl Meter {
+    /// That of a run.
+    pub(super) fn of(options: &RunOptions) -> Self {
+        let above = options.parent.as_ref().and_then(|parent| parent.usage.clone());
+        Self { total: Mutex::default(), above }
+    }
+
     /// The usage since the last time.
     pub(super) fn take(&self) -> Usage {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.total.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the run used itself, for those above it alone.
+    pub(super) fn report(&self, model: &str, usage: Usage) {
+        if let Some(above) = &self.above {
+            above.record(model, usage);
+        }
     }
 }
 
 impl UsageRecorder for Meter {
-    fn record(&self, _model: &str, usage: Usage) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+    fn record(&self, model: &str, usage: Usage) {
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+        self.report(model, usage);
     }
 }
 

@@ -10,7 +10,7 @@ use toolwright_core::store::MessageKind;
 use super::spec::last_turn;
 use super::turn_call::{self, TurnCall};
 use super::{Interrupted, Notice, Phase, RunState, Task};
-use crate::report::{FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
+use crate::report::{ChildNote, FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
 use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
 
 impl RunState {
@@ -128,6 +128,42 @@ impl RunState {
         }
     }
 
+    /// Ends the run as partial, because a limit of the tree of agents lets it make no further request.
+    pub fn end_at_limit(&mut self, reason: String) {
+        if !self.is_over() {
+            self.keep_started_calls(None);
+            self.stop(Status::Partial, reason);
+        }
+    }
+
+    /// Takes the answer back, for the reason that `notice` gives, so that the model gives it again: agents that the run
+    /// began had not ended. Returns whether it was taken back: the answer was a success, and the limits allow another turn.
+    pub fn take_back(&mut self, notice: String) -> bool {
+        let answered = matches!(&self.phase, Phase::Done { result, .. } if result.status == Status::Success);
+        if !answered || self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_some() {
+            return false;
+        }
+        self.task.report = None;
+        self.task.children_named = true;
+        self.ask_model();
+        if self.waits_for_model() {
+            self.push_notice(notice, None);
+        }
+        true
+    }
+
+    /// Whether the model was told of agents that still ran when it gave its answer.
+    pub(crate) fn has_named_children(&self) -> bool {
+        self.task.children_named
+    }
+
+    /// Notes for the report what became of an agent that still ran at the end.
+    pub(crate) fn note_child(&mut self, child: ChildNote) {
+        if !self.task.children.iter().any(|known| known.job == child.job) {
+            self.task.children.push(child);
+        }
+    }
+
     /// Reopens a run that was cancelled, or that failed because the model could not be asked: it waits
     /// for the model as if it had not ended, and its usage stays counted. Any other run
     /// stays as it is. Returns whether it was reopened.
@@ -209,6 +245,7 @@ impl RunState {
             held: Vec::new(),
             exposure: self.exposure().cloned(),
             final_report: self.task.report.clone().filter(|_| self.is_over()),
+            children: self.task.children.clone(),
         };
         match &self.phase {
             Phase::Done { result, .. } => {

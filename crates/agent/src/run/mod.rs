@@ -28,7 +28,7 @@ use toolwright_core::policy::UserRequest;
 use toolwright_core::session::CallId;
 use toolwright_core::store::MessageKind;
 
-use crate::report::{CallRecord, FinalReport, RunResult, Status};
+use crate::report::{CallRecord, ChildNote, FinalReport, RunResult, Status};
 use call_outcomes::Repeats;
 use context::ContextState;
 pub use context::{Compacted, CompactionCall, Compactions, ContextOptions};
@@ -89,6 +89,12 @@ struct Task {
     /// The final report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<FinalReport>,
+    /// A notice told the model that agents still ran when it gave its answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    children_named: bool,
+    /// What became of agents that still ran at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    children: Vec<ChildNote>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,9 +1,11 @@
 //! What a run is given once and keeps: model, tools and limits, and the notices when a limit is near.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren};
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
@@ -42,6 +44,9 @@ pub struct RunSpec {
     /// others, however often it is resumed.
     #[serde(default)]
     pub tools: Vec<String>,
+    /// The agent that it is a run of, if that has a definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Arc<AgentSpec>>,
     /// The model's context window in tokens, if known: room is made before the conversation would not fit. If it
     /// is unknown, room is made when the API reports an overflow.
     #[serde(default)]
@@ -78,6 +83,7 @@ impl RunSpec {
             limits: Limits::default(),
             dispatch: Dispatch::default(),
             tools: Vec::new(),
+            agent: None,
             window: None,
             exposure: None,
             pinned: Vec::new(),
@@ -85,6 +91,20 @@ impl RunSpec {
             agent_tools: AgentTools::default(),
             context: ContextOptions::default(),
         }
+    }
+}
+
+impl RunSpec {
+    /// Limits of the run together with the agents that it starts.
+    #[must_use]
+    pub fn tree_limits(&self) -> AgentLimits {
+        self.agent.as_ref().map(|agent| agent.limits.clone()).unwrap_or_default()
+    }
+
+    /// What happens to agents that still run in the background when the model gives its answer.
+    #[must_use]
+    pub fn on_children(&self) -> OnChildren {
+        self.agent.as_ref().map(|agent| agent.on_children).unwrap_or_default()
     }
 }
 

@@ -296,16 +296,14 @@ impl Fixture {
 
 pub(crate) fn options() -> RunOptions {
     let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/work".into(), agent: None };
-    RunOptions {
-        run_id: "run-1".into(),
-        session: Arc::new(session),
-        policy: Arc::new(Policy::of(Profile::Trusted)),
-        approver: Arc::new(NoApprover { remedy: "nobody is here".into() }),
-        client: Arc::new(NoClient),
-        cancel: Cancel::new(),
-        variables: None,
-        transcript: None,
-    }
+    RunOptions::new(
+        "run-1".into(),
+        Arc::new(session),
+        Arc::new(Policy::of(Profile::Trusted)),
+        Arc::new(NoApprover { remedy: "nobody is here".into() }),
+        Arc::new(NoClient),
+        Cancel::new(),
+    )
 }
 
 /// Options under which everything that writes is asked about.

@@ -18,4 +18,5 @@ mod rate_limits;
 mod recording;
 mod resume;
 mod runs;
+mod sub_agents;
 mod usage;

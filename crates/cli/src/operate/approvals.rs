@@ -271,7 +271,9 @@ fn question_lines(question: &Question) -> String {
         AlwaysCovers::ToolInWorkspace => "; --always lets this tool run inside the workspace".to_owned(),
         AlwaysCovers::ThisCall => "; --always lets it run with exactly these arguments".to_owned(),
     };
-    let reason = format!("{}{}{covers}", asker.unwrap_or_default(), one_line(&request.reason, SHOWN));
+    let path = request.agent_path().map(|path| format!("called by {}; ", one_line(&path, SHOWN)));
+    let by = [path, asker].map(Option::unwrap_or_default).concat();
+    let reason = format!("{by}{}{covers}", one_line(&request.reason, SHOWN));
     let shown = if question.state == QuestionState::Pending { MAX_SHOWN } else { SHOWN };
     format!("{}\n{}", one_line(&request.arguments.to_string(), shown), styled(DIM, reason))
 }

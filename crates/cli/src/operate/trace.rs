@@ -33,7 +33,8 @@ attempts that may have cost something beside that) unless it is 0}, left_out,
 turns: [{turn, ops: [{op, trace, parent,
 kind: tool | model | job | guard, name, call, status: ok, the kind of failure, running, or unknown (its process ended
 before it), started_ms, latency_ms, wait_ms, person_ms (in which people were asked; no part of latency_ms),
-attempts (of a model, whose attempts are ops each: which one), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval, children: [...]}]}]}.
+attempts (of a model, whose attempts are ops each: which one), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval,
+agent: {run, totals} of a call that began one, children: [...]}]}]}. The totals include the agents that the run began.
 Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
 usage, cost_usd, open_costs unless it is 0}], newest first.";
 
@@ -96,8 +97,12 @@ async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure
     }
     let mut traces = Vec::new();
     for summary in &summaries {
-        let entries = store.operations(summary, MAX_OPERATIONS).await?;
-        traces.push(Trace::of(summary, &entries));
+        let tree = store.trace_tree(summary).await?;
+        let mut entries = Vec::new();
+        for of in &tree {
+            entries.extend(store.operations(of, MAX_OPERATIONS.saturating_sub(entries.len())).await?);
+        }
+        traces.extend(Trace::of_tree(&tree, &entries));
     }
     Ok(traces)
 }
@@ -226,6 +231,12 @@ fn facts(op: &TraceOp) -> String {
         None => {}
     }
     facts.extend(op.cost_usd.map(money));
+    if let Some(agent) = &op.agent {
+        let TraceSums { tool_calls, model_calls, usage, cost_usd, open_costs, .. } = agent.totals;
+        let cost = known(cost_usd, open_costs).map(|cost| format!(", {cost}")).unwrap_or_default();
+        let sums = format!("{model_calls} requests, {tool_calls} calls, {} tokens{cost}", usage.tokens());
+        facts.push(format!("run {}: {sums}", one_line(&agent.run, ID)));
+    }
     if op.person_ms >= 1.0 {
         facts.push(format!("a person took {}", time(op.person_ms)));
     }
@@ -327,6 +338,7 @@ mod tests {
             run: Some("r".into()),
             session: SessionId::new("s"),
             principal: "owner".into(),
+            within: None,
             started_ms: 0,
             ended_ms: 1000,
             turns: 1,

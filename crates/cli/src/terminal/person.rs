@@ -88,6 +88,9 @@ impl Approver for Terminal {
         let cut = arguments.chars().count() - shown.chars().count();
         say(format_args!("\n{} {}", styled(WARN, "May this run?"), styled(BOLD, self.screen.name(&request.tool))));
         say(format_args!("  it {}; asked because {}", effects_in_words(request.effects), harmless(&request.reason)));
+        if let Some(path) = request.agent_path() {
+            say(format_args!("  called by {}", harmless(&path)));
+        }
         for line in shown.lines() {
             say(format_args!("  {line}"));
         }

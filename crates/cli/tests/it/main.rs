@@ -41,6 +41,7 @@ mod sandbox;
 mod secrets;
 mod serve;
 mod session_log;
+mod sub_agents;
 mod support;
 #[cfg(feature = "telemetry")]
 mod telemetry;

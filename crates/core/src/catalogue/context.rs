@@ -1,6 +1,7 @@
 //! What a running tool gets: who calls, how long it has, how to report, and the services of the application
 //! as traits.
 
+use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -170,7 +171,7 @@ impl fmt::Debug for Services {
 /// Calls that a running call makes: they pass the same executor under the same terms, as operations inside
 /// the call's own.
 #[async_trait]
-pub trait InnerCalls: Send + Sync {
+pub trait InnerCalls: Any + Send + Sync {
     /// What names in such calls mean: the catalogue of the call's own turn. `None` where it cannot make any.
     fn snapshot(&self) -> Option<&Snapshot>;
     /// Runs calls beside each other. One outcome a call, in call order.

@@ -93,6 +93,12 @@ impl Entry {
             && !self.provider.awaits_others(self.id())
     }
 
+    /// Whether an interrupted call can be made again under its id: it is repeatable, or goes on where it was.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        self.is_repeatable() || self.provider.resumes(self.id())
+    }
+
     /// Estimated tokens of its definition under its wire name, as [`shown_tokens`](crate::model::shown_tokens). The definition
     /// is looked at the first time only.
     #[must_use]

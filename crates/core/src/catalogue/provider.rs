@@ -183,6 +183,11 @@ pub trait Provider: Send + Sync {
     fn awaits_others(&self, _tool: &ToolId) -> bool {
         false
     }
+    /// Whether a call of this tool that was interrupted goes on where it was when it is made again under the same id, and
+    /// one that has ended only gives its result again. Such a call may be repeated after a crash.
+    fn resumes(&self, _tool: &ToolId) -> bool {
+        false
+    }
     /// Whether its calls do nothing but wait for their source: none occupies its thread for more than moments. They need
     /// no task of their own. The default says that they may.
     fn only_waits(&self) -> bool {

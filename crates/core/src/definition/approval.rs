@@ -54,9 +54,33 @@ pub struct ApprovalRequest {
     /// `always` to one is no word for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<String>,
+    /// The agents on whose way the call is made, from the one that the root run started to the one that calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentStep>,
+}
+
+/// An agent on the way from a run to a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentStep {
+    /// Its name.
+    pub agent: String,
+    /// Why it was started, in the words of the model that did.
+    pub reason: String,
 }
 
 impl ApprovalRequest {
+    /// The path of agents in one line, `researcher (find the price) > reader (look into the file)`; `None` where there is
+    /// none.
+    #[must_use]
+    pub fn agent_path(&self) -> Option<String> {
+        let step = |step: &AgentStep| match step.reason.as_str() {
+            "" => step.agent.clone(),
+            reason => format!("{} ({reason})", step.agent),
+        };
+        let steps: Vec<String> = self.agents.iter().map(step).collect();
+        (!steps.is_empty()).then(|| steps.join(" > "))
+    }
+
     /// What `always` covers. A destructive call that is not known to stay inside the workspace (a shell,
     /// a file that decides what runs) may be anything the next time: its standing approval holds for
     /// equal arguments only.
@@ -89,6 +113,14 @@ impl ApprovalRequest {
         ContentHash::of_value(&key)
     }
 }
+
+/// A call that cannot go on before a person has decided about a call inside it. As the source of a [`ToolError`] it makes
+/// the call wait for a person as if the question were its own.
+///
+/// [`ToolError`]: crate::ToolError
+#[derive(Debug, thiserror::Error)]
+#[error("a person must decide about {} first", self.0.tool)]
+pub struct AwaitsDecision(pub Box<ApprovalRequest>);
 
 /// How far `always` reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -328,6 +360,7 @@ impl Question {
             "arguments": request.arguments,
             "reason": request.reason,
             "asker": request.asker,
+            "agents": request.agents,
             "always_covers": request.always_covers(),
             "session": request.session,
             "principal": request.principal,
@@ -498,6 +531,7 @@ mod tests {
                 scope,
                 reason: String::new(),
                 asker: asker.map(str::to_owned),
+                agents: Vec::new(),
             };
             request.standing_key()
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::identity::session::SessionId;
 use crate::json::canonical::ContentHash;
 
 /// Id of one operation: also the id of its span. Written as 16 hexadecimal digits.
@@ -127,6 +128,18 @@ pub struct Lineage {
     /// The run's turn, from 1; 0 outside of runs.
     #[serde(default)]
     pub turn: u32,
+    /// The sessions above the run, where a call of another session began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Arc<Within>>,
+}
+
+/// The sessions above the session of a child run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Within {
+    /// The session whose call began the run.
+    pub parent: SessionId,
+    /// The session at the root of the tree.
+    pub root: SessionId,
 }
 
 impl Lineage {
@@ -139,7 +152,7 @@ impl Lineage {
     /// Operations of nobody's run, in this trace.
     #[must_use]
     pub fn in_trace(trace: TraceId) -> Self {
-        Self { trace, parent: None, run: None, turn: 0 }
+        Self { trace, parent: None, run: None, turn: 0, within: None }
     }
 
     /// Where a caller's `traceparent` puts them; `None` for one that is not valid and is to be ignored
@@ -154,7 +167,15 @@ impl Lineage {
         if !legal || (version == "00" && parts.next().is_some()) {
             return None;
         }
-        Some(Self { trace: trace.parse().ok()?, parent: Some(parent.parse().ok()?), run: None, turn: 0 })
+        Some(Self { parent: Some(parent.parse().ok()?), ..Self::in_trace(trace.parse().ok()?) })
+    }
+
+    /// Where the operations of a run belong that a call of `session` began, in whose lineage this is.
+    #[must_use]
+    pub fn of_child(&self, session: &SessionId, run: &Arc<str>) -> Self {
+        let root = self.within.as_ref().map_or_else(|| session.clone(), |within| within.root.clone());
+        let within = Some(Arc::new(Within { parent: session.clone(), root }));
+        Self { run: Some(Arc::clone(run)), turn: 0, within, ..self.clone() }
     }
 
     /// The operation `id` begins.

@@ -58,6 +58,15 @@ impl Effect {
         }
     }
 
+    /// More for what lets less run.
+    fn strictness(self) -> u8 {
+        match self {
+            Self::Allow => 0,
+            Self::Ask => 1,
+            Self::Deny => 2,
+        }
+    }
+
     fn tightening(self) -> Tightening {
         if self == Self::Allow { Tightening::Loosens } else { Tightening::Tightens }
     }
@@ -130,6 +139,9 @@ pub struct Policy {
     /// What the operator says of tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolNote>,
+    /// The policy of whoever started the agent that this one is of: the stricter verdict of the two counts.
+    #[serde(skip)]
+    pub within: Option<Arc<Policy>>,
 }
 
 /// Where a call's provider stands. A foreign read-only hint loosens nothing unless the provider is trusted.
@@ -190,7 +202,16 @@ impl Prospects {
             Effect::Deny => {}
         }
     }
+
+    /// What both these and those of an outer policy leave.
+    fn under(self, outer: Self) -> Self {
+        let both = (self.allows || self.asks) && (outer.allows || outer.asks);
+        Self { allows: self.allows && outer.allows, asks: (self.asks || outer.asks) && both }
+    }
 }
+
+/// The namespace of agents as tools, which no other source can take.
+const AGENTS: &str = "agent";
 
 /// The names of the first rules: every call is told by which it runs.
 const RULE_NAMES: [&str; 16] = [
@@ -215,6 +236,17 @@ impl Policy {
     /// Decides. Pure and total: every call gets an answer. A rule whose condition fails on the call denies it.
     #[must_use]
     pub fn decide(&self, query: &PolicyQuery<'_>) -> Decision {
+        let own = self.decide_alone(query);
+        match &self.within {
+            Some(within) if own.effect != Effect::Deny => {
+                let outer = within.decide(query);
+                if outer.effect.strictness() > own.effect.strictness() { outer } else { own }
+            }
+            _ => own,
+        }
+    }
+
+    fn decide_alone(&self, query: &PolicyQuery<'_>) -> Decision {
         let facts = Facts::of(query, &self.tools);
         for (index, rule) in self.rules.iter().enumerate() {
             let effect = self.effect_of(rule);
@@ -250,6 +282,11 @@ impl Policy {
     /// may hold or not.
     #[must_use]
     pub fn prospects(&self, query: &PolicyQuery<'_>) -> Prospects {
+        let own = self.prospects_alone(query);
+        self.within.as_ref().map_or(own, |within| own.under(within.prospects(query)))
+    }
+
+    fn prospects_alone(&self, query: &PolicyQuery<'_>) -> Prospects {
         let facts = Facts::of(query, &self.tools);
         let mut prospects = Prospects::default();
         for rule in &self.rules {
@@ -274,7 +311,10 @@ impl Policy {
     /// trusted. Any other tool may do anything, whatever it says of itself.
     #[must_use]
     pub fn vouched_effects(&self, query: &PolicyQuery<'_>) -> Effects {
-        Facts::of(query, &self.tools).vouched()
+        match &self.within {
+            Some(within) => within.vouched_effects(query),
+            None => Facts::of(query, &self.tools).vouched(),
+        }
     }
 
     /// What a rule comes to under the profile: the owner is not asked about an own call.
@@ -308,10 +348,12 @@ impl Policy {
             }
             _ => {}
         }
+        let is_agent = query.trust == HintTrust::Trusted && query.definition.id.namespace() == AGENTS;
         match self.profile {
             Profile::Client => (Effect::Allow, "the client decides"),
             Profile::Trusted => (Effect::Allow, "everything is trusted"),
             _ if reads => (Effect::Allow, "it only reads"),
+            _ if is_agent => (Effect::Allow, "each call of an agent is decided by itself"),
             Profile::Workspace if query.scope == CallScope::Workspace && query.trust == HintTrust::Trusted => {
                 (Effect::Allow, "it writes inside the workspace only")
             }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::error::Unsupported;
-use crate::event::operation::{Op, OpKind};
+use crate::event::operation::{Op, OpKind, Within};
 use crate::identity::session::{CallId, SessionId};
 use crate::model::exposure::Showing;
 use crate::model::{ModelErrorKind, Usage};
@@ -170,6 +170,9 @@ pub struct TraceSummary {
     pub session: SessionId,
     /// Principal.
     pub principal: Arc<str>,
+    /// The sessions above it, where a call of another session began the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Arc<Within>>,
     /// Milliseconds since the epoch at the start of the first.
     pub started_ms: u64,
     /// Milliseconds since the epoch at the end of the last.
@@ -202,6 +205,19 @@ pub struct TraceSums {
 }
 
 impl TraceSums {
+    /// Counts these in.
+    pub fn add_all(&mut self, other: &Self) {
+        self.tool_calls += other.tool_calls;
+        self.model_calls += other.model_calls;
+        self.jobs += other.jobs;
+        self.failures += other.failures;
+        self.usage.add(other.usage);
+        self.open_costs += other.open_costs;
+        if let Some(cost) = other.cost_usd {
+            *self.cost_usd.get_or_insert(0.0) += cost;
+        }
+    }
+
     /// Counts one operation in.
     pub fn add(&mut self, entry: &LedgerEntry) {
         match entry.kind {
@@ -279,7 +295,8 @@ pub trait LedgerStore: Send + Sync {
     async fn totals(&self) -> Result<LedgerTotals, StoreError> {
         Err(Unsupported("the ledger").into())
     }
-    /// The runs and sessions that ended last, newest first, at most `limit`, after a flush.
+    /// The runs and sessions that ended last and that no other began, newest first, at most `limit`, after a flush. The sums
+    /// include what is below them.
     async fn traces(&self, _limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
         Err(Unsupported("the ledger").into())
     }
@@ -287,6 +304,10 @@ pub trait LedgerStore: Send + Sync {
     /// `last` is the newest. Empty where there is none.
     async fn find_traces(&self, _name: &str) -> Result<Vec<TraceSummary>, StoreError> {
         Err(Unsupported("the ledger").into())
+    }
+    /// A run or session, and the runs below it, which calls of it or of another one of them began.
+    async fn trace_tree(&self, of: &TraceSummary) -> Result<Vec<TraceSummary>, StoreError> {
+        Ok(vec![of.clone()])
     }
     /// Operations of a run or session in the order of their ends, at most the last `limit`.
     async fn operations(&self, _of: &TraceSummary, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {

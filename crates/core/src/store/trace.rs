@@ -81,11 +81,36 @@ pub struct TraceOp {
     pub decided_by: String,
     /// What a person said, where one was asked.
     pub approval: Option<String>,
+    /// The run of an agent that the call began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<TraceAgent>,
     /// What is part of it, in the order of their start.
     pub children: Vec<TraceOp>,
 }
 
+/// The run of an agent inside a call.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TraceAgent {
+    /// The run.
+    pub run: Arc<str>,
+    /// Sums over its operations and those of the agents below it.
+    pub totals: TraceSums,
+}
+
 impl Trace {
+    /// The tree of the operations of a run or session and of the runs below it: see
+    /// [`LedgerStore::trace_tree`](crate::store::LedgerStore::trace_tree).
+    #[must_use]
+    pub fn of_tree(tree: &[TraceSummary], entries: &[LedgerEntry]) -> Option<Self> {
+        let (first, below) = tree.split_first()?;
+        let mut summary = first.clone();
+        for child in below {
+            summary.sums.add_all(&child.sums);
+            summary.ended_ms = summary.ended_ms.max(child.ended_ms);
+        }
+        Some(Self::of(&summary, entries))
+    }
+
     /// The tree of these operations. One whose parent is not among them stands at the top of its turn; those that
     /// are their own ancestors, as no honest ledger has them, too.
     #[must_use]
@@ -160,6 +185,7 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
         cost_usd: entry.cost_usd,
         decided_by: entry.decided_by.to_string(),
         approval: entry.approval.as_ref().map(ToString::to_string),
+        agent: agent(at, entries, children),
         children: Vec::new(),
     };
     // Deeper ones follow their parent at its own depth.
@@ -168,6 +194,20 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
         op.children.append(&mut child);
     }
     op
+}
+
+/// The run that an operation of another session is part of, if there is one directly inside this operation.
+fn agent(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize>>) -> Option<TraceAgent> {
+    let of = |at: usize| children.get(&at).into_iter().flatten().copied();
+    let run = of(at).map(|child| &entries[child]).find(|child| child.session != entries[at].session)?;
+    let run = Arc::clone(run.op.lineage.run.as_ref()?);
+    let mut totals = TraceSums::default();
+    let mut open: Vec<usize> = of(at).collect();
+    while let Some(next) = open.pop() {
+        totals.add(&entries[next]);
+        open.extend(of(next));
+    }
+    Some(TraceAgent { run, totals })
 }
 
 fn build_bounded(
@@ -225,6 +265,7 @@ mod tests {
             run: Some("r".into()),
             session: SessionId::new("s"),
             principal: "owner".into(),
+            within: None,
             started_ms: 0,
             ended_ms: 100,
             turns: 2,
@@ -290,6 +331,7 @@ mod tests {
             run: None,
             session: SessionId::new("s"),
             principal: "owner".into(),
+            within: None,
             started_ms: 0,
             ended_ms: 1,
             turns: 0,

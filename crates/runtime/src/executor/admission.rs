@@ -161,6 +161,7 @@ impl Executor {
             scope,
             reason: redactor.redact(&decision.reason).into_owned(),
             asker: run.asker.as_deref().map(str::to_owned),
+            agents: run.agents.to_vec(),
         };
         // A store that cannot answer has approved nothing: the person is asked again.
         let approvals = &self.options.approvals;
@@ -188,9 +189,13 @@ impl Executor {
         answer.map(|()| Admitted::Approved(scope))
     }
 
-    /// Whether calls of this run wait for a person's answer as jobs, so that their caller need not wait.
+    /// Whether calls of this run wait for a person's answer as jobs, so that their caller need not wait. The call of an
+    /// agent that waits itself does.
     fn asks_later(&self, run: &RunContext) -> bool {
-        self.options.jobs.is_some() && run.job.is_none() && run.approver.answers() == Answers::Elsewhere
+        self.options.jobs.is_some()
+            && run.agents.is_empty()
+            && run.job.is_none()
+            && run.approver.answers() == Answers::Elsewhere
     }
 
     /// Makes the call a job that asks the person and runs if it may. The caller gets the job's id.

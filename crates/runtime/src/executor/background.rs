@@ -286,7 +286,7 @@ impl Executor {
             reason: None,
         };
         let run = run.journal.as_ref().map(|(_, run)| run.to_string());
-        NewJob { record, run, resumable: call.entry.is_repeatable(), plan }
+        NewJob { record, run, resumable: call.entry.is_resumable(), plan }
     }
 }
 

@@ -29,7 +29,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Provider;
 use toolwright_core::context::Services;
 use toolwright_core::error::ToolError;
-use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{Plan, Planned, plan};
@@ -50,7 +50,7 @@ pub use self::llm_call::LlmOptions;
 pub use self::options::{CallDefaults, CallerNames, ExecutorOptions, PartialsFor, Recommends, RunContext};
 pub use self::recovery::RecoveryOptions;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
-pub use self::tool_context::NestedCallLimits;
+pub use self::tool_context::{Nested, NestedCallLimits};
 pub use crate::models::{Asked, AuxiliaryRequests, ModelAsk, ModelCallRecord};
 pub use crate::outputs::budget::ContextBudget;
 pub use crate::outputs::cache::ResponseCache;
@@ -236,10 +236,16 @@ impl Executor {
         } else {
             Cow::Owned(ModelRequest { priority, room: room.clone(), ..request.clone() })
         };
+        let room = match &run.account {
+            Some(account) => Some(account.reserve(&*self.options.services.model, model, &request).await.map_err(over)?),
+            None => None,
+        };
         let scope = RequestScope { lineage: &run.lineage, session: &run.session, limit, cancel: &run.cancel };
         let answer = self.models.ask(scope, model, &request, on_answer).await;
+        let used = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
+        room.into_iter().for_each(|room| room.settle(used));
         if let Some(recorder) = &run.usage {
-            recorder.record(model, answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage));
+            recorder.record(model, used);
         }
         answer
     }
@@ -259,6 +265,11 @@ impl Executor {
     ) -> Result<ModelResponse, ModelError> {
         self.models.ask(RequestScope { lineage, session, limit, cancel }, model, request, &|_| {}).await
     }
+}
+
+/// A request that a limit of the agent's tree keeps from being made.
+fn over(error: ToolError) -> ModelError {
+    ModelError::new(ModelErrorKind::Quota, error.message())
 }
 
 /// How long an abandoned call may take to be written to the ledger.
@@ -332,7 +343,7 @@ impl InFlight {
             provider: identity(&call.entry.provider),
             cancel: run.cancel.clone(),
             session: run.session.id.clone(),
-            is_repeatable: call.entry.is_repeatable(),
+            is_repeatable: call.entry.is_resumable(),
             is_promotable: AtomicBool::new(false),
             wanted: Notify::new(),
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolwright_core::approval::Approver;
+use toolwright_core::approval::{AgentStep, Approver};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::client::{CallClient, NoClient};
@@ -28,6 +28,7 @@ use super::checking::RepairOptions;
 use super::guards::{GuardBinding, Guarded, Interceptor};
 use super::llm_call::LlmOptions;
 use super::tool_context::NestedCallLimits;
+use crate::agents::AgentAccount;
 use crate::jobs::JobManager;
 use crate::outputs::budget::ContextBudget;
 use crate::outputs::cache::ResponseCache;
@@ -221,6 +222,10 @@ pub struct RunContext {
     pub names: Option<CallerNames>,
     /// On whose wish they are made; see [`ApprovalRequest::asker`](toolwright_core::approval::ApprovalRequest::asker).
     pub asker: Option<Arc<str>>,
+    /// The agents on whose way they are made, from the one that the root run started to the one that makes them.
+    pub agents: Arc<[AgentStep]>,
+    /// The agent that pays for the requests to models that they make; `None`: nobody keeps count.
+    pub account: Option<Arc<AgentAccount>>,
 }
 
 impl RunContext {
@@ -276,6 +281,8 @@ impl RunContext {
             became: None,
             names: None,
             asker: None,
+            agents: Arc::default(),
+            account: None,
         }
     }
 

@@ -173,7 +173,13 @@ impl Executor {
         let held = pin!(self.slot_in_time(call, run, record)).await?;
         record.stage = Stage::Run;
         // Boxed because thousands of calls may wait in the queue before this stage.
-        let output = self.run_tool(call, held, run, record).boxed().await?;
+        let output = self.run_tool(call, held, run, record).boxed().await.map_err(|error| {
+            let request = error.awaited_decision().cloned();
+            match request {
+                Some(request) => EarlyExit::Pending(Box::new(ApprovalRequest { call_id: call.id.clone(), ..request })),
+                None => EarlyExit::Failed(error),
+            }
+        })?;
         record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         record.stage = Stage::Cache;

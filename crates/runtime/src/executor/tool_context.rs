@@ -1,5 +1,6 @@
 //! The context of a running tool: its progress, its client, the calls that it makes, and its use of models.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright_core::context::{InnerCalls, NoCalls, PartialSink, ToolContext, UsageRecorder};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError, Unsupported};
@@ -384,6 +385,30 @@ struct NestedCaller {
     run: RunContext,
 }
 
+/// What a call that makes others runs under.
+#[derive(Clone, Copy)]
+pub struct Nested<'c> {
+    /// The executor that runs it.
+    pub executor: &'c Arc<Executor>,
+    /// The context of the calls that it makes.
+    pub run: &'c RunContext,
+}
+
+impl std::fmt::Debug for Nested<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nested").finish_non_exhaustive()
+    }
+}
+
+impl<'c> Nested<'c> {
+    /// That of a running call; `None` where it makes none, or no executor runs it.
+    #[must_use]
+    pub fn of(context: &'c ToolContext) -> Option<Self> {
+        let calls: &dyn Any = &*context.calls;
+        calls.downcast_ref().map(|caller: &NestedCaller| Self { executor: &caller.executor, run: &caller.run })
+    }
+}
+
 #[async_trait]
 impl InnerCalls for NestedCaller {
     fn snapshot(&self) -> Option<&Snapshot> {
@@ -493,7 +518,8 @@ impl CallUsage {
     /// The context for the call's requests to models, and their sum. `None` if the run records no usage and the tool
     /// asks no model itself. Any other tool may still ask one, because its source may ask the client for sampling.
     pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
-        if run.usage.is_none() && !asks_by_model(&call.entry) {
+        let is_agent = call.entry.provider.kind() == ProviderKind::Agent;
+        if run.usage.is_none() && !is_agent && !asks_by_model(&call.entry) {
             return None;
         }
         let used = Arc::new(Self { run: run.usage.clone(), total: Mutex::default() });

@@ -50,6 +50,12 @@ impl ModelRequests {
         Arc::new(Self { ids: OpIds::default(), services, ledger, prices, recorder: Recorder::default() })
     }
 
+    /// What models cost.
+    #[must_use]
+    pub fn prices(&self) -> &PriceTable {
+        &self.prices
+    }
+
     /// What records requests and their answers in a file, once it is told in which.
     #[must_use]
     pub fn recorder(&self) -> &Recorder {

@@ -1,6 +1,7 @@
 //! The embedded store: one SQLite file (WAL) in the state directory, shared by all of a user's
 //! Toolwright processes. SQL is named only in this folder.
 
+mod agents;
 pub(crate) mod caches;
 mod file;
 mod groups;

@@ -43,6 +43,7 @@ const AGING: &[(&str, &str)] = &[
     ("manifests", "saved_ms"),
     ("approvals", "saved_ms"),
     ("inbox", "created_ms"),
+    ("agents", "begun_ms"),
 ];
 /// How many of them, from the first, also go when the file is too large; the others are small, and some are words of a
 /// person.

@@ -14,19 +14,30 @@ CREATE TABLE runs (id TEXT PRIMARY KEY, state TEXT NOT NULL, saved_ms INTEGER NO
 CREATE TABLE run_calls (run TEXT NOT NULL, call TEXT NOT NULL, outcome TEXT, PRIMARY KEY (run, call));
 CREATE TABLE run_claims (run TEXT PRIMARY KEY, pid INTEGER NOT NULL, boot TEXT NOT NULL, started INTEGER NOT NULL);
 
+-- Trees of agents: a run and the runs that its calls began, with the process that drives each, what it has used and what its
+-- requests under way may use.
+CREATE TABLE agents (
+    id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, name TEXT NOT NULL, limits TEXT NOT NULL, pid INTEGER NOT NULL,
+    boot TEXT NOT NULL, started INTEGER NOT NULL, begun_ms INTEGER NOT NULL, ended_ms INTEGER,
+    tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL NOT NULL DEFAULT 0, held_tokens INTEGER NOT NULL DEFAULT 0,
+    held_usd REAL NOT NULL DEFAULT 0);
+CREATE INDEX agents_by_root ON agents (root);
+
 -- The ledger is the tree of operations. What the operations of a run, or of a session outside of runs, have in common is
 -- kept once, with their sums. `open_costs` counts attempts at models that may have cost something beside what is known
--- (`LedgerEntry::cost_is_open`).
+-- (`LedgerEntry::cost_is_open`). `parent` and `root` are the sessions above the run of an agent that a call began.
 CREATE TABLE traces (
     id INTEGER PRIMARY KEY, run TEXT, session TEXT NOT NULL, principal TEXT NOT NULL,
     started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, turns INTEGER NOT NULL DEFAULT 0,
     tool_calls INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, jobs INTEGER NOT NULL DEFAULT 0,
     failures INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
     output_tokens INTEGER NOT NULL DEFAULT 0, cached_tokens INTEGER NOT NULL DEFAULT 0,
-    cache_written_tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL, open_costs INTEGER NOT NULL DEFAULT 0, last INTEGER);
+    cache_written_tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL, open_costs INTEGER NOT NULL DEFAULT 0, last INTEGER,
+    parent TEXT, root TEXT);
 CREATE UNIQUE INDEX traces_by_key ON traces (session, ifnull(run, ''), principal);
 CREATE INDEX traces_by_end ON traces (ended_ms);
 CREATE INDEX traces_by_run ON traces (run);
+CREATE INDEX traces_by_root ON traces (root) WHERE root IS NOT NULL;
 -- Operations that have ended. Most rows are tool calls that went well, and they are cheap to write: a value that most rows
 -- share is NULL, what few rows have is JSON in `more`, and no column has a type or a constraint that each row would be
 -- checked for. `ids` is the trace, the operation and, where it has one, its parent's, big-endian. In place of an index

@@ -343,7 +343,7 @@ fn traces_are_sampled_whole() {
     for n in 0..2000_u128 {
         // Spread over the lower half of the id, which decides.
         let trace = TraceId::new(1 + n * 0x20_c49b_a5e3_53f7);
-        let lineage = Lineage { trace, parent: None, run: None, turn: 0 };
+        let lineage = Lineage::in_trace(trace);
         let (outer, inner) = (lineage.begin(OpId::new(1)), lineage.begin(OpId::new(2)));
         let events =
             [&outer, &inner].map(|op| [(0, started(op, id)), (1, finished(op, id, None, 1))]).as_flattened().to_vec();

@@ -22,7 +22,7 @@ pub(crate) fn at(ms: u64) -> SystemTime {
 /// The operation `id`, part of `parent`, or of nothing if that is 0.
 pub(crate) fn op(id: u64, parent: u64) -> Op {
     let parent = (parent > 0).then(|| OpId::new(parent));
-    Lineage { trace: TraceId::new(0xabc), parent, run: None, turn: 0 }.begin(OpId::new(id))
+    Lineage { parent, ..Lineage::in_trace(TraceId::new(0xabc)) }.begin(OpId::new(id))
 }
 
 pub(crate) fn in_run(op: Op, run: &str, turn: u32) -> Op {

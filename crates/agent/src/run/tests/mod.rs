@@ -76,6 +76,7 @@ fn pending(id: &CallId) -> Outcome {
         scope: toolwright_core::catalogue::CallScope::Anywhere,
         reason: "it writes".into(),
         asker: None,
+        agents: Vec::new(),
     };
     Outcome { pending: Some(Box::new(request)), ..done(id, "") }
 }

@@ -216,7 +216,10 @@ fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
         None => More::default(),
     };
     Ok(LedgerEntry {
-        op: Op { id: op, lineage: Lineage { trace, parent, run: of.run.clone(), turn: more.turn } },
+        op: Op {
+            id: op,
+            lineage: Lineage { trace, parent, run: of.run.clone(), turn: more.turn, within: of.within.clone() },
+        },
         at_ms: unsigned(row, 3)?,
         session: of.session.clone(),
         principal: Arc::clone(&of.principal),

@@ -5,12 +5,13 @@ mod running;
 mod writer;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use toolwright_core::model::Usage;
-use toolwright_core::operation::{OpKind, TraceId};
+use toolwright_core::operation::{OpKind, TraceId, Within};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{
     Appended, LedgerCondition, LedgerEntry, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceSummary, TraceSums,
@@ -53,13 +54,27 @@ impl LedgerStore for SqliteStore {
 
     async fn traces(&self, limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rest = "ORDER BY ended_ms DESC, id DESC LIMIT ?1";
-        self.inspect("list the traces", move |db| summaries(db, rest, &[&limit])).await
+        let rest = "WHERE root IS NULL ORDER BY ended_ms DESC, id DESC LIMIT ?1";
+        self.inspect("list the traces", move |db| {
+            let mut roots = summaries(db, rest, &[&limit])?;
+            for root in &mut roots {
+                for below in tree(db, root)?.iter().skip(1) {
+                    root.sums.add_all(&below.sums);
+                }
+            }
+            Ok(roots)
+        })
+        .await
     }
 
     async fn find_traces(&self, name: &str) -> Result<Vec<TraceSummary>, StoreError> {
         let name = name.to_owned();
         self.inspect("find a trace", move |db| find(db, &name)).await
+    }
+
+    async fn trace_tree(&self, of: &TraceSummary) -> Result<Vec<TraceSummary>, StoreError> {
+        let of = of.clone();
+        self.inspect("read the runs below a run", move |db| tree(db, &of)).await
     }
 
     async fn operations(&self, of: &TraceSummary, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
@@ -111,7 +126,7 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
 
 const TRACE_COLUMNS: &str = "run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, \
                              jobs, failures, input_tokens, output_tokens, cached_tokens, cost_usd, \
-                             cache_written_tokens, open_costs";
+                             cache_written_tokens, open_costs, parent, root";
 
 fn summaries(db: &Connection, rest: &str, parameters: &[&dyn ToSql]) -> rusqlite::Result<Vec<TraceSummary>> {
     let mut statement = db.prepare_cached(&format!("SELECT {TRACE_COLUMNS} FROM traces {rest}"))?;
@@ -123,6 +138,12 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
         run: row.get(0)?,
         session: SessionId::new(row.get::<_, String>(1)?),
         principal: row.get(2)?,
+        within: match (row.get::<_, Option<String>>(16)?, row.get::<_, Option<String>>(17)?) {
+            (Some(parent), Some(root)) => {
+                Some(Arc::new(Within { parent: SessionId::new(parent), root: SessionId::new(root) }))
+            }
+            _ => None,
+        },
         started_ms: unsigned(row, 3)?,
         ended_ms: unsigned(row, 4)?,
         turns: row.get(5)?,
@@ -146,7 +167,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
 fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
     const NEWEST: &str = "ORDER BY ended_ms DESC, id DESC";
     if name == "last" {
-        return summaries(db, &format!("{NEWEST} LIMIT 1"), &[]);
+        return summaries(db, &format!("WHERE root IS NULL {NEWEST} LIMIT 1"), &[]);
     }
     let exact = summaries(db, &format!("WHERE run = ?1 OR session = ?1 {NEWEST} LIMIT 100"), &[&name])?;
     if !exact.is_empty() || name.is_empty() {
@@ -161,6 +182,23 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
     // One run, or the one session that they are of.
     let one = found.iter().all(|other| other.run == found[0].run && other.session == found[0].session);
     Ok(if one { found } else { Vec::new() })
+}
+
+/// A run or session, and the runs below it, in the order of their starts.
+fn tree(db: &Connection, of: &TraceSummary) -> rusqlite::Result<Vec<TraceSummary>> {
+    let root = of.within.as_ref().map_or(&of.session, |within| &within.root);
+    let others = summaries(db, "WHERE root = ?1 AND principal = ?2 ORDER BY id", &[&root.as_str(), &&*of.principal])?;
+    let mut tree = vec![of.clone()];
+    let mut next = 0;
+    while let Some(parent) = tree.get(next).map(|above| above.session.clone()) {
+        let is_child = |other: &&TraceSummary| other.within.as_ref().is_some_and(|within| within.parent == parent);
+        let is_new =
+            |other: &&TraceSummary| !tree.iter().any(|known| known.session == other.session && known.run == other.run);
+        let children: Vec<_> = others.iter().filter(is_child).filter(is_new).cloned().collect();
+        tree.extend(children);
+        next += 1;
+    }
+    Ok(tree)
 }
 
 /// The last operations of a run or session as they were written, and after them those that have not ended.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
-use toolwright_core::operation::OpId;
+use toolwright_core::operation::{OpId, Within};
 use toolwright_core::store::{LedgerEntry, TraceSums};
 
 use super::{entries, most, running};
@@ -30,12 +30,14 @@ struct Common<'a> {
     run: &'a str,
     session: &'a str,
     principal: &'a str,
+    within: Option<&'a Within>,
 }
 
 impl<'a> Common<'a> {
     fn of(entry: &'a LedgerEntry) -> Self {
         let run = entry.op.lineage.run.as_deref().unwrap_or_default();
-        Self { run, session: entry.session.as_str(), principal: &entry.principal }
+        let within = entry.op.lineage.within.as_deref();
+        Self { run, session: entry.session.as_str(), principal: &entry.principal, within }
     }
 }
 
@@ -128,7 +130,7 @@ pub(super) fn trace_of(db: &Connection, entry: &LedgerEntry) -> rusqlite::Result
 /// The row of `traces` that is of this, and the last row of `entries` that is of it. It is looked up in each batch: other
 /// processes write to it, and their upkeep deletes it, whereupon its id may be another's.
 fn trace(db: &Connection, common: &Common<'_>, at_ms: u64) -> rusqlite::Result<(i64, Option<i64>)> {
-    let Common { run, session, principal } = common;
+    let Common { run, session, principal, within } = common;
     let find = "SELECT id, last FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
     let found = db
         .prepare_cached(find)?
@@ -137,9 +139,10 @@ fn trace(db: &Connection, common: &Common<'_>, at_ms: u64) -> rusqlite::Result<(
     if let Some(found) = found {
         return Ok(found);
     }
-    let insert = "INSERT INTO traces (run, session, principal, started_ms, ended_ms) \
-                  VALUES (nullif(?1, ''), ?2, ?3, ?4, ?4)";
-    let id = db.prepare_cached(insert)?.insert(params![run, session, principal, at_ms.cast_signed()])?;
+    let insert = "INSERT INTO traces (run, session, principal, started_ms, ended_ms, parent, root) \
+                  VALUES (nullif(?1, ''), ?2, ?3, ?4, ?4, ?5, ?6)";
+    let (parent, root) = (within.map(|within| within.parent.as_str()), within.map(|within| within.root.as_str()));
+    let id = db.prepare_cached(insert)?.insert(params![run, session, principal, at_ms.cast_signed(), parent, root])?;
     Ok((id, None))
 }
 

@@ -1,0 +1,313 @@
+//! Agents as tools: `agent__{name}` runs one on a task, inside the call, and gives its report.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree, check_name};
+use toolwright_core::approval::AgentStep;
+use toolwright_core::catalogue::{CallScope, Health, Provider, ProviderCall, ProviderError};
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::Mode;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::exposure::{CALL_ID, DESCRIBE_ID, SEARCH_ID};
+use toolwright_core::model::Message;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
+use toolwright_core::store::RunStore;
+use toolwright_core::{
+    ContentBlock, Effects, Entry, Policy, Profile, ProviderKind, RegisteredTool, Snapshot, ToolDefinition, ToolId,
+};
+use toolwright_runtime::RunContext;
+use toolwright_runtime::executor::Nested;
+
+use crate::child::{self, ChildRun};
+use crate::driver::Driver;
+use crate::prompt::BASE_PROMPT;
+use crate::report::{FINAL_REPORT_ID, Format, ReportSpec, RunReport, Status};
+use crate::run::{Limits, RunSpec, RunState};
+use crate::tools::{BATCH_ID, NAMESPACE, TASK_STATUS_ID};
+
+/// Name of the provider of agents.
+pub const AGENTS: &str = "agents";
+/// Tools that each run has of its own.
+const OWN_TOOLS: [&str; 6] = [BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, SEARCH_ID, DESCRIBE_ID, CALL_ID];
+/// How long an agent that has answered waits for its background calls.
+const JOB_WAIT: Duration = Duration::from_secs(600);
+/// Drivers that are known at once.
+const MAX_DRIVERS: usize = 64;
+
+/// What agents run with.
+#[derive(Clone)]
+pub struct AgentParts {
+    /// Keeps their runs.
+    pub runs: Arc<dyn RunStore>,
+    /// Keeps the trees of them.
+    pub tree: Arc<dyn AgentTree>,
+    /// Limits of a tree whose run has none of its own.
+    pub limits: AgentLimits,
+    /// The model of agents that name none, where the caller has none either.
+    pub default_model: Option<String>,
+    /// The specification of a run of this model, as it is configured.
+    pub spec: Arc<dyn Fn(&str) -> RunSpec + Send + Sync>,
+}
+
+impl fmt::Debug for AgentParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentParts").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// The provider of agents as tools.
+pub struct AgentProvider {
+    agents: Vec<(Arc<AgentSpec>, Arc<RegisteredTool>)>,
+    issues: Vec<String>,
+    parts: AgentParts,
+    /// Drivers in use, by the tools of the caller and the agent: runs of one kind share what they show their model.
+    drivers: Mutex<Vec<(Weak<Snapshot>, String, Weak<Driver>)>>,
+}
+
+impl fmt::Debug for AgentProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.agents.iter().map(|(spec, _)| spec.name.as_str()).collect();
+        f.debug_struct("AgentProvider").field("agents", &names).finish_non_exhaustive()
+    }
+}
+
+impl AgentProvider {
+    /// The provider of these agents, which have different names. One that is no legal tool is left out, and
+    /// [`Provider::issues`] says why.
+    #[must_use]
+    pub fn new(agents: Vec<AgentSpec>, parts: AgentParts) -> Self {
+        let (mut known, mut issues) = (Vec::with_capacity(agents.len()), Vec::new());
+        for spec in agents {
+            let registered = check_name(&spec.name).map_err(|error| error.to_string()).and_then(|()| {
+                let tool = definition(&spec).ok_or("its name is no legal id")?;
+                RegisteredTool::own(tool).map_err(|error| error.to_string())
+            });
+            match registered {
+                Ok(tool) => known.push((Arc::new(spec), tool)),
+                Err(why) => issues.push(format!("agent {} was left out: {why}", spec.name)),
+            }
+        }
+        Self { agents: known, issues, parts, drivers: Mutex::default() }
+    }
+
+    fn agent(&self, tool: &ToolId) -> Option<&Arc<AgentSpec>> {
+        self.agents.iter().find(|(_, known)| known.definition().id == *tool).map(|(spec, _)| spec)
+    }
+
+    async fn run(
+        &self,
+        spec: &Arc<AgentSpec>,
+        arguments: &Value,
+        context: &ToolContext,
+    ) -> Result<RunReport, ToolError> {
+        let nested = Nested::of(context)
+            .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "an agent cannot be started from here"))?;
+        let run = nested.run;
+        let text = |key| arguments.get(key).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+        let above = run.agents.iter().map(|step| step.agent.as_str()).chain(run.session.agent.as_deref());
+        if above.into_iter().any(|name| name == spec.name) {
+            let message = format!("agent {} has started this work itself: do it, or start another agent", spec.name);
+            return Err(ToolError::new(ErrorKind::NotPermitted, message));
+        }
+        let model = spec.model.clone().or_else(|| run.model.as_deref().map(str::to_owned));
+        let model = model.or_else(|| self.parts.default_model.clone()).ok_or_else(|| {
+            let message = format!("agent {} has no model: set `model` in it, or models.default", spec.name);
+            ToolError::new(ErrorKind::ExecutionError, message)
+        })?;
+        let step = AgentStep { agent: spec.name.clone(), reason: text("reason") };
+        let agents = run.agents.iter().cloned().chain([step]).collect();
+        let child = ChildRun {
+            driver: self.driver(spec, nested),
+            parent: RunContext { agents, ..run.clone() },
+            session: Session {
+                id: child::id(&spec.name, &run.session.id, &context.call_id),
+                agent: Some(spec.name.clone()),
+                ..Session::clone(&run.session)
+            },
+            policy: Arc::new(policy(spec, &run.policy)),
+        };
+        let task = Message::user(text("task"));
+        child
+            .run(context, |driver, options| {
+                let mut run = run_spec(spec, (self.parts.spec)(&model));
+                let prompt = if spec.prompt.trim().is_empty() { BASE_PROMPT } else { &spec.prompt };
+                run.system = driver.system_prompt(prompt, &run, options);
+                RunState::new(run, vec![task])
+            })
+            .await
+    }
+
+    /// The driver of the agent's runs with what its caller's tools leave it.
+    fn driver(&self, spec: &AgentSpec, nested: Nested<'_>) -> Arc<Driver> {
+        let tools = &nested.run.snapshot;
+        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
+        drivers.retain(|(_, _, driver)| driver.strong_count() > 0);
+        let is_same = |(of, agent, _): &&(Weak<Snapshot>, String, Weak<Driver>)| {
+            std::ptr::eq(of.as_ptr(), Arc::as_ptr(tools)) && *agent == spec.name
+        };
+        if let Some(driver) = drivers.iter().find(is_same).and_then(|(_, _, driver)| driver.upgrade()) {
+            return driver;
+        }
+        let driver = child::driver(nested, Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")));
+        let driver = driver
+            .with_store(Arc::clone(&self.parts.runs))
+            .with_agents(Arc::clone(&self.parts.tree), self.parts.limits.clone())
+            .with_job_wait(JOB_WAIT);
+        let driver = Arc::new(driver);
+        if drivers.len() < MAX_DRIVERS {
+            drivers.push((Arc::downgrade(tools), spec.name.clone(), Arc::downgrade(&driver)));
+        }
+        driver
+    }
+}
+
+#[async_trait]
+impl Provider for AgentProvider {
+    fn name(&self) -> &str {
+        AGENTS
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Agent
+    }
+
+    fn may_fill(&self, namespace: &str) -> bool {
+        namespace == NAMESPACE
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(self.agents.iter().map(|(_, tool)| Arc::clone(tool)).collect())
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let Some(spec) = self.agent(call.tool) else {
+            return Err(ToolError::new(ErrorKind::UnknownTool, format!("there is no agent for {}", call.tool)));
+        };
+        let report = self.run(spec, &call.arguments, context).await?;
+        let run = child::id(&spec.name, &context.session.id, &context.call_id);
+        Ok(output(spec, report).with_extra("run", run.as_str()))
+    }
+
+    /// What its calls touch is decided call by call.
+    fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
+
+    fn awaits_others(&self, _tool: &ToolId) -> bool {
+        true
+    }
+
+    fn resumes(&self, _tool: &ToolId) -> bool {
+        true
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+
+    fn issues(&self) -> Vec<String> {
+        self.issues.clone()
+    }
+}
+
+/// The tool of an agent.
+fn definition(spec: &AgentSpec) -> Option<ToolDefinition> {
+    let id = ToolId::try_parse(&format!("{NAMESPACE}:{}@1.0.0", spec.name))?;
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string", "description": "Why you start it, in one sentence, for the user who may be asked"},
+            "task": {
+                "type": "string",
+                "description": "The whole task: the agent sees nothing of this conversation",
+            },
+        },
+        "required": ["reason", "task"],
+        "additionalProperties": false,
+    });
+    let description = match spec.description.trim() {
+        "" => format!("Starts the agent {} on a task and gives its report.", spec.name),
+        description => format!("Starts the agent {} on a task and gives its report. {description}", spec.name),
+    };
+    let mut definition = ToolDefinition::new(id, description, Some(parameters));
+    definition.effects = Effects::UNKNOWN;
+    definition.tags = vec!["agent".into()];
+    definition.output_schema = spec.output_schema.clone().map(Value::Object);
+    definition.mode = if spec.background { Mode::Background } else { Mode::Direct };
+    Some(definition)
+}
+
+/// Whether the agent may use a tool of its caller.
+fn may_use(spec: &AgentSpec, entry: &Entry) -> bool {
+    let is_itself = entry.provider.kind() == ProviderKind::Agent && entry.id().name() == spec.name;
+    !is_itself
+        && !OWN_TOOLS.contains(&entry.id().as_str())
+        && spec.tools.as_ref().is_none_or(|globs| entry.is_named_by(globs))
+        && !entry.is_named_by(&spec.disallowed_tools)
+}
+
+/// The policy of the agent's calls. What the owner or the client of a gateway does is nobody else's to do: without a
+/// policy of its own the agent asks then.
+fn policy(spec: &AgentSpec, caller: &Arc<Policy>) -> Policy {
+    let profile = spec.policy.unwrap_or(match caller.profile {
+        Profile::Owner | Profile::Client => Profile::Ask,
+        Profile::Ask | Profile::Workspace | Profile::Trusted => Profile::Trusted,
+    });
+    Policy { profile, within: Some(Arc::clone(caller)), ..spec.ruled(caller) }
+}
+
+/// The specification of the agent's run, by that of any run of its model.
+pub fn run_spec(spec: &Arc<AgentSpec>, run: RunSpec) -> RunSpec {
+    let schema = spec.output_schema.clone().map(Value::Object);
+    // The schema was compiled when the agent was registered.
+    let report = schema.and_then(|schema| ReportSpec::by_schema(schema).ok());
+    let mut agent_tools = run.agent_tools;
+    agent_tools.report = Some(report.unwrap_or_else(|| ReportSpec::in_format(Format::Markdown)));
+    let limits = &spec.limits;
+    RunSpec {
+        settings: spec.settings.clone(),
+        limits: Limits {
+            turns: limits.turns.unwrap_or(run.limits.turns),
+            calls: limits.calls.or(run.limits.calls),
+            time: limits.time.or(run.limits.time),
+            tokens: run.limits.tokens,
+        },
+        agent_tools,
+        agent: Some(Arc::clone(spec)),
+        ..run
+    }
+}
+
+/// The report of an agent as the result of its call.
+fn output(spec: &AgentSpec, report: RunReport) -> ToolOutput {
+    let structured = report.final_report.as_ref().and_then(|report| report.content_json.clone());
+    let mut text = report.answer.clone();
+    let lacks_report = spec.output_schema.is_some() && structured.is_none();
+    let mut output = match (report.status, &report.reason) {
+        (Status::Success, _) if !lacks_report => ToolOutput::text(text),
+        (Status::Partial, reason) if !lacks_report => {
+            let mut output = ToolOutput::text(text);
+            let why = reason.as_deref().unwrap_or("it says so");
+            output.content.push(ContentBlock::text(format!("[toolwright notice] The agent is not done: {why}.")));
+            output
+        }
+        (_, reason) => {
+            if lacks_report && report.status != Status::Failure {
+                text.push_str("\n[toolwright notice] The agent ended without a report in the form that is asked for.");
+            } else if let Some(reason) = reason.as_ref().filter(|reason| !text.contains(reason.as_str())) {
+                text.push_str(&format!("\n[toolwright notice] The agent failed: {reason}."));
+            }
+            ToolOutput::failure(text)
+        }
+    };
+    output.structured = structured.filter(|_| spec.output_schema.is_some() && !output.is_error);
+    output.extras.insert("status".into(), report.status.as_str().into());
+    output.extras.insert("turns".into(), report.turns.into());
+    output.extras.insert("calls".into(), report.calls.len().into());
+    output
+}

@@ -1,0 +1,131 @@
+//! A child run: the run of an agent inside a running call, on the terms of the call. Policy, approver, client, cancel,
+//! lineage and usage are the caller's; its session, tools and limits are its own, and none is wider.
+//!
+//! It is saved under an id that follows from its caller, so that an interrupted call that is made again goes on with it,
+//! and one that has ended only gives its result again.
+
+use std::sync::Arc;
+
+use toolwright_core::ErrorKind;
+use toolwright_core::approval::AwaitsDecision;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+use toolwright_core::session::CallId;
+use toolwright_core::{Policy, Session, SessionId};
+use toolwright_runtime::executor::Nested;
+use toolwright_runtime::{Catalogue, RunContext};
+
+use crate::driver::{Driver, DriverError, RunOptions};
+use crate::report::{RunReport, Status};
+use crate::run::RunState;
+
+/// The run of an agent inside a call.
+pub(crate) struct ChildRun {
+    /// Runs it, with its tools.
+    pub(crate) driver: Arc<Driver>,
+    /// The terms of the call, with the agent among those on its way.
+    pub(crate) parent: RunContext,
+    /// Its session.
+    pub(crate) session: Session,
+    /// Its policy, within that of the caller.
+    pub(crate) policy: Arc<Policy>,
+}
+
+impl ChildRun {
+    /// Runs it to its end. `begin` makes its state if it is not saved yet.
+    ///
+    /// # Errors
+    /// `canceled` as its caller was; `limit_exceeded` when a limit of the tree keeps it from beginning; with
+    /// [`AwaitsDecision`] as its source if it waits for a person; that of the store.
+    pub(crate) async fn run(
+        self,
+        context: &ToolContext,
+        begin: impl FnOnce(&Driver, &RunOptions) -> RunState,
+    ) -> Result<RunReport, ToolError> {
+        let Self { driver, parent, session, policy } = self;
+        let run_id: Arc<str> = session.id.as_str().into();
+        let options = RunOptions {
+            variables: parent.variables.clone(),
+            progress: Some(Arc::clone(&context.partials)),
+            ..RunOptions::new(
+                run_id,
+                Arc::new(session),
+                policy,
+                Arc::clone(&parent.approver),
+                Arc::clone(&parent.client),
+                parent.cancel.child(),
+            )
+        };
+        let usage = parent.usage.clone();
+        let account = parent.account.clone();
+        let options = RunOptions { parent: Some(Arc::new(parent)), account, ..options };
+        let mut state = match driver.load(&options).await {
+            Ok(state) => {
+                // What it used before it was interrupted is not in the sums of its caller.
+                if let Some(usage) = usage {
+                    usage.record(&state.spec().model, state.report().usage);
+                }
+                state
+            }
+            Err(DriverError::NotFound(_)) => begin(&driver, &options),
+            Err(error) => return Err(failed(error)),
+        };
+        let cancel = options.cancel.clone();
+        let mut dropped = CancelOnDrop(Some(cancel.clone()));
+        // On a task of its own: agents are nested deep, and the stack of one thread is not.
+        let running = tokio::spawn(async move {
+            let report = driver.run(&mut state, &options).await;
+            (report, state)
+        });
+        let (report, state) = running
+            .await
+            .map_err(|error| ToolError::new(ErrorKind::InternalError, format!("an agent broke: {error}")))?;
+        dropped.0 = None;
+        let report = report.map_err(failed)?;
+        match report.status {
+            Status::Cancelled => Err(ToolError::canceled(cancel.cause().unwrap_or(CancelCause::CallerGone))),
+            // The state has the questions whole; the report only shows them.
+            Status::Suspended => match state.report().pending.into_iter().next() {
+                Some(request) => Err(ToolError::new(ErrorKind::Denied, "a person has not decided yet")
+                    .with_source(AwaitsDecision(Box::new(request)))),
+                None => Err(ToolError::new(ErrorKind::InternalError, "an agent was suspended, and nothing is asked")),
+            },
+            _ => Ok(report),
+        }
+    }
+}
+
+/// Cancels a run whose caller no longer waits for it.
+struct CancelOnDrop(Option<Cancel>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.0.take() {
+            cancel.cancel(CancelCause::CallerGone);
+        }
+    }
+}
+
+/// The driver of runs with these tools: a snapshot that does not change.
+pub(crate) fn driver(nested: Nested<'_>, tools: Arc<toolwright_core::Snapshot>) -> Driver {
+    let executor = Arc::clone(nested.executor);
+    let model = Arc::clone(&executor.services().model);
+    Driver::new(executor, Catalogue::from_snapshot(tools), model, None)
+}
+
+/// The id of the run that a call of this session begins, always the same.
+pub(crate) fn id(agent: &str, session: &SessionId, call: &CallId) -> SessionId {
+    let hash = ContentHash::of_bytes(format!("{session}\n{call}").as_bytes()).to_string();
+    SessionId::new(format!("{agent}_{}", hash.get(..16).unwrap_or(&hash)))
+}
+
+fn failed(error: DriverError) -> ToolError {
+    match error {
+        DriverError::Limit(limit) => limit.into(),
+        DriverError::Store(error) => error.into(),
+        DriverError::Taken { .. } => ToolError::new(ErrorKind::LimitExceeded, error.to_string()).retryable(),
+        _ => ToolError::new(ErrorKind::InternalError, error.to_string()),
+    }
+}

@@ -1,0 +1,181 @@
+//! A run and the agents that it starts: its account in their tree, and what happens to those that still run in the
+//! background when it gives its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolwright_core::agents::{AgentLimits, NewAgent, OnChildren, TreeError};
+use toolwright_core::catalogue::{Entry, ProviderKind};
+use toolwright_core::event::Partial;
+use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
+use toolwright_core::store::StoreError;
+use toolwright_runtime::AgentAccount;
+
+use super::{Driver, DriverError, RunOptions};
+use crate::report::{ChildEnd, ChildNote, Status};
+use crate::run::{RunSpec, RunState, Step, ToolBatch};
+
+/// How long a run without a limit of time waits for the agents that it began.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
+/// Agents that are looked at.
+const MAX_CHILDREN: usize = 1000;
+
+impl Driver {
+    /// Enters the run in the tree of agents, if it is an agent's, may start agents, or has limits that count there.
+    pub(super) async fn begin_account(
+        &self,
+        state: &RunState,
+        options: &RunOptions,
+    ) -> Result<Option<Arc<AgentAccount>>, DriverError> {
+        let Some((tree, limits)) = &self.agents else { return Ok(options.account.clone()) };
+        let spec = state.spec();
+        let above = options.parent.as_ref().and_then(|parent| parent.account.as_ref());
+        let starts_agents = || self.view(spec, options).usable.iter().any(|entry| is_agent(entry));
+        if options.parent.is_none() && !spec.tree_limits().limits_spending() && !starts_agents() {
+            return Ok(None);
+        }
+        let limits = match above {
+            Some(_) => spec.tree_limits(),
+            None => spec.tree_limits().or(limits).or_usual(),
+        };
+        let new = NewAgent {
+            id: Arc::clone(&options.run_id),
+            parent: above.map(|above| Arc::clone(above.id())),
+            name: agent_name(spec, options).unwrap_or_default().to_owned(),
+            limits: AgentLimits { turns: None, calls: None, time: None, ..limits },
+            fresh: state.turns() == 0,
+        };
+        match AgentAccount::begin(Arc::clone(tree), new, self.executor.models().prices().clone()).await {
+            Ok(account) => Ok(Some(account)),
+            Err(TreeError::Limit(limit)) => Err(limit.into()),
+            Err(TreeError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    /// Tells who started the run what it does.
+    pub(super) fn report_progress(&self, state: &RunState, options: &RunOptions, does: impl FnOnce() -> String) {
+        let Some(progress) = &options.progress else { return };
+        let agent = agent_name(state.spec(), options).unwrap_or("agent");
+        let turn = state.turns() + u32::from(state.waits_for_model());
+        progress.send(Partial::Progress {
+            progress: f64::from(turn),
+            total: Some(f64::from(state.spec().limits.turns)),
+            message: Some(format!("{agent}, turn {turn}: {}", does())),
+            more: serde_json::Map::new(),
+        });
+    }
+
+    /// Settles what happens to agents that still run in the background when a run ends: they are waited for, cancelled or
+    /// left alone. Returns whether the model is asked again: it hears of them before its answer is accepted.
+    pub(super) async fn settle_children(
+        &self,
+        state: &mut RunState,
+        options: &RunOptions,
+    ) -> Result<bool, DriverError> {
+        let Step::Done(result) = state.step() else { return Ok(false) };
+        let mut children = self.live_children(options).await?;
+        if children.is_empty() {
+            return Ok(false);
+        }
+        let names = named(&children);
+        match (result.status, state.spec().on_children()) {
+            (Status::Success, OnChildren::Wait) => {
+                let notice = format!(
+                    "[toolwright notice] Your answer was not accepted yet, because agents that you started were still \
+                     running: {names}. Messages tell how they ended. Give your whole answer again."
+                );
+                children = self.wait_for(children, state.time_left().unwrap_or(MAX_WAIT), options).await?;
+                if children.is_empty() && options.cancel.cause().is_none() && state.take_back(notice) {
+                    return Ok(true);
+                }
+            }
+            (Status::Success, policy) if !state.has_named_children() => {
+                let then = if policy == OnChildren::Cancel { "they are cancelled" } else { "they go on without you" };
+                let notice = format!(
+                    "[toolwright notice] Your answer was not accepted yet, because agents that you started are still \
+                     running: {names}. job__wait waits for one. If you give your answer again while they run, {then}."
+                );
+                if state.take_back(notice) {
+                    return Ok(true);
+                }
+            }
+            // The run can be resumed, and then hears of them.
+            (Status::Failure | Status::Suspended, _) => return Ok(false),
+            _ => {}
+        }
+        let detach = state.spec().on_children() == OnChildren::Detach && result.status != Status::Cancelled;
+        for child in &children {
+            if !detach {
+                // One that has just ended needs no stop.
+                let _ = self.executor.services().jobs.stop(JobScope::Of(&options.session), &child.id).await;
+            }
+            let end = if detach { ChildEnd::Detached } else { ChildEnd::Cancelled };
+            let agent = child.tool.name().to_owned();
+            state.note_child(ChildNote { agent, job: child.id.clone(), end });
+        }
+        if !children.is_empty() {
+            self.save(state, options).await?;
+        }
+        Ok(false)
+    }
+
+    /// The agents that run in the background for this run.
+    async fn live_children(&self, options: &RunOptions) -> Result<Vec<JobRecord>, StoreError> {
+        if options.account.is_none() {
+            return Ok(Vec::new());
+        }
+        let jobs = &self.executor.services().jobs;
+        let mut found = jobs.list(JobScope::Of(&options.session), Listed::Open, MAX_CHILDREN).await?;
+        let snapshot = self.catalogue.snapshot();
+        found
+            .retain(|job| !job.state.is_over() && snapshot.get(job.tool.as_str()).is_some_and(|entry| is_agent(entry)));
+        Ok(found)
+    }
+
+    /// Waits until these have ended. Returns those that had not when the time was over or the run was cancelled.
+    async fn wait_for(
+        &self,
+        children: Vec<JobRecord>,
+        limit: Duration,
+        options: &RunOptions,
+    ) -> Result<Vec<JobRecord>, StoreError> {
+        let clock = &self.executor.services().clock;
+        let began = clock.now();
+        let mut left = Vec::new();
+        for child in children {
+            let rest = limit.saturating_sub(clock.now().saturating_duration_since(began));
+            let id = child.id.clone();
+            let waiting = self.executor.services().jobs.wait(JobScope::Of(&options.session), &id, rest);
+            let job = tokio::select! {
+                job = waiting => job?,
+                _ = options.cancel.cancelled() => child,
+            };
+            if !job.state.is_over() && job.state != JobState::WaitingInput {
+                left.push(job);
+            }
+        }
+        Ok(left)
+    }
+}
+
+/// The names of the tools that a batch calls.
+pub(super) fn called(batch: &ToolBatch) -> String {
+    let mut names: Vec<&str> = batch.calls.iter().map(|call| call.name.as_str()).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+/// The name of the agent whose run it is.
+fn agent_name<'r>(spec: &'r RunSpec, options: &'r RunOptions) -> Option<&'r str> {
+    options.session.agent.as_deref().or_else(|| spec.agent.as_ref().map(|agent| agent.name.as_str()))
+}
+
+/// Whether a tool is an agent.
+pub(super) fn is_agent(entry: &Entry) -> bool {
+    entry.provider.kind() == ProviderKind::Agent
+}
+
+fn named(children: &[JobRecord]) -> String {
+    let name = |child: &JobRecord| format!("{} (job {})", child.tool.name(), child.id);
+    children.iter().map(name).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,170 @@
+//! Child runs over a scripted model that answers at once: what a run of an agent inside a call costs of our own, and what
+//! many of them hold in memory at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use toolwright_agent::{AgentParts, AgentProvider, RunSpec};
+use toolwright_core::agents::{AgentLimits, AgentSpec};
+use toolwright_core::approval::NoApprover;
+use toolwright_core::catalogue::{Listing, Provider as _, Snapshot};
+use toolwright_core::event::Event;
+use toolwright_core::model::ModelResponse;
+use toolwright_core::{
+    CallId, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, ToolCall,
+};
+use toolwright_providers::builtin::{self, BuiltinOptions};
+use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
+use toolwright_testkit::FakeModel;
+
+use crate::Failure;
+use crate::memory::rss_mb;
+use crate::stats::{per_second, percentile_us};
+
+#[derive(Serialize)]
+pub(crate) struct Row {
+    what: &'static str,
+    runs: usize,
+    p50_us: f64,
+    p99_us: f64,
+    runs_per_s: f64,
+    /// What the process holds while they run, in MiB.
+    rss_mb: f64,
+    /// How much of that is theirs.
+    rss_of_runs_mb: f64,
+}
+
+struct Bench {
+    executor: Arc<Executor>,
+    run: RunContext,
+    /// Models answer while it has permits.
+    gate: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+    _observer: tokio::sync::broadcast::Receiver<Arc<Event>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    async fn new() -> Result<Self, Failure> {
+        let dir = tempfile::tempdir()?;
+        let store = SqliteStore::open(dir.path())?;
+        let (gate, waiting) = (Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), Arc::new(AtomicUsize::new(0)));
+        let (door, count) = (Arc::clone(&gate), Arc::clone(&waiting));
+        let model = Arc::new(FakeModel::with_future(move |_| {
+            let (door, count) = (Arc::clone(&door), Arc::clone(&count));
+            Box::pin(async move {
+                count.fetch_add(1, Ordering::SeqCst);
+                let _permit = door.acquire().await;
+                Ok(ModelResponse { text: "done".into(), ..ModelResponse::default() })
+            })
+        }));
+        let events = Arc::new(EventHub::default());
+        let _observer = events.subscribe();
+        let services = Services { events, model, ..Services::none(Arc::new(SystemClock)) };
+        let options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
+        let parts = AgentParts {
+            runs: Arc::clone(&store) as _,
+            tree: Arc::clone(&store) as _,
+            limits: AgentLimits::default(),
+            default_model: Some("test/m".into()),
+            spec: Arc::new(|model| RunSpec::new(model, "")),
+        };
+        let worker = AgentSpec { name: "worker".into(), prompt: "You work.".into(), ..AgentSpec::default() };
+        let agents = Arc::new(AgentProvider::new(vec![worker], parts));
+        let tools = builtin::tools(&BuiltinOptions::default());
+        let builtins = Arc::new(StaticProvider::new("builtin", toolwright_core::ProviderKind::Builtin, tools)?);
+        let listing = |provider: Arc<dyn toolwright_core::Provider>, tools| Listing {
+            provider,
+            tools,
+            error: None,
+            withheld: Vec::new(),
+        };
+        let (own, started) = (builtins.list().await?, agents.list().await?);
+        let snapshot = Snapshot::build(&[listing(builtins, own), listing(agents, started)]);
+        let session = Session {
+            id: SessionId::new("bench"),
+            principal: Principal::owner(),
+            root: dir.path().to_owned(),
+            agent: None,
+        };
+        let run = RunContext::new(
+            Arc::new(session),
+            Arc::new(snapshot),
+            Arc::new(Policy::of(Profile::Trusted)),
+            Arc::new(NoApprover { remedy: String::new() }),
+        );
+        Ok(Self { executor: Executor::new(options), run, gate, waiting, _observer, _dir: dir })
+    }
+
+    async fn start(&self, id: String) -> Result<Duration, Failure> {
+        let arguments = RawArguments::Value(json!({"reason": "to time it", "task": "Work."}));
+        let call = ToolCall { id: CallId::new(id), name: "agent__worker".into(), arguments };
+        let started = Instant::now();
+        let outcomes = self.executor.run_calls(vec![call], &self.run).await;
+        match outcomes.into_iter().next() {
+            Some(outcome) if outcome.ok => Ok(started.elapsed()),
+            other => Err(format!("an agent failed: {other:?}").into()),
+        }
+    }
+}
+
+pub(crate) fn run(runs: usize, live: usize) -> Result<Vec<Row>, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async { tokio::spawn(measure(runs.max(16), live)).await? })
+}
+
+async fn measure(runs: usize, live: usize) -> Result<Vec<Row>, Failure> {
+    let bench = Arc::new(Bench::new().await?);
+    for n in 0..50 {
+        bench.start(format!("warm-{n}")).await?;
+    }
+    let mut times = Vec::with_capacity(runs);
+    let started = Instant::now();
+    for n in 0..runs {
+        times.push(bench.start(format!("one-{n}")).await?);
+    }
+    let elapsed = started.elapsed();
+    let pid = std::process::id();
+    let before = rss_mb(pid);
+    let mut rows = vec![row("one after another", &mut times, elapsed, (before, 0.0))];
+
+    // Held at their first request until all of them are there.
+    bench.gate.forget_permits(Semaphore::MAX_PERMITS);
+    bench.waiting.store(0, Ordering::SeqCst);
+    let mut tasks = tokio::task::JoinSet::new();
+    let started = Instant::now();
+    for n in 0..live {
+        let bench = Arc::clone(&bench);
+        tasks.spawn(async move { bench.start(format!("live-{n}")).await });
+    }
+    while bench.waiting.load(Ordering::SeqCst) < live {
+        if started.elapsed() > Duration::from_secs(60) {
+            return Err("the agents did not all begin within a minute".into());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let during = rss_mb(pid);
+    bench.gate.add_permits(live);
+    let mut times = Vec::with_capacity(live);
+    while let Some(ended) = tasks.join_next().await {
+        times.push(ended??);
+    }
+    rows.push(row("at once", &mut times, started.elapsed(), (during, during - before)));
+    Ok(rows)
+}
+
+fn row(what: &'static str, times: &mut [Duration], elapsed: Duration, (rss_mb, of_runs): (f64, f64)) -> Row {
+    Row {
+        what,
+        runs: times.len(),
+        p50_us: percentile_us(times, 0.5),
+        p99_us: percentile_us(times, 0.99),
+        runs_per_s: per_second(times.len(), elapsed),
+        rss_mb,
+        rss_of_runs_mb: (of_runs * 10.0).round() / 10.0,
+    }
+}

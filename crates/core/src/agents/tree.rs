@@ -1,0 +1,407 @@
+//! The tree of the agents of one run: who started whom, what each has used, and whether another may begin or ask its
+//! model. The decisions are pure; [`AgentTree`] keeps the tree and takes each decision in one transaction.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::AgentLimits;
+use crate::error::{ErrorKind, StoreError, ToolError};
+
+/// Levels of agents below a run, unless configured otherwise.
+pub const DEFAULT_DEPTH: u32 = 5;
+/// Agents below a run at once, unless configured otherwise.
+pub const DEFAULT_LIVE: u32 = 8;
+/// Agents below a run in all, unless configured otherwise.
+pub const DEFAULT_AGENTS: u32 = 64;
+
+impl AgentLimits {
+    /// These limits; where they say nothing of the size of the tree, the usual ones.
+    #[must_use]
+    pub fn or_usual(mut self) -> Self {
+        self.depth.get_or_insert(DEFAULT_DEPTH);
+        self.live.get_or_insert(DEFAULT_LIVE);
+        self.agents.get_or_insert(DEFAULT_AGENTS);
+        self
+    }
+
+    /// These limits; where they say nothing, those of `other`.
+    #[must_use]
+    pub fn or(self, other: &Self) -> Self {
+        Self {
+            turns: self.turns.or(other.turns),
+            calls: self.calls.or(other.calls),
+            tokens: self.tokens.or(other.tokens),
+            cost: self.cost.or(other.cost),
+            time: self.time.or(other.time),
+            depth: self.depth.or(other.depth),
+            live: self.live.or(other.live),
+            agents: self.agents.or(other.agents),
+        }
+    }
+
+    /// Whether the tokens or the money of the tree are limited.
+    #[must_use]
+    pub fn limits_spending(&self) -> bool {
+        self.tokens.is_some() || self.cost.is_some()
+    }
+}
+
+/// Tokens and money.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Spending {
+    /// Tokens, input and output.
+    pub tokens: u64,
+    /// US dollars.
+    pub cost_usd: f64,
+}
+
+impl Spending {
+    /// Adds `other`.
+    pub fn add(&mut self, other: Self) {
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.cost_usd += other.cost_usd;
+    }
+
+    /// Takes `other` off, to nothing at least.
+    pub fn remove(&mut self, other: Self) {
+        self.tokens = self.tokens.saturating_sub(other.tokens);
+        self.cost_usd = (self.cost_usd - other.cost_usd).max(0.0);
+    }
+}
+
+/// An agent in the tree. The root is the run that began all others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentNode {
+    /// The id of its run.
+    pub id: Arc<str>,
+    /// The run that started it; `None` for the root.
+    pub parent: Option<Arc<str>>,
+    /// Its name; empty for a run without one.
+    pub name: String,
+    /// Limits of itself and all below it.
+    pub limits: AgentLimits,
+    /// Whether it runs, in a process that lives.
+    pub live: bool,
+    /// What it has used itself.
+    pub spent: Spending,
+    /// What its requests under way may use at most.
+    pub held: Spending,
+}
+
+/// An agent that is to begin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewAgent {
+    /// The id of its run.
+    pub id: Arc<str>,
+    /// The run that starts it; `None` for a root.
+    pub parent: Option<Arc<str>>,
+    /// Its name; empty for a run without one.
+    pub name: String,
+    /// Limits of itself and all below it.
+    pub limits: AgentLimits,
+    /// Whether it begins a new task: what an earlier task of the same run used, and its agents that have ended, no
+    /// longer count.
+    pub fresh: bool,
+}
+
+/// The place of an agent that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Seat {
+    /// What it used before it was interrupted.
+    pub spent: Spending,
+    /// Whether it or an ancestor has a limit of tokens or money.
+    pub limits_spending: bool,
+}
+
+/// A limit of the tree that was reached.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TreeLimit {
+    /// Of levels.
+    #[error("{of} may have {most} levels of agents below it, and this would be one more (`limits.depth`)")]
+    Depth {
+        /// The agent that has the limit.
+        of: String,
+        /// The limit.
+        most: u32,
+    },
+    /// Of agents at once.
+    #[error("{most} agents run below {of}, and no more may run at once (`limits.live`)")]
+    Live {
+        /// The agent that has the limit.
+        of: String,
+        /// The limit.
+        most: u32,
+    },
+    /// Of agents in all.
+    #[error("{most} agents were started below {of}, and no more may be (`limits.agents`)")]
+    Agents {
+        /// The agent that has the limit.
+        of: String,
+        /// The limit.
+        most: u32,
+    },
+    /// Of tokens.
+    #[error(
+        "{of} and the agents below it have used {used} tokens, and the next request is over the limit of {most} (`limits.tokens`)"
+    )]
+    Tokens {
+        /// The agent that has the limit.
+        of: String,
+        /// What is used or reserved.
+        used: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// Of money.
+    #[error(
+        "{of} and the agents below it have cost {used:.4} US dollars, and the next request is over the limit of {most} (`limits.cost`)"
+    )]
+    Cost {
+        /// The agent that has the limit.
+        of: String,
+        /// What is used or reserved.
+        used: f64,
+        /// The limit.
+        most: f64,
+    },
+    /// Of money, for a model without prices.
+    #[error("{of} has a limit of cost, and what {model} costs is not known: set models.\"{model}\".prices")]
+    NoPrice {
+        /// The agent that has the limit.
+        of: String,
+        /// The model.
+        model: String,
+    },
+}
+
+impl TreeLimit {
+    /// What a model is told that wanted to start an agent.
+    #[must_use]
+    pub fn for_model(&self) -> String {
+        let next = match self {
+            Self::Live { .. } => "Wait until one of them has ended, or do this part yourself.",
+            _ => "Do not start another agent: do the rest yourself, or give your answer.",
+        };
+        format!("the agent was not started: {self}. {next}")
+    }
+}
+
+impl From<TreeLimit> for ToolError {
+    fn from(limit: TreeLimit) -> Self {
+        Self::new(ErrorKind::LimitExceeded, format!("the agent was not started: {limit}"))
+            .with_model_message(limit.for_model())
+    }
+}
+
+/// Whether `new` may begin in the tree of these agents, by the limits of all its ancestors.
+///
+/// # Errors
+/// The first limit that keeps it out, that of the nearest ancestor first.
+pub fn admit(tree: &[AgentNode], new: &NewAgent) -> Result<(), TreeLimit> {
+    // One that is there already goes on.
+    if tree.iter().any(|node| node.id == new.id && node.live) {
+        return Ok(());
+    }
+    let is_new = !tree.iter().any(|node| node.id == new.id);
+    for (level, above) in (1..).zip(ancestors(tree, new.parent.as_deref())) {
+        let of = || title(above);
+        let below = || tree.iter().filter(|node| is_below(tree, node, &above.id));
+        let reached = |limit: Option<u32>, count: usize| limit.filter(|&most| count >= most as usize);
+        if let Some(most) = above.limits.depth.filter(|&most| level > most) {
+            return Err(TreeLimit::Depth { of: of(), most });
+        }
+        if let Some(most) = reached(above.limits.agents.filter(|_| is_new), below().count()) {
+            return Err(TreeLimit::Agents { of: of(), most });
+        }
+        if let Some(most) = reached(above.limits.live, below().filter(|node| node.live).count()) {
+            return Err(TreeLimit::Live { of: of(), most });
+        }
+    }
+    afford(tree, new.parent.as_deref(), &Request::NOTHING)
+}
+
+/// What a request to a model may use at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// `provider/model`.
+    pub model: &'a str,
+    /// Tokens of question and answer.
+    pub tokens: u64,
+    /// What they cost; `None` where the price is not known.
+    pub cost_usd: Option<f64>,
+}
+
+impl Request<'static> {
+    /// No request: what is used up already counts alone.
+    const NOTHING: Self = Self { model: "", tokens: 0, cost_usd: Some(0.0) };
+}
+
+/// Whether the agent `of` may make this request, by its own limits and those of all its ancestors.
+///
+/// # Errors
+/// The first limit that it would go over, the nearest first.
+pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &Request<'_>) -> Result<(), TreeLimit> {
+    for above in ancestors(tree, of).filter(|above| above.limits.limits_spending()) {
+        let mut used = Spending::default();
+        for node in tree.iter().filter(|node| node.id == above.id || is_below(tree, node, &above.id)) {
+            used.add(node.spent);
+            used.add(node.held);
+        }
+        let of = title(above);
+        let is_nothing = request.tokens == 0;
+        if let Some(most) = above.limits.tokens
+            && (used.tokens.saturating_add(request.tokens) > most || (is_nothing && used.tokens >= most))
+        {
+            return Err(TreeLimit::Tokens { of, used: used.tokens, most });
+        }
+        match (above.limits.cost, request.cost_usd) {
+            (Some(_), None) => return Err(TreeLimit::NoPrice { of, model: request.model.to_owned() }),
+            (Some(most), Some(cost)) if used.cost_usd + cost > most || (is_nothing && used.cost_usd >= most) => {
+                return Err(TreeLimit::Cost { of, used: used.cost_usd, most });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The agent `id` and its ancestors, the nearest first.
+pub fn ancestors<'t>(tree: &'t [AgentNode], id: Option<&str>) -> impl Iterator<Item = &'t AgentNode> + use<'t> {
+    let find = move |id: &str| tree.iter().find(|node| &*node.id == id);
+    // No chain is longer than the tree, whatever a damaged one says.
+    std::iter::successors(id.and_then(find), move |node| find(node.parent.as_deref()?)).take(tree.len())
+}
+
+fn is_below(tree: &[AgentNode], node: &AgentNode, above: &str) -> bool {
+    ancestors(tree, node.parent.as_deref()).any(|ancestor| &*ancestor.id == above)
+}
+
+fn title(node: &AgentNode) -> String {
+    if node.name.is_empty() { "this run".to_owned() } else { format!("agent {}", node.name) }
+}
+
+/// The trees of agents. Each method is one transaction, also between processes.
+#[async_trait]
+pub trait AgentTree: Send + Sync {
+    /// Enters an agent, if [`admit`] lets it in. One that is known goes on, with what it had used.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    async fn begin_agent(&self, new: NewAgent) -> Result<Seat, TreeError>;
+    /// Sets what the agent has used so far and what its requests under way may use. With `more`, a request that it wants
+    /// to make: it is held as well, if [`afford`] lets it.
+    ///
+    /// # Errors
+    /// [`TreeError`]; then what it has used is set all the same.
+    async fn charge_agent(
+        &self,
+        id: &str,
+        spent: Spending,
+        held: Spending,
+        more: Option<Request<'_>>,
+    ) -> Result<(), TreeError>;
+    /// The agent has ended, and holds nothing any more.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn end_agent(&self, id: &str, spent: Spending) -> Result<(), StoreError>;
+    /// The tree that an agent is in, in the order of their beginnings.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn agents_of(&self, id: &str) -> Result<Vec<AgentNode>, StoreError>;
+}
+
+/// Why the tree did not let an agent begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// A limit.
+    #[error(transparent)]
+    Limit(#[from] TreeLimit),
+    /// It could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(depth: u32, live: u32, agents: u32) -> AgentLimits {
+        AgentLimits { depth: Some(depth), live: Some(live), agents: Some(agents), ..AgentLimits::default() }
+    }
+
+    /// `name<parent`, with a `-` behind it if it has ended.
+    fn node(written: &str, limits: AgentLimits) -> AgentNode {
+        let live = !written.ends_with('-');
+        let (name, parent) = written.trim_end_matches('-').split_once('<').unwrap_or((written, ""));
+        let parent = Some(parent).filter(|parent| !parent.is_empty()).map(Into::into);
+        let (spent, held) = (Spending::default(), Spending::default());
+        AgentNode { id: name.into(), parent, name: name.into(), limits, live, spent, held }
+    }
+
+    /// Whether an agent `new` below `parent` may begin: part of the refusal, or nothing.
+    fn check(tree: &[(&str, AgentLimits)], new: &str, parent: &str, expect: &str) {
+        let tree: Vec<_> = tree.iter().map(|(written, limits)| node(written, limits.clone())).collect();
+        let agent = NewAgent {
+            id: new.into(),
+            parent: Some(parent.into()),
+            name: new.into(),
+            limits: AgentLimits::default(),
+            fresh: false,
+        };
+        let refused = admit(&tree, &agent).err().map(|limit| limit.for_model()).unwrap_or_default();
+        assert_eq!(refused.is_empty(), expect.is_empty(), "{new} below {parent}: {refused}");
+        assert!(refused.contains(expect), "{new} below {parent}: {refused}");
+    }
+
+    #[test]
+    fn every_ancestor_limits_depth_live_and_count() {
+        let none = AgentLimits::default;
+        check(&[("r", limits(1, 1, 1))], "a", "r", "");
+        check(&[("r", limits(1, 9, 9)), ("a<r", none())], "b", "a", "agent r may have 1 levels");
+        check(&[("r", limits(9, 2, 9)), ("a<r", none()), ("b<a", none())], "c", "b", "2 agents run below agent r");
+        check(&[("r", limits(9, 2, 9)), ("a<r", none()), ("b<a-", none())], "c", "a", "");
+        check(&[("r", limits(9, 9, 2)), ("a<r-", none()), ("b<a-", none())], "c", "r", "2 agents were started");
+        check(&[("r", none()), ("a<r", limits(9, 1, 9)), ("b<a", none())], "c", "a", "below agent a");
+        check(&[("r", limits(9, 9, 2)), ("a<r-", none()), ("b<r-", none())], "b", "r", "");
+        check(&[("r", limits(9, 1, 1)), ("a<r", none())], "a", "r", "");
+        check(&[("r", limits(9, 1, 9)), ("a<r-", none()), ("b<r", none())], "a", "r", "1 agents run");
+    }
+
+    #[test]
+    fn what_descendants_use_counts_for_every_ancestor() {
+        let tree = |tokens: Option<u64>, cost: Option<f64>| {
+            let mut tree = [
+                node("r", AgentLimits { tokens, cost, ..AgentLimits::default() }),
+                node("a<r-", AgentLimits::default()),
+                node("b<a", AgentLimits::default()),
+            ];
+            tree[0].spent = Spending { tokens: 100, cost_usd: 0.1 };
+            tree[1].spent = Spending { tokens: 200, cost_usd: 0.2 };
+            tree[2].held = Spending { tokens: 300, cost_usd: 0.3 };
+            tree
+        };
+        let ask = |tree: &[AgentNode], tokens, cost_usd| {
+            afford(tree, Some("b"), &Request { model: "p/m", tokens, cost_usd }).err()
+        };
+        assert_eq!(ask(&tree(None, None), 1 << 40, None), None);
+        assert_eq!(ask(&tree(Some(700), None), 100, None), None);
+        let over = TreeLimit::Tokens { of: "agent r".into(), used: 600, most: 699 };
+        assert_eq!(ask(&tree(Some(699), None), 100, None), Some(over));
+        assert_eq!(ask(&tree(None, Some(1.0)), 100, Some(0.3)), None);
+        assert!(matches!(ask(&tree(None, Some(1.0)), 100, Some(0.5)), Some(TreeLimit::Cost { .. })));
+        assert!(matches!(ask(&tree(None, Some(1.0)), 100, None), Some(TreeLimit::NoPrice { .. })));
+        let new = NewAgent {
+            id: "c".into(),
+            parent: Some("b".into()),
+            name: "c".into(),
+            limits: AgentLimits::default(),
+            fresh: false,
+        };
+        assert!(admit(&tree(Some(601), None), &new).is_ok());
+        assert!(matches!(admit(&tree(Some(600), None), &new), Err(TreeLimit::Tokens { .. })));
+    }
+}

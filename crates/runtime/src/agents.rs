@@ -1,0 +1,131 @@
+//! What one agent uses: charged in the tree of its run, where its limits and those of its ancestors are checked before
+//! each request to a model.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use toolwright_core::agents::{AgentTree, NewAgent, Request, Seat, Spending, TreeError};
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
+use toolwright_core::store::StoreError;
+
+/// Tokens of an answer whose model has no known bound.
+const USUAL_ANSWER: u32 = 4096;
+
+/// The account of an agent that runs in this process.
+pub struct AgentAccount {
+    tree: Arc<dyn AgentTree>,
+    id: Arc<str>,
+    prices: PriceTable,
+    /// Whether a limit of tokens or money counts for it. Without one nothing is written before it ends.
+    is_limited: bool,
+    state: Mutex<Balance>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Balance {
+    spent: Spending,
+    held: Spending,
+}
+
+impl fmt::Debug for AgentAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentAccount").field("id", &self.id).field("balance", &*self.balance()).finish_non_exhaustive()
+    }
+}
+
+impl AgentAccount {
+    /// Enters an agent in `tree`.
+    ///
+    /// # Errors
+    /// [`TreeError`] when a limit of an ancestor keeps it out, or the tree cannot be written.
+    pub async fn begin(tree: Arc<dyn AgentTree>, new: NewAgent, prices: PriceTable) -> Result<Arc<Self>, TreeError> {
+        let id = Arc::clone(&new.id);
+        let Seat { spent, limits_spending } = tree.begin_agent(new).await?;
+        let state = Mutex::new(Balance { spent, ..Balance::default() });
+        Ok(Arc::new(Self { tree, id, prices, is_limited: limits_spending, state }))
+    }
+
+    /// The agent: the id of its run.
+    #[must_use]
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// What it has used.
+    #[must_use]
+    pub fn spent(&self) -> Spending {
+        self.balance().spent
+    }
+
+    /// Takes room for a request to `model`, before it is sent.
+    ///
+    /// # Errors
+    /// `limit_exceeded` for a limit of tokens or money, also of an ancestor; otherwise that of the store.
+    pub async fn reserve(
+        self: &Arc<Self>,
+        client: &dyn ModelClient,
+        model: &str,
+        request: &ModelRequest,
+    ) -> Result<HeldSpending, ToolError> {
+        if !self.is_limited {
+            return Ok(self.hold(model, Spending::default()));
+        }
+        let answer = client.longest_answer(model, request.max_tokens, &request.settings, USUAL_ANSWER);
+        let usage = Usage { input_tokens: request.tokens() as u64, output_tokens: answer.into(), ..Usage::default() };
+        let cost_usd = self.prices.of(model).map(|prices| prices.cost(usage));
+        let tokens = usage.tokens();
+        let Balance { spent, held } = *self.balance();
+        // Held here first, so that a request at the same time counts it. Dropped, it is free again.
+        let room = self.hold(model, Spending { tokens, cost_usd: cost_usd.unwrap_or_default() });
+        let wanted = Request { model, tokens, cost_usd };
+        match self.tree.charge_agent(&self.id, spent, held, Some(wanted)).await {
+            Ok(()) => Ok(room),
+            Err(TreeError::Limit(limit)) => Err(ToolError::new(ErrorKind::LimitExceeded, limit.to_string())),
+            Err(TreeError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    fn hold(self: &Arc<Self>, model: &str, held: Spending) -> HeldSpending {
+        self.balance().held.add(held);
+        HeldSpending { account: Arc::clone(self), model: model.to_owned(), held, used: Usage::default() }
+    }
+
+    /// The agent has ended. It holds nothing any more.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn end(&self) -> Result<(), StoreError> {
+        let spent = self.spent();
+        self.tree.end_agent(&self.id, spent).await
+    }
+
+    fn balance(&self) -> MutexGuard<'_, Balance> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Room for one request. Dropped, what the request is known to have used is charged, and the rest is free again.
+#[derive(Debug)]
+pub struct HeldSpending {
+    account: Arc<AgentAccount>,
+    model: String,
+    held: Spending,
+    used: Usage,
+}
+
+impl HeldSpending {
+    /// What the request used.
+    pub fn settle(mut self, usage: Usage) {
+        self.used = usage;
+    }
+}
+
+impl Drop for HeldSpending {
+    fn drop(&mut self) {
+        let cost = self.account.prices.of(&self.model).map(|prices| prices.cost(self.used));
+        let mut balance = self.account.balance();
+        balance.held.remove(self.held);
+        balance.spent.add(Spending { tokens: self.used.tokens(), cost_usd: cost.unwrap_or_default() });
+    }
+}

@@ -1,0 +1,157 @@
+//! Trees of agents. Each decision is taken in the transaction that enters what it allows.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use toolwright_core::agents::{
+    AgentNode, AgentTree, NewAgent, Request, Seat, Spending, TreeError, TreeLimit, admit, afford, ancestors,
+};
+use toolwright_core::store::StoreError;
+
+use super::owner::Owner;
+use super::{SqliteStore, json_column, now_ms, to_json};
+
+const COLUMNS: &str =
+    "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd";
+
+/// A request as it goes to the store's thread.
+struct Wanted {
+    model: String,
+    tokens: u64,
+    cost_usd: Option<f64>,
+}
+
+#[async_trait]
+impl AgentTree for SqliteStore {
+    async fn begin_agent(&self, new: NewAgent) -> Result<Seat, TreeError> {
+        let limits = to_json(&new.limits)?;
+        let begun: Result<Seat, TreeLimit> = self.thread.run("begin an agent", move |db| {
+            let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let root = root_of(&transaction, new.parent.as_deref())?.unwrap_or_else(|| new.id.to_string());
+            if new.fresh && new.parent.is_none() {
+                let forget = "DELETE FROM agents WHERE root = ?1 AND (ended_ms IS NOT NULL OR id = ?1)";
+                transaction.execute(forget, params![root])?;
+            }
+            let mut tree = tree(&transaction, &root)?;
+            if let Err(limit) = admit(&tree, &new) {
+                return Ok(Err(limit));
+            }
+            let known = tree.iter().find(|node| node.id == new.id).map(|node| node.spent);
+            let spent = known.unwrap_or_default();
+            let this = Owner::this();
+            let enter = "INSERT INTO agents (id, root, parent, name, limits, pid, boot, started, begun_ms) \
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) \
+                         ON CONFLICT (id) DO UPDATE SET pid = ?6, boot = ?7, started = ?8, limits = ?5, ended_ms = NULL, \
+                         held_tokens = 0, held_usd = 0";
+            transaction.prepare_cached(enter)?.execute(params![
+                new.id,
+                root,
+                new.parent,
+                new.name,
+                limits,
+                this.pid,
+                this.boot,
+                this.started,
+                now_ms()
+            ])?;
+            transaction.commit()?;
+            let NewAgent { id, parent, name, limits, .. } = new;
+            if known.is_none() {
+                let held = Spending::default();
+                tree.push(AgentNode { id: Arc::clone(&id), parent, name, limits, live: true, spent, held });
+            }
+            let limits_spending = ancestors(&tree, Some(&*id)).any(|node| node.limits.limits_spending());
+            Ok(Ok(Seat { spent, limits_spending }))
+        }).await?;
+        Ok(begun?)
+    }
+
+    async fn charge_agent(
+        &self,
+        id: &str,
+        spent: Spending,
+        held: Spending,
+        more: Option<Request<'_>>,
+    ) -> Result<(), TreeError> {
+        let id = id.to_owned();
+        let more =
+            more.map(|more| Wanted { model: more.model.to_owned(), tokens: more.tokens, cost_usd: more.cost_usd });
+        let charged: Result<(), TreeLimit> = self
+            .thread
+            .run("charge an agent", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                charge(&transaction, &id, spent, held)?;
+                let mut refused = Ok(());
+                if let Some(Wanted { model, tokens, cost_usd }) = &more {
+                    let root = root_of(&transaction, Some(&id))?.unwrap_or_else(|| id.clone());
+                    let tree = tree(&transaction, &root)?;
+                    refused = afford(&tree, Some(&id), &Request { model, tokens: *tokens, cost_usd: *cost_usd });
+                    if refused.is_ok() {
+                        let mut held = held;
+                        held.add(Spending { tokens: *tokens, cost_usd: cost_usd.unwrap_or_default() });
+                        charge(&transaction, &id, spent, held)?;
+                    }
+                }
+                transaction.commit()?;
+                Ok(refused)
+            })
+            .await?;
+        Ok(charged?)
+    }
+
+    async fn end_agent(&self, id: &str, spent: Spending) -> Result<(), StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("end an agent", move |db| {
+                charge(db, &id, spent, Spending::default())?;
+                let end = "UPDATE agents SET ended_ms = ?2 WHERE id = ?1 AND pid = ?3";
+                db.prepare_cached(end)?.execute(params![id, now_ms(), Owner::this().pid]).map(drop)
+            })
+            .await
+    }
+
+    async fn agents_of(&self, id: &str) -> Result<Vec<AgentNode>, StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("read a tree of agents", move |db| {
+                let root = root_of(db, Some(&id))?;
+                root.map_or_else(|| Ok(Vec::new()), |root| tree(db, &root))
+            })
+            .await
+    }
+}
+
+fn root_of(db: &Connection, id: Option<&str>) -> rusqlite::Result<Option<String>> {
+    db.prepare_cached("SELECT root FROM agents WHERE id = ?1")?.query_row([id], |row| row.get(0)).optional()
+}
+
+fn tree(db: &Connection, root: &str) -> rusqlite::Result<Vec<AgentNode>> {
+    let sql = format!("SELECT {COLUMNS} FROM agents WHERE root = ?1 ORDER BY rowid");
+    db.prepare_cached(&sql)?.query_map([root], node)?.collect()
+}
+
+fn node(row: &Row<'_>) -> rusqlite::Result<AgentNode> {
+    let owner = Owner { pid: row.get(5)?, boot: row.get(6)?, started: row.get(7)? };
+    let has_not_ended: bool = row.get(4)?;
+    let spending = |tokens: i64, cost_usd: f64| Spending { tokens: tokens.cast_unsigned(), cost_usd };
+    // What a process that is gone has not ended holds nothing.
+    let live = has_not_ended && (owner == *Owner::this() || owner.is_alive());
+    let held = if live { spending(row.get(10)?, row.get(11)?) } else { Spending::default() };
+    Ok(AgentNode {
+        id: row.get::<_, String>(0)?.into(),
+        parent: row.get::<_, Option<String>>(1)?.map(Into::into),
+        name: row.get(2)?,
+        limits: json_column(row, 3)?,
+        live,
+        spent: spending(row.get(8)?, row.get(9)?),
+        held,
+    })
+}
+
+fn charge(db: &Connection, id: &str, spent: Spending, held: Spending) -> rusqlite::Result<()> {
+    let tokens = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    let set = "UPDATE agents SET tokens = ?2, cost_usd = ?3, held_tokens = ?4, held_usd = ?5 WHERE id = ?1";
+    let values = params![id, tokens(spent.tokens), spent.cost_usd, tokens(held.tokens), held.cost_usd];
+    db.prepare_cached(set)?.execute(values).map(drop)
+}
