@@ -87,7 +87,7 @@ impl Driver {
         options: &RunOptions,
         cancel: &Cancel,
     ) -> Result<(), DriverError> {
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(Meter::of(options));
         let run = RunContext {
             cancel: cancel.clone(),
             // Nobody requested these calls, so nobody is asked about them.

@@ -388,7 +388,7 @@ fn own_configuration_asks_under_every_profile() {
         check(&Policy::of(profile), &query, Effect::Ask, &format!("profile {}", profile.as_str()));
         let rules = |rules: &serde_json::Value| -> Policy {
             let rules = serde_json::from_value(rules.clone()).expect("rules");
-            Policy { profile, rules, tools: Vec::new() }
+            Policy { profile, rules, tools: Vec::new(), within: None }
         };
         // A rule about files in general is no word about it; one that names it is, and any that tightens.
         for allow in [json!([{"effect": "allow"}]), json!([{"effect": "allow", "tool": "fs:*", "when": "true"}])] {
