@@ -16,7 +16,6 @@ use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
 use toolwright_core::session::SessionId;
 use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
-use toolwright_search::ToolFinder;
 
 use crate::app::{ClientOptions, Error, LIST_WAIT, Person, Toolwright};
 use crate::config::file::AgentToolName;
@@ -265,15 +264,7 @@ impl Agent {
         app.offer_llm_tools().await;
         app.catalogue().offer_extraction(true).await;
         app.list_unknown(self.list_wait).await;
-        let config = app.config();
-        let driver = Driver::new(
-            Arc::clone(app.executor()),
-            Arc::clone(app.catalogue()),
-            Arc::clone(&app.executor().services().model),
-            Some(app.runs()),
-        );
-        let finder = ToolFinder::new(Arc::clone(app.selector()), config.sections.selection.pick_options());
-        let driver = driver.with_finder(finder);
+        let driver = app.driver();
         let driver = match self.job_wait {
             Some(wait) => driver.with_job_wait(wait),
             None => driver,

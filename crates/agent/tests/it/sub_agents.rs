@@ -497,7 +497,8 @@ async fn a_run_does_not_end_over_live_agents() {
         let boss = AgentSpec { on_children: policy, ..agent("boss") };
         let spec = RunSpec { agent: Some(Arc::new(boss)), ..RunSpec::new("test/m", "sys") };
         let mut state = begin_with(spec);
-        let running = tree.driver.run(&mut state, &options());
+        let options = options();
+        let running = tree.driver.run(&mut state, &options);
         let report = tokio::time::timeout(WAIT, running).await.unwrap().unwrap();
         assert_eq!((report.answer.as_str(), report.turns), ("with all", 3), "{policy:?} {report:?}");
         let told = tree.results("root");

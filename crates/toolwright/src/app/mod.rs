@@ -1,5 +1,6 @@
 //! A running instance: catalogue, executor and stores, built once from a configuration and used by every command.
 
+mod agents;
 mod build;
 mod client;
 mod error;
@@ -110,6 +111,7 @@ struct Running {
     openapi: HashMap<String, OpenApiConfig>,
     settings: Option<build::ProviderSettings>,
     llm: Option<llm_tools::LlmSettings>,
+    agents: Option<agents::AgentSettings>,
 }
 
 impl std::fmt::Debug for Toolwright {

@@ -105,6 +105,7 @@ impl Toolwright {
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
         self.settle_llm_in(&mut running, Offered::WithModel, &mut done).await;
+        self.settle_agents_in(&config, &mut running, &mut done).await;
         self.remove_gone(&config, &running, &mut done).await;
         let mut fresh: Vec<Arc<dyn Provider>> = Vec::new();
         let catalogues: HashMap<String, _> =
@@ -174,7 +175,7 @@ impl Toolwright {
     }
 
     /// Adds or replaces a local provider and lists it, or removes it.
-    async fn put_own(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
+    pub(super) async fn put_own(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
         match provider {
             Some(provider) => {
                 self.put(vec![provider], done).await;

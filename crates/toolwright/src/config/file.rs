@@ -13,6 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
+use toolwright_core::agents::AgentLimits;
 use toolwright_core::exposure::ExposureChoice;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
@@ -181,6 +182,10 @@ pub struct Defaults {
     /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides
     /// Toolwright's own and the keys of model APIs. A server's `env` gives it what it is to have.
     pub withheld_env: Vec<String>,
+    /// Limits of a run together with the agents that it starts; `turns`, `calls` and `time` are those of each agent. Default:
+    /// 5 levels, 8 agents at once, 64 in all. An agent's own `limits` are nearer.
+    #[serde(skip_serializing_if = "AgentLimits::is_empty")]
+    pub agents: AgentLimits,
 }
 
 impl Default for Defaults {
@@ -197,6 +202,7 @@ impl Default for Defaults {
             builtins_denied: Vec::new(),
             path_guard: PathGuard::Block,
             withheld_env: Vec::new(),
+            agents: AgentLimits::default(),
         }
     }
 }

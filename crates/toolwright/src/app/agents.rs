@@ -1,0 +1,98 @@
+//! The agents of the configuration as tools.
+
+use std::sync::Arc;
+
+use toolwright_agent::{AGENTS, AgentParts, AgentProvider, AgentTools, Driver, Limits, RunSpec};
+use toolwright_core::agents::{AgentLimits, AgentSpec};
+use toolwright_core::catalogue::Provider;
+use toolwright_search::ToolFinder;
+
+use super::reload::Reloaded;
+use super::{Running, Toolwright};
+use crate::config::Config;
+use crate::config::file::AgentToolName;
+
+/// What the provider of agents is built from.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AgentSettings {
+    agents: Vec<AgentSpec>,
+    limits: AgentLimits,
+}
+
+impl AgentSettings {
+    fn of(config: &Config) -> Self {
+        let agents = config.agents.iter().map(|entry| entry.spec.clone()).collect();
+        Self { agents, limits: config.sections.defaults.agents.clone() }
+    }
+}
+
+impl Toolwright {
+    /// Updates the agents to the configuration in force.
+    pub(super) async fn settle_agents_in(
+        self: &Arc<Self>,
+        config: &Config,
+        running: &mut Running,
+        done: &mut Reloaded,
+    ) {
+        let settings = AgentSettings::of(config);
+        if running.agents.as_ref() == Some(&settings) || (running.agents.is_none() && settings.agents.is_empty()) {
+            return;
+        }
+        let provider = (!settings.agents.is_empty()).then(|| {
+            let app = Arc::downgrade(self);
+            let parts = AgentParts {
+                runs: self.runs(),
+                tree: Arc::clone(&self.store) as _,
+                limits: settings.limits.clone(),
+                default_model: self.default_model.clone(),
+                spec: Arc::new(move |model| match app.upgrade() {
+                    Some(app) => app.run_spec(model),
+                    None => RunSpec::new(model, ""),
+                }),
+            };
+            Arc::new(AgentProvider::new(settings.agents.clone(), parts)) as Arc<dyn Provider>
+        });
+        self.put_own(AGENTS, provider, done).await;
+        running.agents = Some(settings);
+    }
+
+    /// The driver of runs on the whole catalogue.
+    pub(crate) fn driver(self: &Arc<Self>) -> Driver {
+        let config = self.config();
+        let finder = ToolFinder::new(Arc::clone(self.selector()), config.sections.selection.pick_options());
+        let model = Arc::clone(&self.executor.services().model);
+        Driver::new(Arc::clone(&self.executor), Arc::clone(&self.catalogue), model, Some(self.runs()))
+            .with_finder(finder)
+            .with_agents(Arc::clone(&self.store) as _, config.sections.defaults.agents.clone())
+    }
+
+    /// The specification of a run of this model as it is configured, without a prompt.
+    pub(crate) fn run_spec(&self, model: &str) -> RunSpec {
+        let config = self.config();
+        let (defaults, selection) = (&config.sections.defaults, &config.sections.selection);
+        let card = toolwright_core::model::ModelClient::card(&*self.models, model);
+        let known_as = card.stands_for.as_deref().unwrap_or(model);
+        let shows = |tool| defaults.agent_tools.contains(&tool);
+        let limits = Limits::default();
+        RunSpec {
+            limits: Limits {
+                turns: defaults.agents.turns.unwrap_or(limits.turns),
+                calls: defaults.agents.calls,
+                time: defaults.agents.time,
+                ..limits
+            },
+            dispatch: defaults.dispatch,
+            window: config.window(known_as),
+            exposure: config.exposure(known_as),
+            pinned: selection.pinned.clone(),
+            pick_size: selection.pick_size,
+            agent_tools: AgentTools {
+                report: None,
+                task_status: shows(AgentToolName::TaskStatus),
+                batch: shows(AgentToolName::Batch),
+            },
+            context: config.sections.context.clone(),
+            ..RunSpec::new(model, String::new())
+        }
+    }
+}
