@@ -262,6 +262,7 @@ fn policy(spec: &AgentSpec, caller: &Arc<Policy>) -> Policy {
 }
 
 /// The specification of the agent's run, by that of any run of its model.
+#[must_use]
 pub fn run_spec(spec: &Arc<AgentSpec>, run: RunSpec) -> RunSpec {
     let schema = spec.output_schema.clone().map(Value::Object);
     // The schema was compiled when the agent was registered.
