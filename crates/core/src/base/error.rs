@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{ApprovalRequest, AwaitsDecision};
 use crate::cancel::CancelCause;
 
 /// What went wrong with a call. The first six mean that the tool was not run, the last four that it
@@ -228,12 +227,6 @@ impl ToolError {
     #[must_use]
     pub fn protocol(&self) -> Option<&ProtocolError> {
         self.protocol.as_deref()
-    }
-
-    /// The question inside the call that a person must decide first, where that is all that failed.
-    #[must_use]
-    pub fn awaited_decision(&self) -> Option<&ApprovalRequest> {
-        self.source.as_ref()?.downcast_ref::<AwaitsDecision>().map(|awaits| &*awaits.0)
     }
 
     /// Why the call was cancelled, when it was.

@@ -122,6 +122,14 @@ impl ApprovalRequest {
 #[error("a person must decide about {} first", self.0.tool)]
 pub struct AwaitsDecision(pub Box<ApprovalRequest>);
 
+impl AwaitsDecision {
+    /// The question that a call with this error waits for, if that is all that failed.
+    #[must_use]
+    pub fn of(error: &(dyn std::error::Error + 'static)) -> Option<&ApprovalRequest> {
+        error.source()?.downcast_ref::<Self>().map(|awaits| &*awaits.0)
+    }
+}
+
 /// How far `always` reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

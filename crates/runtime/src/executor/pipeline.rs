@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, TryFutureExt as _};
-use toolwright_core::approval::{ApprovalRequest, SKIPPED_TEXT};
+use toolwright_core::approval::{ApprovalRequest, AwaitsDecision, SKIPPED_TEXT};
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Entry;
@@ -174,7 +174,7 @@ impl Executor {
         record.stage = Stage::Run;
         // Boxed because thousands of calls may wait in the queue before this stage.
         let output = self.run_tool(call, held, run, record).boxed().await.map_err(|error| {
-            let request = error.awaited_decision().cloned();
+            let request = AwaitsDecision::of(&error).cloned();
             match request {
                 Some(request) => EarlyExit::Pending(Box::new(ApprovalRequest { call_id: call.id.clone(), ..request })),
                 None => EarlyExit::Failed(error),
