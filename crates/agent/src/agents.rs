@@ -65,8 +65,16 @@ pub struct AgentProvider {
     agents: Vec<(Arc<AgentSpec>, Arc<RegisteredTool>)>,
     issues: Vec<String>,
     parts: AgentParts,
-    /// Drivers in use, by the tools of the caller and the agent: runs of one kind share what they show their model.
-    drivers: Mutex<Vec<(Weak<Snapshot>, String, Weak<Driver>)>>,
+    /// Drivers in use: runs of one kind share what they show their model.
+    drivers: Mutex<Vec<UsedDriver>>,
+}
+
+/// The driver of an agent's runs, while there are any.
+struct UsedDriver {
+    /// The tools of the callers.
+    tools: Weak<Snapshot>,
+    agent: String,
+    driver: Weak<Driver>,
 }
 
 impl fmt::Debug for AgentProvider {
@@ -146,11 +154,10 @@ impl AgentProvider {
     fn driver(&self, spec: &AgentSpec, nested: Nested<'_>) -> Arc<Driver> {
         let tools = &nested.run.snapshot;
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        drivers.retain(|(_, _, driver)| driver.strong_count() > 0);
-        let is_same = |(of, agent, _): &&(Weak<Snapshot>, String, Weak<Driver>)| {
-            std::ptr::eq(of.as_ptr(), Arc::as_ptr(tools)) && *agent == spec.name
-        };
-        if let Some(driver) = drivers.iter().find(is_same).and_then(|(_, _, driver)| driver.upgrade()) {
+        drivers.retain(|used| used.driver.strong_count() > 0);
+        let is_same =
+            |used: &&UsedDriver| std::ptr::eq(used.tools.as_ptr(), Arc::as_ptr(tools)) && used.agent == spec.name;
+        if let Some(driver) = drivers.iter().find(is_same).and_then(|used| used.driver.upgrade()) {
             return driver;
         }
         let driver = child::driver(nested, Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")));
@@ -160,7 +167,8 @@ impl AgentProvider {
             .with_job_wait(JOB_WAIT);
         let driver = Arc::new(driver);
         if drivers.len() < MAX_DRIVERS {
-            drivers.push((Arc::downgrade(tools), spec.name.clone(), Arc::downgrade(&driver)));
+            let (tools, driver) = (Arc::downgrade(tools), Arc::downgrade(&driver));
+            drivers.push(UsedDriver { tools, agent: spec.name.clone(), driver });
         }
         driver
     }

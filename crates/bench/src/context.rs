@@ -182,16 +182,14 @@ fn spec(window: usize, target: f64) -> RunSpec {
 
 fn run_options() -> RunOptions {
     let session = Session { id: SessionId::new("bench"), principal: Principal::owner(), root: "/".into(), agent: None };
-    RunOptions {
-        run_id: "bench".into(),
-        session: Arc::new(session),
-        policy: Arc::new(Policy::of(Profile::Trusted)),
-        approver: Arc::new(NoApprover { remedy: String::new() }),
-        client: Arc::new(NoClient),
-        cancel: Cancel::new(),
-        variables: None,
-        transcript: None,
-    }
+    RunOptions::new(
+        "bench".into(),
+        Arc::new(session),
+        Arc::new(Policy::of(Profile::Trusted)),
+        Arc::new(NoApprover { remedy: String::new() }),
+        Arc::new(NoClient),
+        Cancel::new(),
+    )
 }
 
 async fn driver(dir: &std::path::Path, server: &ScriptedModel, api: ApiName) -> Result<Driver, Failure> {

@@ -125,7 +125,7 @@ pub struct AwaitsDecision(pub Box<ApprovalRequest>);
 impl AwaitsDecision {
     /// The question that a call with this error waits for, if that is all that failed.
     #[must_use]
-    pub fn of(error: &(dyn std::error::Error + 'static)) -> Option<&ApprovalRequest> {
+    pub fn of<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e ApprovalRequest> {
         error.source()?.downcast_ref::<Self>().map(|awaits| &*awaits.0)
     }
 }

@@ -125,17 +125,15 @@ impl Playback {
 
 fn options() -> RunOptions {
     let session = Session { id: SessionId::new("eval"), principal: Principal::owner(), root: "/".into(), agent: None };
-    RunOptions {
-        run_id: "eval".into(),
-        session: Arc::new(session),
-        policy: Arc::new(Policy::of(Profile::Trusted)),
+    RunOptions::new(
+        "eval".into(),
+        Arc::new(session),
+        Arc::new(Policy::of(Profile::Trusted)),
         // Nothing that is played does anything.
-        approver: Arc::new(|_: &ApprovalRequest| ApprovalDecision::Approve),
-        client: Arc::new(NoClient),
-        cancel: Cancel::new(),
-        variables: None,
-        transcript: None,
-    }
+        Arc::new(|_: &ApprovalRequest| ApprovalDecision::Approve),
+        Arc::new(NoClient),
+        Cancel::new(),
+    )
 }
 
 /// The catalogue of a file, with tools that give what stands on the stage.

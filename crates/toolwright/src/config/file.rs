@@ -241,7 +241,7 @@ impl PolicyConfig {
     /// The policy of its rules under a profile.
     #[must_use]
     pub fn under(&self, profile: Profile) -> Policy {
-        Policy { profile, rules: self.rules.clone(), tools: self.tools.clone() }
+        Policy { profile, rules: self.rules.clone(), tools: self.tools.clone(), within: None }
     }
 }
 
