@@ -38,7 +38,7 @@ pub use memory::StoredMemory;
 pub use models::{ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
 pub use outputs::OutputFiles;
 pub use outputs::cache::Responses;
-pub use queue::{Priority, QueueConfig, Queues};
+pub use queue::{CallOrder, Priority, QueueConfig, Queues};
 pub use redact::SecretRedactor;
 pub use store::SqliteStore;
 

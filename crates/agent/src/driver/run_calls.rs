@@ -22,7 +22,7 @@ use toolwright_core::plan::plan;
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::OutputStore;
 use toolwright_runtime::executor::ContextBudget;
-use toolwright_runtime::{Executor, RunContext};
+use toolwright_runtime::{CallOrder, Executor, RunContext};
 
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Grant, RunState, ToolBatch, TransitionError};
@@ -82,6 +82,7 @@ impl Driver {
             client: Arc::clone(&options.client),
             variables: options.variables.clone(),
             journal: self.journal(options),
+            order: Some(in_flight.order.clone()),
             usage: Some(Arc::clone(&in_flight.meter) as _),
             ..self.run_context(state, snapshot, options)
         }
@@ -147,6 +148,8 @@ pub(super) struct InFlightCalls {
     pub(super) budget: TurnBudget,
     /// Records what the calls of their turn ask of models.
     pub(super) meter: Arc<Meter>,
+    /// The order of the calls of their turn.
+    order: CallOrder,
     ids: Vec<CallId>,
     tasks: JoinSet<Vec<Outcome>>,
 }
@@ -154,7 +157,8 @@ pub(super) struct InFlightCalls {
 impl InFlightCalls {
     /// None yet.
     pub(super) fn new(cancel: Cancel, budget: TurnBudget, meter: &Arc<Meter>) -> Self {
-        Self { cancel, budget, meter: Arc::clone(meter), ids: Vec::new(), tasks: JoinSet::new() }
+        let order = CallOrder::default();
+        Self { cancel, budget, meter: Arc::clone(meter), order, ids: Vec::new(), tasks: JoinSet::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {

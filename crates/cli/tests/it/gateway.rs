@@ -1,5 +1,6 @@
 //! The gateway as tests run it: the program as `serve`, and requests to it.
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -104,6 +105,14 @@ impl Gateway {
                 return message;
             }
         }
+    }
+
+    /// The next answers, by id, in whatever order they come.
+    pub(crate) fn answers(&mut self, count: usize) -> HashMap<u64, Value> {
+        let (_, output) = self.streams.as_mut().expect("streams");
+        let messages = output.lines().map(|line| serde_json::from_str(&line.expect("read")).expect("JSON"));
+        let answers = messages.filter_map(|message: Value| Some((message["id"].as_u64()?, message)));
+        answers.take(count).collect()
     }
 
     pub(crate) fn handshake(&mut self) {

@@ -35,6 +35,25 @@ fn stdio_lists_and_calls() {
 }
 
 #[test]
+fn pipelined_calls_take_turns_in_order() {
+    let fixture = Fixture::new();
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
+    gateway.handshake();
+    let mut pairs = Vec::new();
+    for n in 0..20 {
+        let call = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments});
+        let written = call("fs__write", json!({"path": "a.txt", "content": format!("<{n}>\n")}));
+        gateway.send("tools/call", written);
+        pairs.push((n, gateway.send("tools/call", call("fs__read", json!({"path": "a.txt"})))));
+    }
+    let mut answers = gateway.answers(2 * pairs.len());
+    for (n, id) in pairs {
+        let read = answers.remove(&id).expect("answered")["result"]["content"][0]["text"].to_string();
+        assert!(read.contains(&format!("<{n}>")), "{n}: {read}");
+    }
+}
+
+#[test]
 fn stdio_search_lists_finders_and_pinned_tools() {
     let fixture = Fixture::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
     fixture.write("project/a.txt", "hello\n");

@@ -23,7 +23,7 @@ const DISCOVER_TTL_MS: u64 = 3_600_000;
 /// How long it may cache a list: not at all, because a list may change at any moment.
 const LIST_TTL_MS: u64 = 0;
 
-const CALL: &str = "tools/call";
+pub(crate) const CALL: &str = "tools/call";
 /// The one legacy revision that has tasks.
 const WITH_TASKS: &str = "2025-11-25";
 

@@ -10,6 +10,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::client::AskStyle;
 use toolwright_core::session::{PeerProcess, Session};
 use toolwright_mcp::merge::{ListedBy, is_within, qualify};
+use toolwright_runtime::CallOrder;
 
 use super::message::{Id, Params, Response, RpcError};
 use super::protocol::{LEGACY_VERSIONS, Level};
@@ -39,6 +40,8 @@ pub(crate) struct Caller {
     pub(crate) client: Arc<ClientState>,
     /// Tasks that run for it.
     pub(crate) tasks: TaskTracker,
+    /// The order of its calls.
+    pub(crate) order: CallOrder,
     /// Who is asked about its calls.
     pub(crate) asker: Asker,
 }
@@ -73,7 +76,8 @@ impl Asker {
 impl Caller {
     pub(crate) fn new(session: Arc<Session>, view: View) -> Self {
         let (running, client, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
-        Self { session, view, expose_asked: None, running, client, tasks, asker: Asker::Parent }
+        let order = CallOrder::default();
+        Self { session, view, expose_asked: None, running, client, tasks, order, asker: Asker::Parent }
     }
 
     /// Handles a notification of its client.

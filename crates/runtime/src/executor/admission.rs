@@ -88,7 +88,12 @@ impl Executor {
             record.provenance = call.provenance.redacted(&*self.options.services.redactor);
         }
         record.stage = Stage::Policy;
-        let judged = match self.judge(call, guard_asks, run, record).await? {
+        let judged = self.judge(call, guard_asks, run, record).await?;
+        if let (Judgement::Asks(_), Some(turn)) = (&judged, &run.turn) {
+            // The calls behind this one do not wait for a person.
+            turn.leave_order();
+        }
+        let judged = match judged {
             Judgement::Asks(request) if !self.asks_later(run) => {
                 match self.ask_person(call, *request, run, record).boxed().await {
                     Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {

@@ -199,6 +199,9 @@ impl Executor {
         if let Some(became) = &run.became {
             became.set(&job);
         }
+        if let Some(turn) = &run.turn {
+            turn.release();
+        }
         job.events.promoted(op.clone(), &call.id, by);
         follow(jobs, &job, call.id.clone(), work);
         self.promised(call, &job, run).await

@@ -295,6 +295,8 @@ impl Executor {
             timeout: None,
             partials: None,
             budget: None,
+            order: None,
+            turn: None,
             ..run.clone()
         };
         let context = GuardContext { executor: self, run: inner_run };

@@ -39,7 +39,7 @@ use toolwright_core::store::LedgerStore;
 use self::pipeline::PanicSafeEvents;
 use crate::jobs::JobManager;
 use crate::models::{ModelRequests, OnAnswer, RequestScope};
-use crate::queue::RootLocks;
+use crate::queue::{CallOrder, WorkspaceLocks};
 
 pub use self::background::{PromotedTo, Promotion};
 pub use self::checking::{CheckedCalls, RepairOptions};
@@ -59,7 +59,7 @@ pub use crate::outputs::cache::ResponseCache;
 pub struct Executor {
     options: ExecutorOptions,
     models: Arc<ModelRequests>,
-    locks: RootLocks,
+    locks: WorkspaceLocks,
     in_flight: Arc<InFlight>,
 }
 
@@ -77,7 +77,8 @@ impl Executor {
         options.services = Arc::new(Services { events, ..(*options.services).clone() });
         let (services, ledger) = (Arc::clone(&options.services), Arc::clone(&options.ledger));
         let models = ModelRequests::new(services, ledger, std::mem::take(&mut options.prices));
-        Arc::new(Self { options, models, locks: RootLocks::default(), in_flight: Arc::default() })
+        let locks = WorkspaceLocks::new(options.lock_dir.take());
+        Arc::new(Self { options, models, locks, in_flight: Arc::default() })
     }
 
     /// Begins an operation.
@@ -160,6 +161,14 @@ impl Executor {
     /// these arrive. Outcomes are in call order. A rejected call skips to its end. Dropping the future cancels the
     /// running calls, which end in good order by themselves.
     pub async fn execute(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<Outcome> {
+        // Calls that are made together keep their order too.
+        let ordered;
+        let run = if run.order.is_none() && plan.calls.len() > 1 {
+            ordered = RunContext { order: Some(CallOrder::default()), ..run.clone() };
+            &ordered
+        } else {
+            run
+        };
         let mut calls: Vec<Option<Planned>> = plan.calls.into_iter().map(Some).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
         let mut take = |index: usize| calls.get_mut(index).and_then(Option::take);

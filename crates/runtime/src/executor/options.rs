@@ -1,5 +1,6 @@
 //! What the executor is made of, and the context of the calls that it runs.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use crate::agents::AgentAccount;
 use crate::jobs::JobManager;
 use crate::outputs::budget::ContextBudget;
 use crate::outputs::cache::ResponseCache;
-use crate::queue::{Priority, Queues};
+use crate::queue::{CallOrder, Priority, Queues, WorkspaceTurn};
 
 /// What holds for calls where neither tool nor server says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -96,6 +97,9 @@ pub struct ExecutorOptions {
     pub inner_calls: usize,
     /// The queues.
     pub queues: Queues,
+    /// Where the files are by which processes keep each other out of a workspace while an exclusive call runs; `None`:
+    /// exclusive calls wait for those of this executor alone.
+    pub lock_dir: Option<PathBuf>,
     /// What running tools get.
     pub services: Arc<Services>,
     /// The ledger.
@@ -133,6 +137,7 @@ impl ExecutorOptions {
             grace: Duration::from_secs(2),
             inner_calls: DEFAULT_INNER_CALLS,
             queues: Queues::default(),
+            lock_dir: None,
             services,
             ledger,
             approvals,
@@ -198,6 +203,11 @@ pub struct RunContext {
     pub variables: Option<Arc<dyn Variables>>,
     /// Who goes first in a queue.
     pub priority: Priority,
+    /// The order that the calls keep where they use the workspace, like that of their connection; `None`: that of
+    /// their batch.
+    pub order: Option<CallOrder>,
+    /// The turn of the one call that these are the terms of, where it arrived before the executor has it.
+    pub turn: Option<Arc<WorkspaceTurn>>,
     /// Whether guards look at the calls.
     pub guarded: Guarded,
     /// What bounds them, where a call makes them; set by the executor.
@@ -269,6 +279,8 @@ impl RunContext {
             follows: Follows::Itself,
             variables: None,
             priority: Priority::Interactive,
+            order: None,
+            turn: None,
             guarded: Guarded::Yes,
             inner: None,
             started_before: 0,
@@ -288,7 +300,8 @@ impl RunContext {
 
     /// The terms of one call, which has a token of its own.
     pub(super) fn for_one_call(&self) -> Self {
-        Self { cancel: self.cancel.child(), became: Some(PromotedTo::default()), ..self.clone() }
+        let turn = self.turn.clone().or_else(|| self.order.as_ref().map(CallOrder::arrive)).unwrap_or_default();
+        Self { cancel: self.cancel.child(), became: Some(PromotedTo::default()), turn: Some(turn), ..self.clone() }
     }
 
     /// Whether the call that these are the terms of goes on as a job, without its caller.

@@ -1,24 +1,27 @@
 //! Runs an admitted call: its slot and lock, its limits, its attempts. A tool that is stopped ends gracefully.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{Entry, ProviderCall, ProviderKind};
+use toolwright_core::catalogue::{CallScope, Entry, ProviderCall, ProviderKind};
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Concurrency, Mode};
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Attention, Event};
+use toolwright_core::event::{Attention, Event, EventSink};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::redact::shown_arguments;
+use toolwright_core::session::CallId;
+use toolwright_core::tool_id::ToolId;
 
 use super::call_record::CallRecord;
 use super::llm_call::LlmCall;
@@ -27,7 +30,7 @@ use super::tool_context::Progress;
 use super::tool_context::{CallUsage, Partials};
 use super::{Executor, ExecutorOptions, RunContext};
 use crate::models::micros;
-use crate::queue::{PausableSlot, PriorityQueue, Slot};
+use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, Use, WaitBounds, WorkspaceTurn};
 
 /// How long a job that was not dispatched waits before it tries again to get a slot or lock.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -171,7 +174,8 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
 /// What a running call holds until it has ended.
 #[derive(Debug, Default)]
 pub(super) struct HeldSlots {
-    _lock: Option<Slot>,
+    /// With the lock of an exclusive call, unless it went to the background.
+    _turn: Option<HeldTurn>,
     /// Given back while the call only waits for its client.
     pub(super) place: Option<Arc<PausableSlot>>,
 }
@@ -197,58 +201,135 @@ impl Executor {
         }
     }
 
-    /// Waits for the call's slot and lock. The running tool holds both until it has ended, even if its caller is gone.
-    /// A tool that awaits other calls gets neither, because those calls may need them.
+    /// Waits for the call's turn in the workspace, and then for its slot: what waits for the lock holds no slot. The
+    /// running tool holds both until it has ended, even if its caller is gone; in the background it holds no lock. A
+    /// tool that awaits other calls gets neither, because those calls may need them.
     async fn take_slot(
         &self,
         call: &ValidCall,
         run: &RunContext,
         record: &mut CallRecord,
     ) -> Result<HeldSlots, ToolError> {
+        let turn = HeldTurn(run.turn.clone().unwrap_or_default());
         let (definition, provider) = (call.entry.definition(), &call.entry.provider);
         if provider.awaits_others(call.entry.id()) {
             return Ok(HeldSlots::default());
         }
         let queue = self.options.queues.queue_of(definition.queue.as_deref(), provider.name())?;
-        let slot = self.wait(&queue, call, run, record).await?;
-        let lock = match definition.concurrency {
-            Concurrency::Safe => None,
-            Concurrency::Exclusive => {
-                let lock = self.locks.of(&run.session.root);
-                Some(self.wait(&lock, call, run, record).await?)
-            }
-        };
-        Ok(HeldSlots { _lock: lock, place: Some(PausableSlot::new(queue, slot)) })
+        match definition.concurrency {
+            Concurrency::Safe if record.scope == CallScope::Anywhere => turn.0.leave_order(),
+            Concurrency::Safe => self.enter_workspace(Use::Reads, &turn.0, &queue, call, run, record).await?,
+            Concurrency::Exclusive => self.enter_workspace(Use::Writes, &turn.0, &queue, call, run, record).await?,
+        }
+        let wait = Wait::of(self, call, record);
+        let taken = queue.take(call.entry.id(), run.priority, &run.cancel, |queue| wait.begins(queue)).await;
+        let (slot, _) = wait.ended(taken, record)?;
+        if run.job.is_some() || run.is_job() {
+            turn.0.release();
+        }
+        Ok(HeldSlots { _turn: Some(turn), place: Some(PausableSlot::new(queue, slot)) })
     }
 
-    async fn wait(
+    /// Waits for the call's turn in the workspace, and takes the lock of the workspace for a call that is exclusive. The
+    /// wait may take as long as the call itself, or as a wait for its slot where that is longer.
+    async fn enter_workspace(
         &self,
-        queue: &Arc<PriorityQueue>,
+        usage: Use,
+        turn: &WorkspaceTurn,
+        queue: &PriorityQueue,
         call: &ValidCall,
         run: &RunContext,
         record: &mut CallRecord,
-    ) -> Result<Slot, ToolError> {
-        let (tool, events) = (call.entry.id(), &self.options.services.events);
-        let about = || (record.op.clone(), call.id.clone(), tool.clone());
-        let mut waits_for = None;
-        let tell = |queue: &str| {
-            waits_for = Some(queue.to_owned());
-            events.emit_routine(|| {
-                let (op, call, tool) = about();
+    ) -> Result<(), ToolError> {
+        let absolute =
+            Limits::of(&call.entry, run, &self.options).absolute.unwrap_or(self.options.defaults.tool_timeout);
+        let (bounds, began) = (queue.bounds(), Instant::now());
+        let limit = absolute.max(bounds.limit);
+        if usage == Use::Reads {
+            turn.note(usage);
+        }
+        let wait = Wait::of(self, call, record);
+        let entered = async {
+            wait.until_next(turn.after_others(usage), limit, run).await?;
+            if usage == Use::Writes {
+                let lock = self.locks.of(&run.session.root);
+                let on_wait = |name: &str| {
+                    turn.note(usage);
+                    wait.begins(name);
+                };
+                let bounds = WaitBounds { limit: limit.saturating_sub(began.elapsed()), ..bounds };
+                turn.hold(lock.take(bounds, call.entry.id(), run.priority, &run.cancel, on_wait).await?);
+                turn.note(usage);
+            }
+            Ok(())
+        };
+        let entered = entered.await;
+        wait.ended(entered, record)
+    }
+}
+
+/// A wait of a call, which observers hear of if it takes any time.
+struct Wait<'a> {
+    events: &'a Arc<dyn EventSink>,
+    op: Op,
+    call: &'a ValidCall,
+    /// For what, and since when.
+    begun: OnceLock<(String, Instant)>,
+}
+
+impl<'a> Wait<'a> {
+    fn of(executor: &'a Executor, call: &'a ValidCall, record: &CallRecord) -> Self {
+        Self { events: &executor.options.services.events, op: record.op.clone(), call, begun: OnceLock::new() }
+    }
+
+    fn begins(&self, queue: &str) {
+        if self.begun.set((queue.to_owned(), Instant::now())).is_ok() {
+            self.events.emit_routine(|| {
+                let (op, call, tool) = self.about();
                 Event::ToolWait { op, call, tool, queue: queue.to_owned() }
             });
-        };
-        let began = tokio::time::Instant::now();
-        let taken = queue.take(tool, run.priority, &run.cancel, tell).await;
-        let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
-        if let Some(queue) = waits_for {
-            events.emit_end(taken.is_ok(), || {
-                let (op, call, tool) = about();
-                Event::ToolWaited { op, call, tool, queue, ok: taken.is_ok(), wait_us: micros(waited) }
+        }
+    }
+
+    fn about(&self) -> (Op, CallId, ToolId) {
+        (self.op.clone(), self.call.id.clone(), self.call.entry.id().clone())
+    }
+
+    /// Waits for the calls before this one.
+    async fn until_next(
+        &self,
+        next: impl Future<Output = ()>,
+        limit: Duration,
+        run: &RunContext,
+    ) -> Result<(), ToolError> {
+        let mut next = pin!(next);
+        tokio::select! {
+            biased;
+            () = &mut next => return Ok(()),
+            () = std::future::ready(()) => self.begins("order"),
+        }
+        tokio::select! {
+            biased;
+            () = next => Ok(()),
+            cause = run.cancel.cancelled() => Err(ToolError::canceled(cause).retryable()),
+            () = tokio::time::sleep(limit) => Err(ToolError::new(ErrorKind::LimitExceeded, format!(
+                "the calls that came before {} on its connection did not end within {}",
+                self.call.entry.id(), duration::format(limit),
+            )).retryable()),
+        }
+    }
+
+    fn ended<T>(self, taken: Result<T, ToolError>, record: &mut CallRecord) -> Result<T, ToolError> {
+        let about = self.about();
+        if let Some((queue, since)) = self.begun.into_inner() {
+            let (waited, ok) = (since.elapsed(), taken.is_ok());
+            record.waited += waited;
+            self.events.emit_end(ok, || {
+                let (op, call, tool) = about;
+                Event::ToolWaited { op, call, tool, queue, ok, wait_us: micros(waited) }
             });
         }
-        record.waited += waited;
-        taken.map(|(slot, _)| slot)
+        taken
     }
 }
 

@@ -29,7 +29,7 @@ use super::call_record::CallRecord;
 use super::llm_call::asks_by_model;
 use super::run::{HeldSlots, Limits, Reached};
 use super::{Executor, RunContext};
-use crate::queue::{PausableSlot, Priority};
+use crate::queue::{PausableSlot, Priority, WorkspaceTurn};
 
 /// The shortest pause between two looks at the limits of a call that waits for its client.
 const ASKING_STEP: Duration = Duration::from_millis(50);
@@ -269,6 +269,8 @@ struct PausingClient {
     client: Arc<dyn CallClient>,
     /// What is given back meanwhile, if there is anything.
     place: Option<Arc<PausableSlot>>,
+    /// Calls behind this one do not wait for the answer.
+    turn: Option<Arc<WorkspaceTurn>>,
     /// Whose time does not run meanwhile.
     progress: Arc<Partials>,
     tool: ToolId,
@@ -287,6 +289,9 @@ impl PausingClient {
     ) -> Result<T, ToolError> {
         if let Some(place) = &self.place {
             place.asks();
+        }
+        if let Some(turn) = &self.turn {
+            turn.leave_order();
         }
         self.progress.asks(person);
         let paused = PausedCall { place: self.place.clone(), progress: Arc::clone(&self.progress), person };
@@ -454,6 +459,7 @@ impl Executor {
         let client = Arc::new(PausingClient {
             client,
             place: held.place.clone(),
+            turn: run.turn.clone(),
             progress: Arc::clone(progress),
             tool: asking.tool,
             priority: run.priority,
@@ -495,6 +501,8 @@ impl Executor {
             inner: Some(Arc::new(bound)),
             // Their results go to the call, not into the conversation.
             budget: None,
+            order: None,
+            turn: None,
             ..run.clone()
         };
         Arc::new(NestedCaller { executor: Arc::clone(self), run })

@@ -1,9 +1,9 @@
 //! Named queues, and the assignment of calls to them.
 
 mod priority_queue;
+mod workspace;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +18,9 @@ use toolwright_core::model::ModelPriority;
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::tool_id::ToolId;
 
-pub(crate) use priority_queue::{PriorityQueue, Slot};
+pub(crate) use priority_queue::{PriorityQueue, Slot, WaitBounds};
+pub use workspace::{CallOrder, WorkspaceTurn};
+pub(crate) use workspace::{HeldTurn, Use, WorkspaceLocks};
 
 /// Name of the queue of calls without one of their own.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -177,43 +179,6 @@ impl Queues {
         let mut of_providers = self.of_providers.lock().unwrap_or_else(PoisonError::into_inner);
         of_providers.closed.get_or_insert(cause);
         of_providers.queues.values().for_each(|queue| queue.close(cause));
-    }
-}
-
-/// One lock per workspace root, so that file and shell changes never race: a queue with one place.
-#[derive(Debug, Default)]
-pub(crate) struct RootLocks {
-    state: Mutex<Locks>,
-}
-
-#[derive(Debug, Default)]
-struct Locks {
-    by_root: HashMap<PathBuf, Arc<PriorityQueue>>,
-    closed: Option<CancelCause>,
-}
-
-impl RootLocks {
-    /// The lock of this root.
-    pub(crate) fn of(&self, root: &Path) -> Arc<PriorityQueue> {
-        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = locks.by_root.get(root) {
-            return Arc::clone(queue);
-        }
-        locks.by_root.retain(|_, queue| Arc::strong_count(queue) > 1);
-        let spec = QueueConfig { concurrent: 1, per_minute: None, ..QueueConfig::default() };
-        let queue = PriorityQueue::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
-        if let Some(cause) = locks.closed {
-            queue.close(cause);
-        }
-        locks.by_root.insert(root.to_owned(), Arc::clone(&queue));
-        queue
-    }
-
-    /// Ends all waits and lets nobody in any more.
-    pub(crate) fn close(&self, cause: CancelCause) {
-        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        locks.closed.get_or_insert(cause);
-        locks.by_root.values().for_each(|queue| queue.close(cause));
     }
 }
 

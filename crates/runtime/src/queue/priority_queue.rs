@@ -87,6 +87,15 @@ struct Waiter<H: Holder> {
     turn: oneshot::Sender<Slot<H>>,
 }
 
+/// How a call may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitBounds {
+    /// How long at most.
+    pub(crate) limit: Duration,
+    /// Beside how many others at most.
+    pub(crate) others: usize,
+}
+
 /// A place at what the queue is for, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot<H: Holder = ToolId> {
@@ -163,15 +172,35 @@ impl<H: Holder> PriorityQueue<H> {
         drop(waiting);
     }
 
-    /// Takes a slot, waiting if need be; returns how long that took. `on_wait` is told the queue's name before
+    /// How calls may wait here.
+    pub(crate) fn bounds(&self) -> WaitBounds {
+        WaitBounds { limit: self.spec.wait_timeout, others: self.spec.max_waiting }
+    }
+
+    /// [`PriorityQueue::take_within`] the queue's own bounds.
+    ///
+    /// # Errors
+    /// As [`PriorityQueue::take_within`].
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        holder: &H,
+        priority: impl Into<ModelPriority>,
+        cancel: &Cancel,
+        on_wait: impl FnOnce(&str),
+    ) -> Result<(Slot<H>, Duration), ToolError> {
+        self.take_within(self.bounds(), holder, priority, cancel, on_wait).await
+    }
+
+    /// Takes a slot, waiting within these bounds; returns how long that took. `on_wait` is told the queue's name before
     /// a wait. Cancel-safe: a caller that goes gives up its place or slot.
     ///
     /// # Errors
     /// `limit_exceeded`, naming the queue and its holders, when too many wait, none of them of a lower priority, when one
     /// of a higher priority took the place of this one in a full queue, or when the wait is over its limit;
     /// `canceled` when the token fires or the queue is closed. All are retryable: nothing was dispatched.
-    pub(crate) async fn take(
+    pub(crate) async fn take_within(
         self: &Arc<Self>,
+        bounds: WaitBounds,
         holder: &H,
         priority: impl Into<ModelPriority>,
         cancel: &Cancel,
@@ -181,7 +210,7 @@ impl<H: Holder> PriorityQueue<H> {
         if let Some(cause) = cancel.cause() {
             return Err(ToolError::canceled(cause).retryable());
         }
-        let (number, mut turn) = match self.enter(holder, priority)? {
+        let (number, mut turn) = match self.enter(holder, priority, bounds.others)? {
             Entered::At(slot) => return Ok((slot, Duration::ZERO)),
             Entered::Waits(number, turn) => (number, turn),
         };
@@ -199,13 +228,13 @@ impl<H: Holder> PriorityQueue<H> {
                 Ok(slot) => Ok((slot, since.elapsed())),
                 Err(_) => Err(self.evicted()),
             },
-            () = tokio::time::sleep(self.spec.wait_timeout) => Err(self.refusal(&self.state(), &format!(
-                "{} was not free within {}", self.what, duration::format(self.spec.wait_timeout)
+            () = tokio::time::sleep(bounds.limit) => Err(self.refusal(&self.state(), &format!(
+                "{} was not free within {}", self.what, duration::format(bounds.limit)
             ))),
         }
     }
 
-    fn enter(self: &Arc<Self>, holder: &H, priority: ModelPriority) -> Result<Entered<H>, ToolError> {
+    fn enter(self: &Arc<Self>, holder: &H, priority: ModelPriority, others: usize) -> Result<Entered<H>, ToolError> {
         // Dropped when the state is not locked any more: that tells its waiter.
         let _evicted;
         let mut state = self.state();
@@ -219,10 +248,10 @@ impl<H: Holder> PriorityQueue<H> {
             state.admit(number, holder.clone(), now);
             return Ok(Entered::At(Slot { queue: Arc::clone(self), number }));
         }
-        if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= self.spec.max_waiting {
+        if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= others {
             _evicted = match state.evict_below(priority as usize) {
                 Some(waiter) => waiter,
-                None => return Err(self.refusal(&state, &self.full())),
+                None => return Err(self.refusal(&state, &self.full(others))),
             };
         }
         let (sender, turn) = oneshot::channel();
@@ -282,8 +311,8 @@ impl<H: Holder> PriorityQueue<H> {
         }
     }
 
-    fn full(&self) -> String {
-        format!("{} is full: {} calls wait already", self.what, self.spec.max_waiting)
+    fn full(&self, others: usize) -> String {
+        format!("{} is full: {others} calls wait already", self.what)
     }
 
     /// Why a waiter has lost its place.
@@ -291,7 +320,8 @@ impl<H: Holder> PriorityQueue<H> {
         let state = self.state();
         match state.closed {
             Some(cause) => ToolError::canceled(cause).retryable(),
-            None => self.refusal(&state, &format!("{}, and one of a higher priority came", self.full())),
+            None => self
+                .refusal(&state, &format!("{}, and one of a higher priority came", self.full(self.spec.max_waiting))),
         }
     }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::ProviderKind;
-use toolwright_core::definition::{Mode, OnOutputMismatch};
+use toolwright_core::definition::{Concurrency, Mode, OnOutputMismatch};
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::output::ResultsFor;
@@ -43,6 +43,9 @@ impl Tool for Work {
         let mut definition = ToolDefinition::new(id, "Works.", Some(schema));
         definition.mode = self.mode;
         definition.effects = self.effects;
+        if self.name.starts_with("alone") {
+            definition.concurrency = Concurrency::Exclusive;
+        }
         if self.name.starts_with("strict") {
             definition.output_schema = Some(json!({"type": "object", "required": ["n"]}));
             definition.on_output_mismatch = OnOutputMismatch::Error;
@@ -98,6 +101,8 @@ pub(crate) async fn fixture_with(dir: &Path, configure: impl FnOnce(&mut Executo
         tool("again", Mode::Background, Effects::WRITE),
         tool("once", Mode::Background, Effects::UNKNOWN),
         tool("direct", Mode::Direct, Effects::UNKNOWN),
+        tool("alone", Mode::Direct, Effects::UNKNOWN),
+        tool("alone_job", Mode::Background, Effects::UNKNOWN),
         tool("talk", Mode::Stateful, Effects::UNKNOWN),
         tool("strict", Mode::Direct, Effects::UNKNOWN),
         tool("strict_talk", Mode::Stateful, Effects::UNKNOWN),

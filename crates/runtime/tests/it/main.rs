@@ -20,3 +20,4 @@ mod recovery;
 mod select;
 mod session_log;
 mod traffic;
+mod workspace;

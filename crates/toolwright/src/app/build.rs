@@ -272,6 +272,7 @@ pub(super) fn executor(
     options.compat = recommends(tool_models.compat);
     options.default_model = tool_models.default;
     options.queues = Queues::new(config.queues.clone());
+    options.lock_dir = Some(config.state_dir.join("locks"));
     // Only tools with a time to live use it.
     options.cache = Some(Responses::new(Arc::clone(store), Arc::new(SystemClock)));
     Executor::new(options)

@@ -25,12 +25,14 @@ use toolwright_core::session::CallId;
 use toolwright_mcp::{asking, convert};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
+use toolwright_runtime::queue::WorkspaceTurn;
 
 use self::task::Task;
 use self::tasks::{AskRoute, TaskClient, TaskProgress};
 use super::client::approval::ClientApprover;
 use super::client::input_required::{Binding, PausableCall, Resumed, given_answers};
 use super::client::{DetachedClient, NamedSource, RequestClient, SessionClient};
+use super::dispatch::CALL;
 use super::message::{Params, Request, RpcError};
 use super::protocol::{Era, Level};
 use super::response::{Attached, Progress, Reply, ReplyTo, ResponseChannel, Waiting};
@@ -67,6 +69,8 @@ pub(crate) struct Work {
     pub(crate) channel: Option<Arc<ResponseChannel>>,
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
+    /// Its turn among the calls of its connection.
+    turn: Option<Arc<WorkspaceTurn>>,
 }
 
 impl Work {
@@ -81,6 +85,7 @@ impl Work {
             channel: None,
             progress: None,
             approver: Arc::new(NoApprover { remedy: NOBODY.into() }),
+            turn: None,
         }
     }
 
@@ -100,6 +105,7 @@ impl Work {
             channel: self.channel.clone(),
             progress: self.progress.clone(),
             approver: Arc::clone(&self.approver),
+            turn: None,
         }
     }
 
@@ -129,6 +135,7 @@ impl Work {
             cancel: self.cancel.clone(),
             client: Arc::clone(&self.client),
             partials,
+            turn: self.turn.clone(),
             ..RunContext::under(lineage, session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
         };
         let outcomes = pin!(self.gateway.options.executor.run_calls(vec![call], &run)).await;
@@ -166,6 +173,7 @@ impl Gateway {
         let mut wants_progress = progress.is_some();
         let channel = ResponseChannel::new(era, cancel.clone(), Attached { entered, to, progress, level });
         let waiting = Waiting::on(&channel, id);
+        let is_call = method == CALL;
 
         let (mut client, route, capabilities, pausable): (Arc<dyn CallClient>, _, _, _) = match era {
             Era::Legacy => {
@@ -218,6 +226,8 @@ impl Gateway {
             channel: Some(Arc::clone(&channel)),
             progress: sink,
             approver,
+            // Taken here: the task that this work becomes may begin after that of a later request.
+            turn: is_call.then(|| caller.order.arrive()),
         });
         let work = work.boxed();
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));

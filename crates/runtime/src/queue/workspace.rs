@@ -1,0 +1,360 @@
+//! The lock of a workspace, and the order in which the calls of one connection use it.
+//!
+//! Exclusive calls on one root run one at a time. The lock also holds between processes that share a state directory:
+//! its holder has an advisory lock on a file there. Without such a folder it holds within the process.
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::Instant;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::duration;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::tool_id::ToolId;
+
+use super::{Priority, PriorityQueue, QueueConfig, Slot, WaitBounds};
+use crate::private_dir;
+
+/// The first pause between two looks at a file that another process has locked, and the longest.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LONGEST_LOOK: Duration = Duration::from_millis(32);
+
+/// How a call uses the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It only reads, beside other readers.
+    Reads,
+    /// It is exclusive.
+    Writes,
+}
+
+/// The order of the calls of one connection, or of one turn: a call that writes waits for the readers before it, a
+/// call that reads for the writers before it, and writers take the lock in order. Calls of other orders are not waited
+/// for. A call leaves its order when it ends, asks somebody, goes to the background or does not use the workspace.
+#[derive(Debug, Clone)]
+pub struct CallOrder(Arc<watch::Sender<Calls>>);
+
+#[derive(Debug, Default)]
+struct Calls {
+    next: u64,
+    /// What each does; `None` for a call that has not come to its turn yet.
+    open: BTreeMap<u64, Option<Use>>,
+}
+
+impl Default for CallOrder {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Calls::default())))
+    }
+}
+
+impl CallOrder {
+    /// The turn of a call that has just arrived. Calls arrive in the order in which this is called.
+    #[must_use]
+    pub fn arrive(&self) -> Arc<WorkspaceTurn> {
+        let mut number = 0;
+        self.0.send_modify(|calls| {
+            number = calls.next;
+            calls.next += 1;
+            calls.open.insert(number, None);
+        });
+        Arc::new(WorkspaceTurn { order: Some((self.clone(), number)), lock: Mutex::default() })
+    }
+}
+
+/// The place of one call in its order, and its hold on the workspace.
+#[derive(Debug, Default)]
+pub struct WorkspaceTurn {
+    order: Option<(CallOrder, u64)>,
+    lock: Mutex<Option<WorkspaceGuard>>,
+}
+
+impl WorkspaceTurn {
+    fn lock(&self) -> MutexGuard<'_, Option<WorkspaceGuard>> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the calls behind this one pass.
+    pub(crate) fn leave_order(&self) {
+        if let Some((order, number)) = &self.order {
+            order.0.send_if_modified(|calls| calls.open.remove(number).is_some());
+        }
+    }
+
+    /// Lets the calls behind this one pass, and others use the workspace.
+    pub(crate) fn release(&self) {
+        self.leave_order();
+        let guard = self.lock().take();
+        drop(guard);
+    }
+
+    /// Notes what this call does, for those behind it.
+    pub(crate) fn note(&self, usage: Use) {
+        if let Some((order, number)) = &self.order {
+            order.0.send_if_modified(|calls| match calls.open.get_mut(number) {
+                Some(noted) => noted.replace(usage) != Some(usage),
+                None => false,
+            });
+        }
+    }
+
+    /// Waits until each call before this one has ended or is known to use the workspace in the same way.
+    pub(crate) async fn after_others(&self, usage: Use) {
+        let Some((order, number)) = &self.order else { return };
+        let is_next = |calls: &Calls| {
+            !calls.open.contains_key(number) || calls.open.range(..number).all(|(_, other)| *other == Some(usage))
+        };
+        // The sender lives as long as this order.
+        let _ = order.0.subscribe().wait_for(is_next).await;
+    }
+
+    pub(crate) fn hold(&self, guard: WorkspaceGuard) {
+        *self.lock() = Some(guard);
+    }
+}
+
+impl Drop for WorkspaceTurn {
+    fn drop(&mut self) {
+        self.leave_order();
+    }
+}
+
+/// A turn that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldTurn(pub(crate) Arc<WorkspaceTurn>);
+
+impl Drop for HeldTurn {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// One lock per workspace root, so that file and shell changes never race.
+#[derive(Debug)]
+pub(crate) struct WorkspaceLocks {
+    /// Where lock files are; `None`: the locks hold within this process.
+    folder: Option<PathBuf>,
+    state: Mutex<Locks>,
+}
+
+#[derive(Debug, Default)]
+struct Locks {
+    by_root: HashMap<PathBuf, Arc<WorkspaceLock>>,
+    closed: Option<CancelCause>,
+}
+
+impl WorkspaceLocks {
+    pub(crate) fn new(folder: Option<PathBuf>) -> Self {
+        Self { folder, state: Mutex::default() }
+    }
+
+    /// The lock of this root.
+    pub(crate) fn of(&self, root: &Path) -> Arc<WorkspaceLock> {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = locks.by_root.get(root) {
+            return Arc::clone(lock);
+        }
+        // One lock, whatever links lead there.
+        let real = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        let known = locks.by_root.values().find(|lock| lock.root == real).cloned();
+        let lock = known.unwrap_or_else(|| {
+            locks.by_root.retain(|_, lock| Arc::strong_count(lock) > 1);
+            let file = self.folder.as_ref().map(|folder| folder.join(name_of(&real)));
+            Arc::new(WorkspaceLock::new(real, file))
+        });
+        if let Some(cause) = locks.closed {
+            lock.queue.close(cause);
+        }
+        locks.by_root.insert(root.to_owned(), Arc::clone(&lock));
+        lock
+    }
+
+    /// Ends all waits and lets nobody in any more.
+    pub(crate) fn close(&self, cause: CancelCause) {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.closed.get_or_insert(cause);
+        locks.by_root.values().for_each(|lock| lock.queue.close(cause));
+    }
+}
+
+/// The name of the lock file of a root, without its extension.
+fn name_of(root: &Path) -> String {
+    let mut hash = ContentHash::of_bytes(root.as_os_str().as_encoded_bytes()).to_hex();
+    hash.truncate(32);
+    hash
+}
+
+/// The lock of one workspace root: a queue with one place, and a file for other processes.
+#[derive(Debug)]
+pub(crate) struct WorkspaceLock {
+    root: PathBuf,
+    queue: Arc<PriorityQueue>,
+    path: Option<PathBuf>,
+    files: OnceCell<Option<Arc<LockFiles>>>,
+}
+
+impl WorkspaceLock {
+    fn new(root: PathBuf, path: Option<PathBuf>) -> Self {
+        let spec = QueueConfig { concurrent: 1, per_minute: None, ..QueueConfig::default() };
+        let queue = PriorityQueue::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
+        Self { root, queue, path, files: OnceCell::new() }
+    }
+
+    /// Takes the lock, waiting within these bounds. `on_wait` is told the lock's name before each wait, once this call has its place in
+    /// the queue.
+    ///
+    /// # Errors
+    /// As [`PriorityQueue::take`].
+    pub(crate) async fn take(
+        &self,
+        bounds: WaitBounds,
+        tool: &ToolId,
+        priority: Priority,
+        cancel: &Cancel,
+        on_wait: impl Fn(&str),
+    ) -> Result<WorkspaceGuard, ToolError> {
+        let until = Instant::now() + bounds.limit;
+        let (slot, _) = self.queue.take_within(bounds, tool, priority, cancel, &on_wait).await?;
+        let Some(files) = self.files().await else { return Ok(WorkspaceGuard { _file: None, _slot: slot }) };
+        let locked = async {
+            // Who waits for the lock has the gate, so that a process with many calls cannot keep others out.
+            let gate = files.take(Part::Gate, &on_wait).await;
+            let held = files.take(Part::Held, &on_wait).await;
+            drop(gate);
+            held
+        };
+        tokio::select! {
+            biased;
+            held = locked => Ok(WorkspaceGuard { _file: Some(held), _slot: slot }),
+            cause = cancel.cancelled() => Err(ToolError::canceled(cause).retryable()),
+            () = tokio::time::sleep_until(until) => Err(ToolError::new(ErrorKind::LimitExceeded, format!(
+                "the exclusive lock of {} was not free within {}; held by another process of Toolwright",
+                self.root.display(), duration::format(bounds.limit),
+            )).retryable()),
+        }
+    }
+
+    /// The lock's files, opened once.
+    async fn files(&self) -> Option<Arc<LockFiles>> {
+        let path = self.path.clone()?;
+        let open = async || match tokio::task::spawn_blocking(move || LockFiles::open(&path))
+            .await
+            .unwrap_or_else(|error| Err(error.into()))
+        {
+            Ok(files) => Some(Arc::new(files)),
+            Err(error) => {
+                tracing::warn!("other processes are not kept out of {}: {error}", self.root.display());
+                None
+            }
+        };
+        self.files.get_or_init(open).await.clone()
+    }
+}
+
+/// The two files of a lock. One open file each: the place in the queue keeps the calls of this process apart.
+#[derive(Debug)]
+struct LockFiles {
+    gate: File,
+    held: File,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// Whose turn it is to wait for the lock.
+    Gate,
+    /// The lock.
+    Held,
+}
+
+impl LockFiles {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        if let Some(folder) = path.parent() {
+            private_dir(folder)?;
+        }
+        Ok(Self { gate: options.open(path.with_extension("gate"))?, held: options.open(path.with_extension("lock"))? })
+    }
+
+    fn file(&self, part: Part) -> &File {
+        match part {
+            Part::Gate => &self.gate,
+            Part::Held => &self.held,
+        }
+    }
+
+    /// Waits for the lock on a file without blocking the thread. Where the file system has no locks, nothing is locked.
+    async fn take(self: &Arc<Self>, part: Part, on_wait: &impl Fn(&str)) -> FileGuard {
+        let mut pause = FIRST_LOOK;
+        while let Err(TryLockError::WouldBlock) = self.file(part).try_lock() {
+            on_wait("exclusive");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_LOOK);
+        }
+        FileGuard(Arc::clone(self), part)
+    }
+}
+
+/// A lock on a file, given back when dropped.
+#[derive(Debug)]
+struct FileGuard(Arc<LockFiles>, Part);
+
+impl Drop for FileGuard {
+    fn drop(&mut self) {
+        // Closing the file unlocks it too, at the end of the process.
+        let _ = self.0.file(self.1).unlock();
+    }
+}
+
+/// The lock of a workspace, given back when dropped: to other processes first.
+#[derive(Debug)]
+pub(crate) struct WorkspaceGuard {
+    _file: Option<FileGuard>,
+    _slot: Slot,
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn calls_wait_for_others_before_them() {
+        use Use::{Reads, Writes};
+        // What the first two calls do, if it is known, and whether a third may go on that reads, or writes.
+        let check = |before: [Option<Use>; 2], reads: bool, writes: bool| {
+            for (usage, goes_on) in [(Reads, reads), (Writes, writes)] {
+                let order = CallOrder::default();
+                let [first, second, third] = [order.arrive(), order.arrive(), order.arrive()];
+                for (turn, usage) in [(&first, before[0]), (&second, before[1])] {
+                    usage.inspect(|usage| turn.note(*usage));
+                }
+                assert_eq!(third.after_others(usage).now_or_never().is_some(), goes_on, "{before:?} {usage:?}");
+                first.leave_order();
+                drop(second);
+                assert!(third.after_others(usage).now_or_never().is_some());
+            }
+        };
+        check([None, None], false, false);
+        check([Some(Reads), Some(Reads)], true, false);
+        check([Some(Writes), Some(Writes)], false, true);
+        check([Some(Writes), None], false, false);
+        check([Some(Writes), Some(Reads)], false, false);
+    }
+
+    #[test]
+    fn links_to_a_root_share_its_lock() {
+        let dir = tempfile::tempdir().expect("dir");
+        let locks = WorkspaceLocks::new(None);
+        let same = |a: &Path, b: &Path| Arc::ptr_eq(&locks.of(a), &locks.of(b));
+        assert!(same(dir.path(), &dir.path().join(".")) && !same(dir.path(), Path::new("/nowhere")));
+    }
+}
