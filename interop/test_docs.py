@@ -36,7 +36,7 @@ NOT_RUN = {
 # Lines whose exit code says something else than that they worked.
 EXIT_CODES = {"toolwright pins diff": 1, "toolwright pins diff github": 1}
 # An id in the text stands for the last one of its kind that was printed.
-ID = re.compile(r"\b(?:(ask|bash|form)_[0-9a-f]{8}|run-[0-9a-f-]{36})\b")
+ID = re.compile(r"\b(?:(ask|bash|form|schedule)_[0-9a-f]{8}|run-[0-9a-f-]{36})\b")
 LINE_TIMEOUT = 60
 
 

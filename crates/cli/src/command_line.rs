@@ -19,6 +19,7 @@ use crate::operate::mcp::McpCommand;
 use crate::operate::pins::PinsCommand;
 use crate::operate::policy::PolicyCommand;
 use crate::operate::trace::{JSON_FORM, TraceArgs};
+use crate::operate::triggers::TriggersCommand;
 use crate::start::demo::Sample;
 use crate::start::edit::{Add, Import};
 use crate::terminal::screen::{BOLD, columns, styled};
@@ -97,6 +98,9 @@ pub(crate) enum Command {
     /// List, read, continue and stop background jobs. It finds those of every process of yours.
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// List, add, remove and fire triggers. They start runs by themselves: `toolwright serve` and `toolwright chat` run them.
+    #[command(subcommand)]
+    Triggers(TriggersCommand),
     /// Measure how well tools are found, and what that costs.
     #[command(subcommand)]
     Eval(Eval),
@@ -152,12 +156,12 @@ pub(crate) enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["demo", "init", "add", "import", "remove", "trust", "config", "doctor"]),
     ("Use", &["serve", "run", "chat", "call", "tools", "pick"]),
-    ("Operate", &["approvals", "jobs", "trace", "policy", "pins", "mcp"]),
+    ("Operate", &["approvals", "jobs", "triggers", "trace", "policy", "pins", "mcp"]),
     ("Develop", &["validate", "encode", "decode", "eval", "bench", "catalogue", "completions", "help"]),
 ];
 
 /// Examples of commands, by their path.
-const EXAMPLES: [(&str, &[&str]); 18] = [
+const EXAMPLES: [(&str, &[&str]); 19] = [
     (
         "add",
         &[
@@ -200,6 +204,13 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
     ("pick", &["toolwright pick \"tell me when it rains in Oslo\" --max 5 --json"]),
     ("approvals", &["toolwright approvals ls", "toolwright approvals approve ID"]),
     ("jobs", &["toolwright jobs ls --open", "toolwright jobs show ID --wait 30s", "toolwright jobs stop ID"]),
+    (
+        "triggers",
+        &[
+            "toolwright triggers add schedule daily_at=07:30 prompt=\"Summarise the new issues\"",
+            "toolwright triggers next --count 3",
+        ],
+    ),
     ("trace", &["toolwright trace", "toolwright trace last"]),
     ("policy", &["toolwright policy test fs:write '{\"path\": \"a.txt\"}'"]),
     ("pins", &["toolwright pins ls --waiting", "toolwright pins diff", "toolwright pins approve github/search"]),

@@ -22,7 +22,7 @@ use command_line::{Cli, Command};
 use develop::codec::{self, Validate};
 use develop::{bench, catalogue, eval};
 use exit::{Done, Exit, Failure};
-use operate::{approvals, jobs, mcp, pins, policy, trace};
+use operate::{approvals, jobs, mcp, pins, policy, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
@@ -143,6 +143,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Catalogue(command) => catalogue::command(&cli.global, command).await,
             Command::Pins(command) => pins::command(&cli.global, command).await,
             Command::Jobs(command) => jobs::command(&cli.global, command).await,
+            Command::Triggers(command) => triggers::command(&cli.global, command).await,
             Command::Trace(args) => trace::command(&cli.global, args).await,
             Command::Mcp(command) => mcp::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,

@@ -4,7 +4,7 @@
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 //!
 //! Folders import only from those before them: [`base`], [`json`], [`schema`], [`identity`], [`model`], [`definition`],
-//! [`output`], [`policy`] and [`pins`], [`event`], [`store`], [`catalogue`], [`llm`], [`call`] and [`agents`]. Modules
+//! [`output`], [`policy`] and [`pins`], [`event`], [`store`], [`trigger`], [`catalogue`], [`llm`], [`call`] and [`agents`]. Modules
 //! inside a folder that other crates use often have a short path too, like [`session`] and [`tool_id`].
 
 pub mod agents;
@@ -24,6 +24,7 @@ pub mod schema;
 pub mod store;
 #[cfg(test)]
 mod testing;
+pub mod trigger;
 
 #[doc(hidden)]
 pub use catalogue::authoring::macro_support as __private;

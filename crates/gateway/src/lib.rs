@@ -14,7 +14,7 @@ mod serve;
 mod view;
 
 pub use config::{ClientConfig, ServerConfig};
-pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, Token};
+pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, SecretSource, Token, WebhookOptions};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};
 pub use mcp::{Elicitation, Gateway, GatewayOptions, ServerInfo};

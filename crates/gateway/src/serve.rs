@@ -20,7 +20,7 @@ use crate::api::{self, Api};
 use crate::http::body::Bodies;
 use crate::http::connections::{self, Bounds};
 use crate::http::guard::{self, Guard};
-use crate::http::{ApiError, HttpError, HttpOptions, MetricsSource};
+use crate::http::{ApiError, HttpError, HttpOptions, MetricsSource, webhooks};
 use crate::mcp::http::{Endpoint, mcp_part, mcp_whole};
 
 /// How often idle sessions are ended.
@@ -38,7 +38,8 @@ pub struct HttpServer {
 
 /// Binds the address and prepares the server: MCP at `/mcp` (the whole catalogue) and at `/mcp/{name}` (a view, or one
 /// provider under its own names), both with `?expose=search` or `?expose=direct`; the API at `/api/…` with its OpenAPI
-/// document at `/api/openapi.json`; `/metrics`, `/health` and `/ready`.
+/// document at `/api/openapi.json`; webhooks at
+/// `/webhooks/{trigger}`; `/metrics`, `/health` and `/ready`.
 ///
 /// When `shutdown` fires, notification streams end, new calls are answered 503, and the gateway drains (see
 /// [`Gateway::drain`]). Until that is done connections are accepted and answered.
@@ -61,6 +62,7 @@ pub async fn serve_http(
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
     let (owner, stores) = (options.principal.clone(), options.stores.clone());
+    let hooks = webhooks::router(options.webhooks.clone(), Arc::clone(&requests));
     let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
     let api = Api::new(Arc::clone(&gateway), owner, stores, limits.clone());
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
@@ -69,6 +71,7 @@ pub async fn serve_http(
         .route("/mcp/{part}", any(mcp_part))
         .with_state(Arc::clone(&endpoint))
         .route("/metrics", get(scrape).with_state(scraped))
+        .merge(hooks)
         .merge(api::router(&api))
         .fallback(|| async { ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api") })
         .layer(from_fn_with_state(guard, guard::check));

@@ -15,6 +15,7 @@ pub mod outputs;
 pub mod queue;
 pub mod redact;
 pub mod store;
+pub mod triggers;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -41,6 +42,7 @@ pub use outputs::cache::Responses;
 pub use queue::{CallOrder, Priority, QueueConfig, Queues};
 pub use redact::SecretRedactor;
 pub use store::SqliteStore;
+pub use triggers::{TriggerManager, TriggerRunner};
 
 /// Makes a directory, and those above it, readable by the user alone.
 pub(crate) fn private_dir(dir: &Path) -> std::io::Result<()> {

@@ -13,7 +13,8 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
-use toolwright_core::session::SessionId;
+use toolwright_core::session::{Principal, SessionId};
+use toolwright_core::store::StoreError;
 use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
 
@@ -51,6 +52,7 @@ impl Toolwright {
             on_event: None,
             list_wait: LIST_WAIT,
             job_wait: Some(JOB_WAIT),
+            principal: None,
         }
     }
 }
@@ -81,6 +83,7 @@ pub struct Agent {
     on_event: Option<OnEvent>,
     list_wait: Duration,
     job_wait: Option<Duration>,
+    principal: Option<Principal>,
 }
 
 impl std::fmt::Debug for Agent {
@@ -208,6 +211,27 @@ impl Agent {
         self
     }
 
+    /// Works on behalf of this principal, and not of the owner.
+    pub(crate) fn on_behalf_of(mut self, principal: Principal) -> Self {
+        self.principal = Some(principal);
+        self
+    }
+
+    /// Saves a run with this task that has not begun, unless there is one of this name: [`resume`](Self::resume) begins it.
+    ///
+    /// # Errors
+    /// As [`conversation`](Self::conversation), and [`Error::Store`] when it cannot be saved.
+    pub(crate) async fn create(self, task: String) -> Result<(), Error> {
+        let (runs, id) = (self.app.runs(), self.id.clone());
+        if runs.run(&id).await?.is_some() {
+            return Ok(());
+        }
+        let conversation = self.conversation().await?;
+        let state = RunState::new(conversation.spec.clone(), vec![Message::user(task)]);
+        let state = state.to_json().map_err(|error| StoreError::failed("write a run as JSON", error))?;
+        Ok(runs.save_run(&id, &state).await?)
+    }
+
     /// Continues the saved run of this name instead of a new one with a task, with its own model, prompt and limits. The
     /// store must still have it: see [`Builder::state_dir`](crate::Builder::state_dir).
     pub fn resume(mut self, id: impl Into<String>) -> Self {
@@ -277,7 +301,10 @@ impl Agent {
     fn options(&self) -> RunOptions {
         let app = &self.app;
         let policy = Arc::new(app.config().policy(self.profile, Profile::Ask));
-        let session = app.session(&*self.id);
+        let mut session = app.session(&*self.id);
+        if let Some(principal) = self.principal.clone() {
+            Arc::make_mut(&mut session).principal = principal;
+        }
         let approver = self.approver.clone().unwrap_or_else(|| app.approver());
         let client = app.client(ClientOptions {
             session: Arc::clone(&session),

@@ -15,7 +15,7 @@ use toolwright_gateway::{
 use toolwright_sandbox::peer_process;
 use toolwright_search::ToolFinder;
 
-use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, watch};
+use crate::app::{Error, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
 use crate::config::Config;
 use crate::private_file::{api_token, api_token_file};
 
@@ -181,6 +181,7 @@ impl Serve {
             token_file = Some(api_token_file(&config.state_dir));
         }
         options.look_up_peer = peer_process;
+        options.webhooks = Some(app.webhooks());
         options.metrics = Some(app.metrics_source());
         options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };
         // Dropping this server ends nothing else.
@@ -194,6 +195,7 @@ impl Serve {
             shutdown,
             task,
             _following: self.follow(&gateway, Transport::Http),
+            _triggers: app.run_triggers().await,
         })
     }
 
@@ -206,6 +208,7 @@ impl Serve {
         self.app.roots().expect_client();
         let gateway = self.prepare(Transport::Stdio).await?;
         let _following = self.follow(&gateway, Transport::Stdio);
+        let _triggers = self.app.run_triggers().await;
         ready();
         // On a worker of the runtime: what runs on the main thread has to be woken across threads for each message.
         let served = tokio::spawn(serve_stdio(gateway, self.shutdown.clone())).await;
@@ -336,6 +339,7 @@ pub struct Serving {
     shutdown: Cancel,
     task: Option<JoinHandle<std::io::Result<()>>>,
     _following: Following,
+    _triggers: RunningTriggers,
 }
 
 impl Serving {

@@ -16,6 +16,7 @@ use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus}
 use toolwright::core::model::ModelErrorKind;
 use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
+use toolwright::core::trigger::Creator;
 use toolwright::gateway::ListedSchemas;
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::models::{Endpoint, default_variables, list_models};
@@ -96,6 +97,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     let models = probe_models(&app).await;
     let (default_model, unusable) = default_model(&app, &models).await;
     let unmatched = app.unmatched().await;
+    let unrun = unrun_triggers(&app).await;
     // Before the end: that servers are shut down is no news.
     let logged = logging::warnings();
     app.shut_down().await;
@@ -105,12 +107,26 @@ pub(crate) async fn command(global: &Global) -> Done {
     findings.extend(probes.iter().filter_map(|probe| Some(format!("{}: {}", probe.name, probe.empty.as_ref()?))));
     findings.extend(models.iter().filter_map(ModelProbe::finding));
     findings.extend(unusable);
+    findings.extend(unrun);
     findings.extend(taken_port(&settings.sections.server.http).await);
     let warnings = warnings(&settings, logged, &probes, &findings);
     let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
     let listed = listed_otherwise(&settings, &snapshot);
     let diagnosis = Diagnosis { findings, warnings, models, default_model, tools, left_out, listed };
     report(global, &settings, &problems, &probes, &diagnosis)
+}
+
+/// Says that there are triggers and nothing runs them.
+async fn unrun_triggers(app: &Toolwright) -> Option<String> {
+    let config = app.config();
+    let installed = app.triggers().of_root(&config.root).await.ok()?;
+    let written = config.sections.triggers.len();
+    let count = installed.iter().filter(|trigger| trigger.creator != Creator::Configuration).count() + written;
+    if count == 0 || app.triggers().has_runner().await.ok()? {
+        return None;
+    }
+    let there_are = if count == 1 { "there is a trigger".to_owned() } else { format!("there are {count} triggers") };
+    Some(format!("{there_are}, and no process runs them: start `toolwright serve` or `toolwright chat`"))
 }
 
 /// The tools whose schemas are listed in another form than their sources give them, as far as some address lists them so.

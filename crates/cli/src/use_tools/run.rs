@@ -292,6 +292,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let mut conversation = agent.job_wait(None).conversation().await.map_err(failed)?;
     app.follow_pins();
     app.recover_jobs_of(conversation.session().clone());
+    let _triggers = app.run_triggers().await;
     if conversation.spec().dispatch == Dispatch::Manual {
         return Err(Failure::usage(
             "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",

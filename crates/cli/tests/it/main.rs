@@ -48,6 +48,7 @@ mod telemetry;
 mod terminal;
 mod text_format;
 mod transports;
+mod triggers;
 mod trust;
 mod views;
 mod width;

@@ -22,8 +22,10 @@ use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest
 use crate::output::outcome::Outcome;
 use crate::output::provenance::ToolCall;
 use crate::output::{ExtractError, ExtractRequest};
+use crate::policy::Profile;
 use crate::store::group::{Groups, NoGroups};
 use crate::store::{Memory, NoMemory, NoSessionLog, NoStore, OutputStore, SessionLog};
+use crate::trigger::{NoTriggers, Triggers};
 
 pub use crate::content::{EstimatedTokens, Exactness, TokenCounter};
 pub use crate::secret::{NoRedaction, Redactor};
@@ -112,6 +114,8 @@ pub struct Services {
     pub tokens: Arc<dyn TokenCounter>,
     /// Records what a tool's own model requests used that do not go through `model`.
     pub usage: Arc<dyn UsageRecorder>,
+    /// Triggers.
+    pub triggers: Arc<dyn Triggers>,
     /// What the session has read, for read-before-write.
     pub files: Arc<dyn FileState>,
     /// Jobs.
@@ -149,6 +153,7 @@ impl Services {
             usage: Arc::new(NoUsage),
             files: Arc::new(NoFileState),
             jobs: Arc::new(NoJobs),
+            triggers: Arc::new(NoTriggers),
             manuals: Arc::new(NoManuals),
             log: Arc::new(NoSessionLog),
             groups: Arc::new(NoGroups),
@@ -182,6 +187,10 @@ pub trait InnerCalls: Any + Send + Sync {
     /// The model of the run that the call belongs to, `provider/model`; `None` outside of one.
     fn model(&self) -> Option<&str> {
         None
+    }
+    /// What decides about such calls where no rule of policy matches.
+    fn profile(&self) -> Profile {
+        Profile::default()
     }
     /// Asks `model`. The request ends with the call's token, and is told and accounted for like any other.
     ///

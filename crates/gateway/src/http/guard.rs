@@ -13,6 +13,7 @@ use subtle::ConstantTimeEq as _;
 use toolwright_core::session::Principal;
 
 use super::origin::{self, Authority, Host};
+use super::webhooks::is_webhook;
 use super::{API, ApiError, HttpOptions, OPEN, respond};
 
 /// Names of OAuth metadata below `/.well-known/`.
@@ -228,7 +229,7 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
 /// Passes a request on if its sender may reach the path.
 async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
-    if OPEN.contains(&path) {
+    if OPEN.contains(&path) || is_webhook(path) {
         return next.run(request).await;
     }
     let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path)).cloned();

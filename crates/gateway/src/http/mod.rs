@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod connections;
 pub(crate) mod guard;
 mod origin;
+pub(crate) mod webhooks;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ pub(crate) use connections::Connection;
 pub use connections::LookUpPeer;
 pub(crate) use guard::Identity;
 pub use guard::Token;
+pub use webhooks::{SecretSource, WebhookOptions};
 
 /// The root of the API.
 pub(crate) const API: &str = "/api";
@@ -76,6 +78,8 @@ pub struct HttpOptions {
     pub keep_alive: Duration,
     /// The source of `/metrics`; `None`: 404.
     pub metrics: Option<Arc<dyn MetricsSource>>,
+    /// What answers at `/webhooks/{trigger}`; `None`: 404.
+    pub webhooks: Option<WebhookOptions>,
     /// The stores behind `/api/approvals`.
     pub stores: ApiStores,
     /// Finds the program at the other end of a connection. A program that Toolwright started can approve nothing, with a
@@ -104,6 +108,7 @@ impl HttpOptions {
             session_idle: Duration::from_secs(3600),
             keep_alive: Duration::from_secs(15),
             metrics: None,
+            webhooks: None,
             stores: ApiStores { inbox: Arc::new(NoStore), approvals: Arc::new(NoStore) },
             look_up_peer: |_, _| PeerProcess::Unknown,
         }

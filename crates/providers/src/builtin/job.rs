@@ -18,6 +18,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::store::{MessageKind, StoreError};
 use toolwright_core::tool::Tool;
+use toolwright_core::trigger::Trigger;
 
 use super::{define, parse};
 
@@ -131,7 +132,7 @@ impl Tool for JobTool {
             Verb::Stop => (
                 "stop",
                 "Stop a job",
-                "Stops a job and everything that it has started.",
+                "Stops a job and everything that it has started, or removes a trigger.",
                 Effects { idempotent: true, ..write },
                 json!({"id": id()}),
                 &["id"],
@@ -154,6 +155,9 @@ impl Tool for JobTool {
         let arguments: Arguments = parse(arguments)?;
         match self.answer(&arguments, context).await {
             Ok(output) => Ok(output),
+            Err(StoreError::NotFound(_)) if self.0 == Verb::Stop && remove_trigger(&arguments.id, context).await? => {
+                Ok(ToolOutput::text(format!("Trigger {} is removed.", arguments.id)))
+            }
             Err(StoreError::NotFound(_)) => Ok(ToolOutput::failure(unknown(&arguments.id))),
             Err(StoreError::Refused(why)) => Ok(ToolOutput::failure(why)),
             Err(error) => Err(error.into()),
@@ -176,10 +180,16 @@ impl JobTool {
         match self.0 {
             Verb::List => {
                 let list = jobs.list(scope, Listed::All, MAX_LIST).await?;
-                let lines: Vec<String> = list.iter().map(JobRecord::line).collect();
+                let triggers = context.services.triggers.list(Some(&context.session)).await?;
+                let lines = list.iter().map(JobRecord::line).chain(triggers.iter().map(Trigger::line));
+                let lines: Vec<String> = lines.collect();
                 let text = if lines.is_empty() { NO_JOBS.into() } else { lines.join("\n") };
                 let notes: Vec<Value> = list.iter().map(JobRecord::note).collect();
-                Ok(ToolOutput { structured: Some(json!({"jobs": notes})), ..ToolOutput::text(text) })
+                let mut structured = json!({"jobs": notes});
+                if !triggers.is_empty() {
+                    structured["triggers"] = triggers.iter().map(Trigger::note).collect();
+                }
+                Ok(ToolOutput { structured: Some(structured), ..ToolOutput::text(text) })
             }
             Verb::Status => {
                 let job = jobs.get(scope, id).await?;
@@ -245,6 +255,11 @@ async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, Sto
         output.content.append(&mut content);
     }
     Ok(output)
+}
+
+/// Removes the session's trigger of this id, if it is one.
+async fn remove_trigger(id: &str, context: &ToolContext) -> Result<bool, StoreError> {
+    context.services.triggers.remove(id, Some(&context.session)).await
 }
 
 fn unknown(id: &str) -> String {

@@ -11,6 +11,7 @@ mod memory;
 mod output;
 mod pattern;
 mod shell;
+mod trigger;
 pub mod web;
 
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ use toolwright_sandbox::withheld_by_default;
 
 pub use fs::PathGuard;
 pub use shell::ShellConfig;
+pub use trigger::TriggerTool;
 
 /// Settings of the built-in tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +66,7 @@ impl Default for BuiltinOptions {
     }
 }
 
-/// The tools of `fs`, `shell`, `job`, `output`, `memory` and `channel`, in a fixed order.
+/// The built-in tools but for those of `web`, in a fixed order.
 #[must_use]
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options);
@@ -73,6 +75,7 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     tools.extend(output::tools());
     tools.extend(memory::tools());
     tools.extend(channel::tools(&options.channels));
+    tools.extend(trigger::tools());
     tools
 }
 

@@ -20,6 +20,7 @@ use toolwright_core::job::NoTurns;
 use toolwright_core::model::{ModelError, ModelRequest, ModelResponse, Usage};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
+use toolwright_core::policy::Profile;
 use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
 use toolwright_core::{Services, ToolId, duration};
@@ -429,6 +430,10 @@ impl InnerCalls for NestedCaller {
 
     fn model(&self) -> Option<&str> {
         self.run.model.as_deref()
+    }
+
+    fn profile(&self) -> Profile {
+        self.run.policy.profile
     }
 
     async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {

@@ -15,6 +15,7 @@ mod retention;
 mod runs;
 mod session_log;
 mod thread;
+pub(crate) mod triggers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

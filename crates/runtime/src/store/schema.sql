@@ -57,7 +57,7 @@ INSERT INTO upkeep VALUES (1, 0);
 -- A job's owner is a process with a lease; only when its lease is over and it is gone may another take the job.
 CREATE TABLE job_owners (
     id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, boot TEXT NOT NULL, started INTEGER NOT NULL,
-    lease_ms INTEGER NOT NULL, UNIQUE (pid, boot, started));
+    lease_ms INTEGER NOT NULL, runs_triggers INTEGER NOT NULL DEFAULT 0, UNIQUE (pid, boot, started));
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, tool TEXT NOT NULL, arguments TEXT NOT NULL, state TEXT NOT NULL, session TEXT NOT NULL,
     principal TEXT NOT NULL, call TEXT NOT NULL, run TEXT, owner INTEGER, attempts INTEGER NOT NULL DEFAULT 0,
@@ -140,6 +140,20 @@ CREATE TABLE inbox (
     decided_ms INTEGER, asker INTEGER);
 CREATE INDEX inbox_by_time ON inbox (created_ms);
 CREATE INDEX inbox_waiting ON inbox (asker) WHERE asker IS NOT NULL;
+
+-- Triggers: configuration, target and rights as JSON. The slots of a timer or schedule, and the messages of a channel, are
+-- entered up to `cursor`. `watcher` is the process that watches for what fires it.
+CREATE TABLE triggers (
+    id TEXT PRIMARY KEY, config TEXT NOT NULL, target TEXT NOT NULL, rights TEXT NOT NULL, principal TEXT NOT NULL,
+    root TEXT NOT NULL, creator TEXT NOT NULL, created_ms INTEGER NOT NULL, cursor INTEGER NOT NULL, watcher INTEGER);
+-- Firings. Trigger and slot are unique, so that several processes fire each slot once; one owner at a time has it under the
+-- lease of `job_owners`.
+CREATE TABLE firings (
+    trigger_id TEXT NOT NULL, slot TEXT NOT NULL, due_ms INTEGER NOT NULL, state TEXT NOT NULL, owner INTEGER,
+    attempts INTEGER NOT NULL DEFAULT 0, payload TEXT, error TEXT, created_ms INTEGER NOT NULL, ended_ms INTEGER,
+    PRIMARY KEY (trigger_id, slot));
+CREATE INDEX firings_open ON firings (trigger_id, due_ms) WHERE ended_ms IS NULL;
+CREATE INDEX firings_by_time ON firings (ended_ms);
 
 -- The response cache.
 CREATE TABLE responses (

@@ -20,4 +20,5 @@ mod recovery;
 mod select;
 mod session_log;
 mod traffic;
+mod triggers;
 mod workspace;

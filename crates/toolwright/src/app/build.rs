@@ -12,23 +12,25 @@ use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
+use toolwright_core::trigger::TriggerKind;
 use toolwright_core::{Event, SandboxProfile};
 use toolwright_mcp::client::{McpServerSpec, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
 use toolwright_net::HttpOptions;
 use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
-use toolwright_providers::builtin::{self, BuiltinOptions, web};
+use toolwright_providers::builtin::{self, BuiltinOptions, TriggerTool, web};
 use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses, SecretRedactor,
-    SessionFiles, SessionManuals, StoredMemory, SystemClock,
+    SessionFiles, SessionManuals, StoredMemory, SystemClock, TriggerManager,
 };
 use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
 use super::llm_tools::{CompatCell, recommends};
+use crate::config::file::ToolEntry;
 use crate::config::{BUILTIN, Config, LLM, LlmEntry, REST, Server, Severity, environment, secret_file};
 
 /// Folder of the state directory for credentials of servers.
@@ -42,6 +44,7 @@ pub(super) struct ProviderSettings {
     denied: Vec<String>,
     builtin: BuiltinOptions,
     web: web::WebConfig,
+    triggers: Vec<TriggerTool>,
 }
 
 impl ProviderSettings {
@@ -62,6 +65,7 @@ impl ProviderSettings {
             denied: defaults.builtins_denied.clone(),
             builtin,
             web: config.sections.web.clone(),
+            triggers: trigger_tools(config),
         }
     }
 
@@ -82,6 +86,7 @@ impl ProviderSettings {
         }
         let mut tools = builtin::tools(&self.builtin);
         tools.extend(web::tools(&self.web));
+        tools.extend(self.triggers.iter().map(|tool| Arc::new(tool.clone()) as _));
         tools.retain(|tool| {
             let id = tool.definition().id;
             allowed_by(&self.allowed, &self.denied, &wire_candidate(id.namespace(), id.name()))
@@ -104,6 +109,23 @@ impl ProviderSettings {
             }
         }
     }
+}
+
+/// The tools of the section `tools`. A name that no tool can have, or that is taken, loses its entry.
+fn trigger_tools(config: &Config) -> Vec<TriggerTool> {
+    let tool = |(name, entry): (&String, &ToolEntry)| {
+        let is_taken = TriggerKind::ALL.iter().any(|kind| kind.as_str() == name);
+        let tool = TriggerTool::named(name, entry.class, entry.description.clone(), entry.set.clone());
+        match tool {
+            Ok(_) if is_taken => {
+                tracing::warn!("tools.{name}: trigger__{name} is a built-in tool; choose another name")
+            }
+            Ok(tool) => return Some(tool),
+            Err(error) => tracing::warn!("tools.{name}: {error}"),
+        }
+        None
+    };
+    config.sections.tools.iter().filter_map(tool).collect()
 }
 
 /// What a tool must not change as a matter of course: every file that may be configuration, there or not,
@@ -236,7 +258,7 @@ pub(super) fn executor(
     redactor: &Arc<SecretRedactor>,
     memory: &Arc<StoredMemory>,
     models: &Arc<Models>,
-    jobs: &Arc<JobManager>,
+    (jobs, triggers): (&Arc<JobManager>, &Arc<TriggerManager>),
     tool_models: ToolModels<'_>,
 ) -> Arc<Executor> {
     let store = memory.store();
@@ -251,6 +273,7 @@ pub(super) fn executor(
         model: ModelTraffic::new(Arc::clone(models) as _, config.model_traffic()),
         files: Arc::new(SessionFiles::default()),
         jobs: Arc::clone(jobs) as _,
+        triggers: Arc::clone(triggers) as _,
         manuals: Arc::new(SessionManuals::default()),
         log: Arc::clone(store) as _,
         memory: Arc::clone(memory) as _,

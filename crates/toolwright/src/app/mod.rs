@@ -11,10 +11,12 @@ mod select;
 mod stores;
 mod telemetry;
 mod tools;
+mod triggers;
 mod unmatched;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -31,6 +33,7 @@ use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, SqliteStore, StoredMemory,
+    SystemClock, TriggerManager,
 };
 use toolwright_search::{Selector, ToolVectors};
 use toolwright_telemetry::Metrics;
@@ -45,6 +48,7 @@ pub use reload::{Reloaded, watch};
 pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;
 pub use tools::{CallOptions, PickedTool};
+pub use triggers::RunningTriggers;
 
 /// How long a provider may take to list before it counts as failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -82,6 +86,9 @@ pub struct Toolwright {
     events: Arc<EventHub>,
     redactor: Arc<SecretRedactor>,
     store: Arc<SqliteStore>,
+    triggers: Arc<TriggerManager>,
+    /// Whether this process runs triggers.
+    runs_triggers: AtomicBool,
     pins: Arc<Pins>,
     models: Arc<Models>,
     /// The model of LLM-backed tools for which nothing else says one.
@@ -171,6 +178,7 @@ impl Toolwright {
         );
         let telemetry = telemetry::Telemetry::start(&config.telemetry, &events, Arc::clone(&store) as _);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
+        let triggers = TriggerManager::new(Arc::clone(&store), Arc::new(SystemClock));
         let default_model = match host.names_its_models {
             true => config.sections.models.default.clone(),
             false => llm_tools::default_model(&config, &*variables, models.endpoints()),
@@ -178,7 +186,7 @@ impl Toolwright {
         let compat = llm_tools::compat_cell(&config);
         let tool_models = build::ToolModels { default: default_model.clone(), compat: &compat };
         let memory = StoredMemory::new(Arc::clone(&store));
-        let executor = build::executor(&config, &events, &redactor, &memory, &models, &jobs, tool_models);
+        let executor = build::executor(&config, &events, &redactor, &memory, &models, (&jobs, &triggers), tool_models);
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let pins = Pins::new(Arc::clone(&store) as _, config.sections.pins);
         catalogue.keep_pins(Arc::clone(&pins));
@@ -199,6 +207,8 @@ impl Toolwright {
             events,
             redactor,
             store,
+            triggers,
+            runs_triggers: AtomicBool::new(false),
             pins,
             models,
             default_model,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
 use toolwright_core::agents::AgentLimits;
 use toolwright_core::exposure::ExposureChoice;
@@ -19,6 +19,7 @@ use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::store::channel::Channels;
+use toolwright_core::trigger::{TriggerConfig, TriggerKind};
 use toolwright_core::{Secret, duration};
 use toolwright_gateway::{ServerConfig, ViewConfig};
 use toolwright_mcp::client::McpServerConfig;
@@ -84,6 +85,12 @@ pub struct ConfigFile {
     /// Agents.
     #[schemars(extend("x-unsupported" = true))]
     pub agents: Option<Value>,
+    /// Triggers of this workspace, by name: `toolwright serve` and `toolwright chat` run them.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub triggers: IndexMap<String, TriggerConfig>,
+    /// Further tools that install triggers, by name, in the namespace `trigger`.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub tools: IndexMap<String, ToolEntry>,
     /// How tools are chosen for a model.
     pub selection: SelectionConfig,
     /// Spans and metrics, sent to an OpenTelemetry receiver.
@@ -205,6 +212,31 @@ impl Default for Defaults {
             agents: AgentLimits::default(),
         }
     }
+}
+
+/// An entry of `tools`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolEntry {
+    /// What the tool does: `trigger` installs a trigger and returns its id.
+    #[serde(rename = "type")]
+    pub kind: ToolType,
+    /// What makes its triggers fire.
+    pub class: TriggerKind,
+    /// What models are told. Default: that of the built-in tool of this class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Keys of its triggers that are set already; models do not see them. They are those of `triggers`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub set: Map<String, Value>,
+}
+
+/// What a tool of `tools` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolType {
+    /// Installs a trigger.
+    Trigger,
 }
 
 /// A tool of the agent itself.

@@ -1,0 +1,256 @@
+//! `triggers ls | add | rm | fire | next`: what starts runs by itself.
+
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+use toolwright::Toolwright;
+use toolwright::core::duration::iso;
+use toolwright::core::error::ErrorKind;
+use toolwright::core::store::StoreError;
+use toolwright::core::trigger::{
+    Creator, Firing, Target, Trigger, TriggerConfig, TriggerKind, TriggerRequest, Triggers as _,
+};
+
+use crate::app::{Global, not_nested, open};
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::screen::{print_json, say, say_warning};
+use crate::terminal::table::{Table, name, print_list};
+
+/// Keys of a trigger that are numbers, and those that are lists.
+const NUMBERS: [&str; 2] = ["every", "hourly_at"];
+const LISTS: [&str; 2] = ["globs", "secret_env"];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TriggersCommand {
+    /// Lists triggers and their latest firings.
+    Ls {
+        /// Firings of each trigger at most.
+        #[arg(long, default_value_t = 3, value_name = "N")]
+        firings: usize,
+        /// Triggers of all workspaces.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Adds a trigger to this workspace.
+    Add {
+        /// What makes it fire: timer, schedule, channel, file or webhook.
+        #[arg(value_name = "TYPE", value_parser = kind)]
+        kind: TriggerKind,
+        /// The keys of an entry of `triggers`, as in the configuration: `prompt`, `interval`, `daily_at`, `globs`, …
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        keys: Vec<String>,
+    },
+    /// Removes triggers. Runs that they have started go on.
+    Rm {
+        /// The triggers.
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+    /// Fires a trigger now. A process that runs triggers starts it.
+    Fire {
+        /// The trigger.
+        id: String,
+    },
+    /// Shows when triggers fire next.
+    Next {
+        /// The trigger. Default: all of this workspace.
+        id: Option<String>,
+        /// Times of each at most.
+        #[arg(long, default_value_t = 5, value_name = "N")]
+        count: usize,
+    },
+}
+
+fn kind(text: &str) -> Result<TriggerKind, String> {
+    TriggerKind::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+        let all: Vec<_> = TriggerKind::ALL.into_iter().map(TriggerKind::as_str).collect();
+        format!("it is one of {}", all.join(", "))
+    })
+}
+
+pub(crate) async fn command(global: &Global, command: &TriggersCommand) -> Done {
+    match command {
+        TriggersCommand::Ls { .. } | TriggersCommand::Next { .. } => {}
+        TriggersCommand::Add { .. } => not_nested("add a trigger")?,
+        TriggersCommand::Rm { .. } => not_nested("remove a trigger")?,
+        TriggersCommand::Fire { .. } => not_nested("fire a trigger")?,
+    }
+    let app = open(global).await?;
+    let done = answer(global, command, &app).await;
+    app.shut_down().await;
+    done
+}
+
+async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) -> Done {
+    let (triggers, root) = (app.triggers(), app.config().root.clone());
+    match command {
+        TriggersCommand::Ls { firings, all } => {
+            let list = if *all { triggers.list(None).await } else { triggers.of_root(&root).await }.map_err(failure)?;
+            let mut shown = Vec::with_capacity(list.len());
+            for trigger in list {
+                let latest = triggers.firings(Some(&trigger.id), *firings).await.map_err(failure)?;
+                shown.push((trigger, latest));
+            }
+            let documents = shown.iter().map(|(trigger, latest)| {
+                let mut document = trigger.to_json();
+                document["firings"] = latest.iter().map(Firing::to_json).collect();
+                document["next"] = times(&triggers.next(trigger, 1));
+                document
+            });
+            return print_list(global.json, documents.collect(), &table(app, &shown), "no triggers");
+        }
+        TriggersCommand::Add { kind, keys } => {
+            let request = TriggerRequest {
+                id: None,
+                config: config(*kind, keys)?,
+                target: Target::Run,
+                rights: app.owners_rights(),
+                creator: Creator::Owner,
+            };
+            let installed = triggers.install(request).await.map_err(|error| match error.kind() {
+                ErrorKind::InvalidParameters => Failure::usage(error),
+                _ => Failure::failed(error),
+            })?;
+            let mut document = installed.trigger.to_json();
+            document["next"] = times(&installed.next);
+            if global.json {
+                print_json(&document)?;
+            }
+            say(installed.trigger.line());
+            if !installed.is_run {
+                say_warning("no process runs triggers now: `toolwright serve` and `toolwright chat` do");
+            }
+        }
+        TriggersCommand::Rm { ids } => {
+            let mut missing = Vec::new();
+            for id in ids {
+                if triggers.remove(id, None).await.map_err(failure)? {
+                    say(format_args!("{id} is removed"));
+                } else {
+                    missing.push(id.as_str());
+                }
+            }
+            if !missing.is_empty() {
+                let what = StoreError::NotFound(format!("trigger {}", missing.join(", ")));
+                return Err(failure(what));
+            }
+            if global.json {
+                print_json(&json!({"removed": ids}))?;
+            }
+        }
+        TriggersCommand::Fire { id } => {
+            let firing = triggers.fire(id).await.map_err(failure)?;
+            if global.json {
+                print_json(&firing.to_json())?;
+            }
+            say(format_args!("{id} fires: run {}", firing.run_id()));
+            if !triggers.has_runner().await.map_err(failure)? {
+                say_warning("no process runs triggers now: `toolwright serve` and `toolwright chat` do");
+            }
+        }
+        TriggersCommand::Next { id, count } => {
+            let list = match id {
+                Some(id) => vec![triggers.get(id).await.map_err(failure)?],
+                None => triggers.of_root(&root).await.map_err(failure)?,
+            };
+            let next: Vec<_> = list.iter().map(|trigger| (trigger, triggers.next(trigger, *count))).collect();
+            let documents = next.iter().map(|(trigger, next)| json!({"trigger": trigger.id, "next": times(next)}));
+            let mut table = Table::new(["trigger", "fires", "next"]);
+            for (trigger, next) in &next {
+                for slot in next {
+                    table.row([name(&trigger.id), trigger.config.describe().into(), iso(*slot).into()]);
+                }
+            }
+            return print_list(global.json, documents.collect(), &table, "no trigger here fires by time");
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn times(slots: &[u64]) -> Value {
+    slots.iter().map(|slot| iso(*slot)).collect()
+}
+
+fn table(app: &Toolwright, triggers: &[(Trigger, Vec<Firing>)]) -> Table {
+    let mut table = Table::new(["trigger", "fires", "next", "latest", "prompt"]);
+    for (trigger, firings) in triggers {
+        let next = app.triggers().next(trigger, 1).first().map(|slot| iso(*slot)).unwrap_or_default();
+        let latest = firings.first().map(|firing| format!("{} {}", iso(firing.due_ms), firing.state.as_str()));
+        table.row([
+            name(&trigger.id),
+            trigger.config.describe().into(),
+            next.into(),
+            latest.unwrap_or_default().into(),
+            (&trigger.config.prompt).into(),
+        ]);
+    }
+    table
+}
+
+/// The trigger that these words write.
+fn config(kind: TriggerKind, keys: &[String]) -> Result<TriggerConfig, Failure> {
+    let mut written = Map::new();
+    for pair in keys {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("`{pair}` is no KEY=VALUE; write it like interval=10m")))?;
+        written.insert(key.to_owned(), typed(key, value));
+    }
+    written.entry("prompt").or_insert_with(|| "".into());
+    written.insert("type".into(), kind.as_str().into());
+    serde_json::from_value(written.into())
+        .map_err(|error| Failure::usage(format!("the trigger cannot be read: {error}")))
+}
+
+/// The value of a key, by what the key is.
+fn typed(key: &str, text: &str) -> Value {
+    let json = || serde_json::from_str::<Value>(text).ok();
+    let read = match key {
+        _ if NUMBERS.contains(&key) => json(),
+        _ if LISTS.contains(&key) => {
+            json().filter(Value::is_array).or_else(|| Some(text.split(',').map(str::trim).collect()))
+        }
+        "immediate" | "catch_up" => json(),
+        _ => None,
+    };
+    read.unwrap_or_else(|| text.into())
+}
+
+fn failure(error: StoreError) -> Failure {
+    match error {
+        StoreError::NotFound(what) => {
+            Failure::not_found(format!("{what} was not found; `toolwright triggers ls --all` lists them"))
+        }
+        other => Failure::failed(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_by_what_they_are() {
+        let check = |kind, keys: &[&str], expect: Value| {
+            let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+            let read = config(kind, &keys).map(|config| serde_json::to_value(config).expect("JSON"));
+            assert_eq!(read.map_err(|failure| failure.message), Ok(expect), "{keys:?}");
+        };
+        check(
+            TriggerKind::Timer,
+            &["interval=10m", "prompt=5", "immediate=true"],
+            json!({"type": "timer", "prompt": "5", "interval": "10m", "immediate": true}),
+        );
+        check(
+            TriggerKind::Schedule,
+            &["every=5", "prompt=a=b", "catch_up={\"all\": 3}"],
+            json!({"type": "schedule", "prompt": "a=b", "every": 5, "catch_up": {"all": 3}}),
+        );
+        check(
+            TriggerKind::File,
+            &["globs=a/*, b/*", "prompt=p"],
+            json!({"type": "file", "prompt": "p", "globs": ["a/*", "b/*"]}),
+        );
+        assert!(config(TriggerKind::Timer, &["interval".to_owned()]).is_err());
+        assert!(config(TriggerKind::Timer, &["intervall=1m".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! Triggers of the program: added by hand or by configuration, run by `serve`, and fired over real sockets.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use toolwright::core::trigger::webhook::{DELIVERY, SIGNATURE, TIMESTAMP, sign};
+use toolwright_testkit::model_server::{Script, Turn, WireApi};
+
+use crate::agent::with_model;
+use crate::cli::{fails, json_of, ok, run, stderr};
+use crate::gateway::Gateway;
+use crate::support::{Fixture, until};
+
+fn triggers(fixture: &Fixture) -> Vec<Value> {
+    let listed = ok(fixture, &["triggers", "ls", "--json"]);
+    serde_json::from_str::<Value>(&listed).expect("json").as_array().expect("an array").clone()
+}
+
+fn add(fixture: &Fixture, words: &[&str]) -> String {
+    let added = ok(fixture, &[&["triggers", "add"], words, &["--json"]].concat());
+    let added: Value = serde_json::from_str(&added).expect("json");
+    added["id"].as_str().expect("an id").to_owned()
+}
+
+/// Waits until the latest firing of a trigger is in this state.
+fn fires(fixture: &Fixture, id: &str, state: &str) {
+    until(&format!("{id} is {state}"), || {
+        let all = triggers(fixture);
+        all.iter().any(|trigger| trigger["id"] == id && trigger["firings"][0]["state"] == state)
+    });
+}
+
+async fn serve(fixture: &Fixture, script: Script, more: &[(&str, &str)]) -> (Gateway, impl Sized) {
+    let (model, variables) = with_model(WireApi::OpenAi, script).await;
+    let variables = variables.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied());
+    let variables: Vec<(&str, &str)> = variables.collect();
+    (Gateway::start_with(fixture, &["--http", "127.0.0.1:0"], &variables), model)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_runs_what_triggers_start() {
+    let fixture = Fixture::with("triggers:\n  nightly: {type: schedule, daily_at: '03:00', prompt: Sweep}\n");
+    let script =
+        vec![Turn::text("It is done.").expecting("the prompt is there", |asked| asked.last_user_text() == "Look")];
+    let (_gateway, _model) = serve(&fixture, script.into(), &[]).await;
+    let id = add(&fixture, &["timer", "interval=1h", "immediate=true", "prompt=Look"]);
+    fires(&fixture, &id, "done");
+    until("the configured one is there", || triggers(&fixture).len() == 2);
+    let all = triggers(&fixture);
+    let timer = all.iter().find(|trigger| trigger["id"] == *id).expect("the timer");
+    let run = timer["firings"][0]["run"].as_str().expect("a run").to_owned();
+    assert!(ok(&fixture, &["trace", &run]).contains("gpt") || ok(&fixture, &["trace", &run]).contains("/m"));
+    let next = json_of(&crate::cli::run(&fixture, &["triggers", "next", &id, "--count", "2", "--json"]));
+    assert_eq!(next[0]["next"].as_array().map(Vec::len), Some(2));
+    ok(&fixture, &["triggers", "rm", &id]);
+    assert_eq!(triggers(&fixture).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_firing_that_needs_a_person_parks() {
+    let fixture = Fixture::new();
+    let script = vec![
+        Turn::calls(vec![("fs__write", json!({"path": "a.txt", "content": "x"}))]),
+        Turn::text("I wait for the approval."),
+        Turn::text("Nothing else is blocked."),
+        Turn::text("It is written."),
+    ];
+    let (_gateway, _model) = serve(&fixture, script.into(), &[]).await;
+    let writes = add(&fixture, &["timer", "interval=1d", "immediate=true", "prompt=Write"]);
+    fires(&fixture, &writes, "parked");
+    until("it waits in its run", || ok(&fixture, &["approvals", "ls", "--json"]).contains("fs:write"));
+    let other = add(&fixture, &["timer", "interval=1d", "immediate=true", "prompt=Read"]);
+    fires(&fixture, &other, "done");
+    assert!(!fixture.path("project/a.txt").exists());
+    let asked: Value = serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--json"])).expect("json");
+    let question = asked[0]["id"].as_str().expect("an id").to_owned();
+    ok(&fixture, &["approvals", "approve", &question]);
+    fires(&fixture, &writes, "done");
+    assert_eq!(fixture.read("project/a.txt"), "x");
+}
+
+/// The status and the body of a request to a webhook.
+fn post(address: &str, trigger: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /webhooks/{trigger} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\nconnection: \
+         close\r\n{headers}\r\n{body}"
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    (answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status"), answer)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_takes_only_fresh_signed_requests() {
+    const SECRET: &str = "0123456789abcdef";
+    let fixture = Fixture::new();
+    let script = vec![
+        Turn::text("Deployed.").expecting("the body is there", |asked| asked.last_user_text().ends_with("\nversion 2")),
+    ];
+    let (gateway, _model) = serve(&fixture, script.into(), &[("HOOK", SECRET)]).await;
+    let id = add(&fixture, &["webhook", "secret_env=HOOK", "prompt=Tell"]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("now").as_secs();
+    let send = |trigger: &str, secret: &str, seconds: u64, body: &str| {
+        let (signature, seconds) = (sign(secret.as_bytes(), seconds, body.as_bytes()), seconds.to_string());
+        let headers = [(SIGNATURE, &*signature), (TIMESTAMP, &*seconds), (DELIVERY, "d1")];
+        post(&gateway.address(), trigger, &headers, body).0
+    };
+    assert_eq!(send(&id, "another secret, longer", now, "version 2"), 401);
+    assert_eq!(send(&id, SECRET, now - 3600, "version 2"), 401);
+    assert_eq!(send("webhook_00000000", SECRET, now, "version 2"), 404);
+    assert_eq!(post(&gateway.address(), &id, &[], "version 2").0, 401);
+    assert_eq!(send(&id, SECRET, now, "version 2"), 202);
+    assert_eq!(send(&id, SECRET, now, "version 2"), 200, "the same delivery fires nothing");
+    fires(&fixture, &id, "done");
+    assert_eq!(triggers(&fixture)[0]["firings"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn unusable_triggers_are_refused_by_the_program() {
+    let fixture = Fixture::new();
+    let check = |words: &[&str], says: &str| fails(&fixture, &[&["triggers", "add"], words].concat(), 2, &[says]);
+    check(&["schedule", "cron=0 0 30 2 *", "prompt=p"], "never fires");
+    check(&["schedule", "hourly_at=3", "time_zone=Europe/Olso", "prompt=p"], "did you mean Europe/Oslo?");
+    check(&["webhook", "prompt=p"], "needs a secret");
+    check(&["timer", "interval=1h"], "needs a `prompt`");
+    check(&["daily", "prompt=p"], "one of timer, schedule");
+    fails(&fixture, &["triggers", "rm", "timer_00000000"], 3, &["was not found"]);
+}
+
+#[test]
+fn doctor_tells_of_triggers_that_nothing_runs() {
+    let fixture = Fixture::new();
+    let told = |fixture: &Fixture| {
+        stderr(&run(fixture, &["doctor"])) + &String::from_utf8_lossy(&run(fixture, &["doctor"]).stdout)
+    };
+    assert!(!told(&fixture).contains("no process runs them"));
+    add(&fixture, &["timer", "interval=1h", "prompt=p"]);
+    assert!(told(&fixture).contains("there is a trigger, and no process runs them"), "{}", told(&fixture));
+}
+
+#[test]
+fn a_configured_tool_installs_triggers() {
+    let fixture = Fixture::with(
+        "tools:\n  nightly: {type: trigger, class: schedule, set: {daily_at: '03:00', time_zone: UTC, overlap: skip}}\n",
+    );
+    let called = ok(&fixture, &["call", "trigger__nightly", "prompt=Sweep", "--json"]);
+    let called: Value = serde_json::from_str(&called).expect("json");
+    assert!(called.to_string().contains("daily at 03:00 UTC"), "{called}");
+    let all = triggers(&fixture);
+    assert_eq!((&all[0]["config"]["overlap"], &all[0]["config"]["prompt"]), (&json!("skip"), &json!("Sweep")));
+    let shown: Value =
+        serde_json::from_str(&ok(&fixture, &["tools", "show", "trigger__nightly", "--json"])).expect("json");
+    assert!(!shown["parameters"]["properties"].to_string().contains("daily_at"), "{shown}");
+}

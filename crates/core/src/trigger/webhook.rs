@@ -1,0 +1,149 @@
+//! The signature of a webhook's request, as the Standard Webhooks and most services have it: an HMAC-SHA256 over the
+//! timestamp, a full stop and the body.
+
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+use crate::ContentHash;
+
+/// The headers of a request.
+pub const SIGNATURE: &str = "x-toolwright-signature";
+/// Seconds since the epoch.
+pub const TIMESTAMP: &str = "x-toolwright-timestamp";
+/// The sender's key of the delivery: one that came before fires nothing.
+pub const DELIVERY: &str = "x-toolwright-delivery";
+
+/// Bytes of a delivery's key.
+const MAX_KEY: usize = 200;
+
+/// A signed request.
+#[derive(Debug, Clone, Copy)]
+pub struct SignedRequest<'a> {
+    /// As its header has it: `sha256=` and 64 hexadecimal digits.
+    pub signature: Option<&'a str>,
+    /// As its header has it.
+    pub timestamp: Option<&'a str>,
+    /// As its header has it.
+    pub delivery: Option<&'a str>,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// Why a request fires nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unsigned {
+    /// A header is missing.
+    #[error("the header {0} is missing")]
+    Missing(&'static str),
+    /// A header cannot be read.
+    #[error("the header {0} cannot be read")]
+    Unreadable(&'static str),
+    /// The timestamp is too far from now.
+    #[error("the timestamp is outside the window of this webhook; send it with the time of now")]
+    Old,
+    /// The signature is of no secret of this webhook.
+    #[error("the signature does not match; it is the HMAC-SHA256 of timestamp, full stop and body")]
+    Wrong,
+}
+
+/// Checks a request and returns its replay key: the sender's own, else the hash of what was signed.
+///
+/// # Errors
+/// [`Unsigned`].
+pub fn verify<'s>(
+    request: SignedRequest<'_>,
+    secrets: impl IntoIterator<Item = &'s [u8]>,
+    window: Duration,
+    now_ms: u64,
+) -> Result<String, Unsigned> {
+    let written = request.timestamp.ok_or(Unsigned::Missing(TIMESTAMP))?;
+    let timestamp: u64 = written.parse().map_err(|_| Unsigned::Unreadable(TIMESTAMP))?;
+    let signature = request.signature.ok_or(Unsigned::Missing(SIGNATURE))?;
+    let signature = signature.strip_prefix("sha256=").unwrap_or(signature);
+    let signature = from_hex(signature).ok_or(Unsigned::Unreadable(SIGNATURE))?;
+    // Compared in constant time. The window comes after it, so that a stranger learns nothing.
+    let matches =
+        |secret: &[u8]| mac(secret, written, request.body).is_some_and(|mac| mac.verify_slice(&signature).is_ok());
+    if !secrets.into_iter().any(matches) {
+        return Err(Unsigned::Wrong);
+    }
+    if timestamp.saturating_mul(1000).abs_diff(now_ms) > u64::try_from(window.as_millis()).unwrap_or(u64::MAX) {
+        return Err(Unsigned::Old);
+    }
+    match request.delivery {
+        Some(key) if key.is_empty() || key.len() > MAX_KEY => Err(Unsigned::Unreadable(DELIVERY)),
+        Some(key) => Ok(format!("delivery {key}")),
+        None => Ok(format!("signed {}", ContentHash::of_bytes(&signature).to_hex())),
+    }
+}
+
+/// The signature header of a request.
+#[must_use]
+pub fn sign(secret: &[u8], timestamp: u64, body: &[u8]) -> String {
+    let Some(mac) = mac(secret, &timestamp.to_string(), body) else { return String::new() };
+    let digits: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256={digits}")
+}
+
+fn mac(secret: &[u8], timestamp: &str, body: &[u8]) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
+    mac.update(timestamp.as_bytes());
+    mac.update(b".");
+    mac.update(body);
+    Some(mac)
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_fresh_signed_requests_pass() {
+        const NOW: u64 = 1_700_000_000;
+        let good = sign(b"new secret", NOW, b"{}");
+        let old = sign(b"old secret", NOW, b"{}");
+        let check = |signature: Option<&str>, timestamp: Option<u64>, body: &str, expect: Result<(), Unsigned>| {
+            let timestamp = timestamp.map(|seconds| seconds.to_string());
+            let request =
+                SignedRequest { signature, timestamp: timestamp.as_deref(), delivery: None, body: body.as_bytes() };
+            let secrets = [&b"new secret"[..], b"old secret"];
+            let verified = verify(request, secrets, Duration::from_secs(300), NOW * 1000);
+            assert_eq!(verified.map(drop), expect, "{signature:?} {timestamp:?} {body}");
+        };
+        check(Some(&good), Some(NOW), "{}", Ok(()));
+        check(Some(&old), Some(NOW), "{}", Ok(()));
+        check(Some(&good), Some(NOW), "{} ", Err(Unsigned::Wrong));
+        check(Some(&good), Some(NOW - 1), "{}", Err(Unsigned::Wrong));
+        check(Some(&sign(b"another", NOW, b"{}")), Some(NOW), "{}", Err(Unsigned::Wrong));
+        check(Some(&sign(b"new secret", NOW - 301, b"{}")), Some(NOW - 301), "{}", Err(Unsigned::Old));
+        check(Some(&sign(b"new secret", NOW + 301, b"{}")), Some(NOW + 301), "{}", Err(Unsigned::Old));
+        check(None, Some(NOW), "{}", Err(Unsigned::Missing(SIGNATURE)));
+        check(Some("sha256=x"), Some(NOW), "{}", Err(Unsigned::Unreadable(SIGNATURE)));
+        check(Some(&good), None, "{}", Err(Unsigned::Missing(TIMESTAMP)));
+    }
+
+    #[test]
+    fn the_delivery_names_the_request() {
+        let signature = sign(b"secret", 5, b"x");
+        let key = |delivery| {
+            let request = SignedRequest { signature: Some(&signature), timestamp: Some("5"), delivery, body: b"x" };
+            verify(request, [&b"secret"[..]], Duration::from_secs(9), 5000)
+        };
+        assert_eq!(key(Some("d1")), Ok("delivery d1".into()));
+        assert_eq!(key(None), key(None));
+        assert_eq!(key(Some("")), Err(Unsigned::Unreadable(DELIVERY)));
+    }
+}

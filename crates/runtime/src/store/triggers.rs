@@ -1,0 +1,427 @@
+//! Stores triggers and their firings. A firing has one owner at a time, a process with a lease as jobs have.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use toolwright_core::store::StoreError;
+use toolwright_core::trigger::{Due, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Overlap, Trigger};
+
+use super::SqliteStore;
+use super::owner::{self, renew};
+use super::{json_column, now_ms, to_json, unreadable};
+
+/// How often a firing is tried whose processes die over it.
+const MAX_ATTEMPTS: u32 = 5;
+
+const COLUMNS: &str = "id, config, target, rights, creator, created_ms, cursor";
+const FIRING: &str = "firings.trigger_id, slot, due_ms, state, payload, error";
+
+/// What became of a firing that was offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// It waits to be started.
+    New,
+    /// The trigger has had one with this slot.
+    Known,
+    /// Too many wait.
+    Full,
+    /// There is no such trigger.
+    NoTrigger,
+}
+
+impl SqliteStore {
+    /// Installs a trigger, or replaces the one with its id. A trigger whose configuration stays as it is keeps its
+    /// cursor and its time of creation.
+    ///
+    /// # Errors
+    /// [`StoreError::Quota`] when its principal has as many as it may have.
+    pub(crate) async fn install_trigger(&self, trigger: &Trigger) -> Result<Trigger, StoreError> {
+        let (config, target) = (to_json(&trigger.config)?, to_json(&trigger.target)?);
+        let (rights, creator) = (to_json(&trigger.rights)?, to_json(&trigger.creator)?);
+        let mut trigger = trigger.clone();
+        let principal = trigger.rights.principal.id.clone();
+        let root = trigger.rights.root.to_string_lossy().into_owned();
+        let installed = self
+            .thread
+            .run("install a trigger", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let others = "SELECT count(*) FROM triggers WHERE principal = ?1 AND id <> ?2";
+                let others: u32 = transaction.query_row(others, params![principal, trigger.id], |row| row.get(0))?;
+                if others as usize >= MAX_TRIGGERS {
+                    return Ok(None);
+                }
+                let known = "SELECT created_ms, cursor FROM triggers WHERE id = ?1 AND config = ?2";
+                let known: Option<(i64, i64)> = transaction
+                    .query_row(known, params![trigger.id, config], |row| Ok((row.get(0)?, row.get(1)?)))
+                    .optional()?;
+                if let Some((created, cursor)) = known {
+                    (trigger.created_ms, trigger.cursor) = (created.cast_unsigned(), cursor.cast_unsigned());
+                }
+                transaction.execute(
+                    "INSERT OR REPLACE INTO triggers (id, config, target, rights, principal, root, creator, created_ms, cursor) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    params![
+                        trigger.id,
+                        config,
+                        target,
+                        rights,
+                        principal,
+                        root,
+                        creator,
+                        trigger.created_ms.cast_signed(),
+                        trigger.cursor.cast_signed(),
+                    ],
+                )?;
+                transaction.commit()?;
+                Ok(Some(trigger))
+            })
+            .await?;
+        installed.ok_or_else(|| {
+            StoreError::Quota(format!(
+                "there are {MAX_TRIGGERS} triggers already, which is the limit; remove one first: `toolwright triggers ls` \
+                 lists them, and `job__stop` with a trigger's id removes it"
+            ))
+        })
+    }
+
+    /// The triggers, by age; those of one workspace, or all.
+    pub(crate) async fn triggers(&self, root: Option<&Path>) -> Result<Vec<Trigger>, StoreError> {
+        let root = root.map(|root| root.to_string_lossy().into_owned());
+        self.thread
+            .run("list triggers", move |db| {
+                let sql =
+                    format!("SELECT {COLUMNS} FROM triggers WHERE ?1 IS NULL OR root = ?1 ORDER BY created_ms, id");
+                db.prepare_cached(&sql)?.query_map([root], trigger)?.collect()
+            })
+            .await
+    }
+
+    /// One trigger.
+    pub(crate) async fn trigger(&self, id: &str) -> Result<Option<Trigger>, StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("read a trigger", move |db| {
+                let sql = format!("SELECT {COLUMNS} FROM triggers WHERE id = ?1");
+                db.prepare_cached(&sql)?.query_row([id], trigger).optional()
+            })
+            .await
+    }
+
+    /// Removes a trigger, with the firings that nobody has begun.
+    pub(crate) async fn remove_trigger(&self, id: &str) -> Result<bool, StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("remove a trigger", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                transaction.execute("DELETE FROM firings WHERE trigger_id = ?1 AND state = 'pending'", [&id])?;
+                let removed = transaction.execute("DELETE FROM triggers WHERE id = ?1", [&id])? > 0;
+                transaction.commit()?;
+                Ok(removed)
+            })
+            .await
+    }
+
+    /// Commits the slots that are due and how far was looked, unless another process has looked meanwhile. `due_ms` says
+    /// when a slot is to start.
+    pub(crate) async fn advance_trigger(
+        &self,
+        of: &Trigger,
+        due: Due,
+        due_ms: impl Fn(u64) -> u64 + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let (id, before) = (of.id.clone(), of.cursor.cast_signed());
+        self.thread
+            .run("note the slots of a trigger", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let moved = transaction
+                    .prepare_cached("UPDATE triggers SET cursor = ?3 WHERE id = ?1 AND cursor = ?2")?
+                    .execute(params![id, before, due.cursor.cast_signed()])?;
+                if moved > 0 {
+                    for slot in due.slots {
+                        offer(&transaction, &id, &slot.to_string(), due_ms(slot), None)?;
+                    }
+                }
+                transaction.commit()
+            })
+            .await
+    }
+
+    /// Commits a firing that something has caused, to start now. With a cursor, notes how far was looked.
+    pub(crate) async fn offer_firing(
+        &self,
+        id: &str,
+        slot: &str,
+        now_ms: u64,
+        payload: Option<String>,
+        cursor: Option<u64>,
+    ) -> Result<Offered, StoreError> {
+        let (id, slot) = (id.to_owned(), slot.to_owned());
+        self.thread
+            .run("note a firing", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let offered = offer(&transaction, &id, &slot, now_ms, payload.as_deref())?;
+                if let Some(cursor) = cursor.filter(|_| offered != Offered::Full) {
+                    let sql = "UPDATE triggers SET cursor = ?2 WHERE id = ?1 AND cursor < ?2";
+                    transaction.execute(sql, params![id, cursor.cast_signed()])?;
+                }
+                transaction.commit()?;
+                Ok(offered)
+            })
+            .await
+    }
+
+    /// The firings of a trigger, or of all, the newest first.
+    pub(crate) async fn firings(&self, of: Option<&str>, limit: usize) -> Result<Vec<Firing>, StoreError> {
+        let of = of.map(str::to_owned);
+        self.thread
+            .run("list firings", move |db| {
+                let sql = format!(
+                    "SELECT {FIRING} FROM firings WHERE ?1 IS NULL OR trigger_id = ?1 ORDER BY due_ms DESC, rowid DESC LIMIT ?2"
+                );
+                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+                db.prepare_cached(&sql)?.query_map(params![of, limit], firing)?.collect()
+            })
+            .await
+    }
+
+    /// Renews this process's lease as one that runs triggers, and lets others have the firings of dead processes.
+    pub(crate) async fn keep_firings(&self) -> Result<(), StoreError> {
+        self.thread
+            .run("look after firings", |db| {
+                let this = owner::number(db)?;
+                renew(db, this)?;
+                db.prepare_cached("UPDATE job_owners SET runs_triggers = 1 WHERE id = ?1 AND NOT runs_triggers")?
+                    .execute([this])?;
+                let gone = serde_json::to_string(&owner::gone(db)?).unwrap_or_else(|_| "[]".into());
+                db.prepare_cached(
+                    "UPDATE firings SET owner = NULL WHERE owner IS NOT NULL AND ended_ms IS NULL \
+                     AND (owner NOT IN (SELECT id FROM job_owners) OR owner IN (SELECT value FROM json_each(?1)))",
+                )?
+                .execute([&gone])?;
+                db.prepare_cached(
+                    "UPDATE triggers SET watcher = NULL WHERE watcher IS NOT NULL \
+                     AND (watcher NOT IN (SELECT id FROM job_owners) OR watcher IN (SELECT value FROM json_each(?1)))",
+                )?
+                .execute([&gone])
+                .map(drop)
+            })
+            .await
+    }
+
+    /// This process runs triggers no more.
+    pub(crate) async fn leave_firings(&self) -> Result<(), StoreError> {
+        self.thread
+            .run("leave triggers to others", |db| {
+                let this = owner::number(db)?;
+                db.execute("UPDATE job_owners SET runs_triggers = 0 WHERE id = ?1", [this])?;
+                db.execute("UPDATE triggers SET watcher = NULL WHERE watcher = ?1", [this]).map(drop)
+            })
+            .await
+    }
+
+    /// Whether a living process runs triggers.
+    pub(crate) async fn has_runner(&self) -> Result<bool, StoreError> {
+        self.thread
+            .run("look for who runs triggers", |db| {
+                let gone = owner::gone(db)?;
+                db.prepare("SELECT id FROM job_owners WHERE runs_triggers")?
+                    .query_map([], |row| row.get::<_, i64>(0))?
+                    .collect::<Result<Vec<_>, _>>()
+                    .map(|runners| runners.iter().any(|id| !gone.contains(id)))
+            })
+            .await
+    }
+
+    /// Whether this process is the one that watches for what fires this trigger, now if nobody did before.
+    pub(crate) async fn watch_trigger(&self, id: &str) -> Result<bool, StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("take the watch of a trigger", move |db| {
+                let this = owner::number(db)?;
+                db.prepare_cached(
+                    "UPDATE triggers SET watcher = ?2 WHERE id = ?1 AND (watcher IS NULL OR watcher = ?2)",
+                )?
+                .execute(params![id, this])
+                .map(|taken| taken > 0)
+            })
+            .await
+    }
+
+    /// Takes firings of this workspace that are due and that nobody has, the earliest first. What overlaps with an earlier
+    /// one is skipped, or waits.
+    pub(crate) async fn claim_firings(
+        &self,
+        root: &Path,
+        now_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<(Trigger, Firing)>, StoreError> {
+        let root = root.to_string_lossy().into_owned();
+        self.thread
+            .run("take firings", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let claimed = claim(&transaction, &root, now_ms, limit)?;
+                transaction.commit()?;
+                Ok(claimed)
+            })
+            .await
+    }
+
+    /// Leaves a firing of this process to others, as it is.
+    pub(crate) async fn leave_firing(&self, firing: &Firing) -> Result<(), StoreError> {
+        let (id, slot) = (firing.trigger.clone(), firing.slot.clone());
+        self.thread
+            .run("leave a firing to others", move |db| {
+                let this = owner::number(db)?;
+                db.execute(
+                    "UPDATE firings SET owner = NULL, attempts = attempts - 1 WHERE trigger_id = ?1 AND slot = ?2 AND owner = ?3",
+                    params![id, slot, this],
+                )
+                .map(drop)
+            })
+            .await
+    }
+
+    /// Notes that a firing of this process is in this state, for this reason. One that another process has taken
+    /// meanwhile is not found.
+    pub(crate) async fn set_firing(
+        &self,
+        firing: &Firing,
+        state: FiringState,
+        error: Option<String>,
+    ) -> Result<(), StoreError> {
+        let (id, slot) = (firing.trigger.clone(), firing.slot.clone());
+        let is_over = matches!(state, FiringState::Done | FiringState::Failed | FiringState::Skipped);
+        let changed = self
+            .thread
+            .run("change a firing", move |db| {
+                let this = owner::number(db)?;
+                db.prepare_cached(
+                    "UPDATE firings SET state = ?3, error = ?4, ended_ms = CASE WHEN ?5 THEN ?6 END, \
+                     owner = CASE WHEN ?5 THEN NULL ELSE owner END, payload = CASE WHEN ?5 THEN NULL ELSE payload END \
+                     WHERE trigger_id = ?1 AND slot = ?2 AND owner = ?7 AND ended_ms IS NULL",
+                )?
+                .execute(params![id, slot, state.as_str(), error, is_over, now_ms(), this])
+            })
+            .await?;
+        match changed {
+            0 => Err(StoreError::NotFound(format!("firing {} of trigger {}", firing.slot, firing.trigger))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Enters a firing, unless its slot is known or too many wait.
+fn offer(db: &Connection, id: &str, slot: &str, due_ms: u64, payload: Option<&str>) -> rusqlite::Result<Offered> {
+    if !db.prepare_cached("SELECT 1 FROM triggers WHERE id = ?1")?.exists([id])? {
+        return Ok(Offered::NoTrigger);
+    }
+    if db.prepare_cached("SELECT 1 FROM firings WHERE trigger_id = ?1 AND slot = ?2")?.exists(params![id, slot])? {
+        return Ok(Offered::Known);
+    }
+    let waiting = "SELECT count(*) FROM firings WHERE trigger_id = ?1 AND ended_ms IS NULL";
+    let waiting: u32 = db.prepare_cached(waiting)?.query_row([id], |row| row.get(0))?;
+    if waiting as usize >= MAX_WAITING {
+        return Ok(Offered::Full);
+    }
+    db.prepare_cached(
+        "INSERT INTO firings (trigger_id, slot, due_ms, state, payload, created_ms) VALUES (?1, ?2, ?3, 'pending', ?4, ?5)",
+    )?
+    .execute(params![id, slot, due_ms.cast_signed(), payload, now_ms()])?;
+    Ok(Offered::New)
+}
+
+fn claim(db: &Transaction<'_>, root: &str, now: u64, limit: usize) -> rusqlite::Result<Vec<(Trigger, Firing)>> {
+    let open: Vec<(String, String)> = db
+        .prepare_cached(
+            "SELECT trigger_id, slot FROM firings JOIN triggers ON triggers.id = trigger_id \
+             WHERE ended_ms IS NULL AND owner IS NULL AND due_ms <= ?1 AND root = ?2 ORDER BY due_ms, firings.rowid",
+        )?
+        .query_map(params![now.cast_signed(), root], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    if open.is_empty() {
+        return Ok(Vec::new());
+    }
+    let this = owner::number(db)?;
+    renew(db, this)?;
+    let (mut claimed, mut queued) = (Vec::new(), HashSet::new());
+    for (id, slot) in open {
+        if claimed.len() >= limit {
+            break;
+        }
+        if queued.contains(&id) {
+            continue;
+        }
+        let sql = format!("SELECT {COLUMNS} FROM triggers WHERE id = ?1");
+        let trigger = db.prepare_cached(&sql)?.query_row([&id], trigger)?;
+        let end = |state: &str, error: &str| {
+            db.prepare_cached(
+                "UPDATE firings SET state = ?3, error = ?4, ended_ms = ?5 WHERE trigger_id = ?1 AND slot = ?2",
+            )?
+            .execute(params![id, slot, state, error, now_ms()])
+        };
+        let (state, attempts): (String, u32) = db
+            .prepare_cached("SELECT state, attempts FROM firings WHERE trigger_id = ?1 AND slot = ?2")?
+            .query_row(params![id, slot], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if attempts >= MAX_ATTEMPTS {
+            end("failed", "each process that ran it died over it")?;
+            continue;
+        }
+        // What has fired before a process died goes on, whatever else runs.
+        let begins = state == "pending";
+        if begins && trigger.config.overlap() != Overlap::Allow {
+            let runs = db
+                .prepare_cached(
+                    "SELECT 1 FROM firings WHERE trigger_id = ?1 AND slot <> ?2 AND ended_ms IS NULL \
+                     AND state IN ('claimed', 'fired')",
+                )?
+                .exists(params![id, slot])?;
+            match trigger.config.overlap() {
+                Overlap::Skip if runs => {
+                    end("skipped", "an earlier firing runs")?;
+                    continue;
+                }
+                Overlap::Queue if runs => {
+                    queued.insert(id);
+                    continue;
+                }
+                _ => {}
+            }
+        }
+        let sql = format!(
+            "UPDATE firings SET owner = ?3, attempts = attempts + 1, \
+             state = CASE state WHEN 'pending' THEN 'claimed' ELSE state END \
+             WHERE trigger_id = ?1 AND slot = ?2 RETURNING {FIRING}"
+        );
+        let firing = db.prepare_cached(&sql)?.query_row(params![id, slot, this], firing)?;
+        claimed.push((trigger, firing));
+    }
+    Ok(claimed)
+}
+
+/// A row of [`COLUMNS`].
+fn trigger(row: &Row<'_>) -> rusqlite::Result<Trigger> {
+    Ok(Trigger {
+        id: row.get(0)?,
+        config: json_column(row, 1)?,
+        target: json_column(row, 2)?,
+        rights: json_column(row, 3)?,
+        creator: json_column(row, 4)?,
+        created_ms: row.get::<_, i64>(5)?.cast_unsigned(),
+        cursor: row.get::<_, i64>(6)?.cast_unsigned(),
+    })
+}
+
+/// A row of [`FIRING`].
+fn firing(row: &Row<'_>) -> rusqlite::Result<Firing> {
+    let state: String = row.get(3)?;
+    let unknown = || unreadable(3, std::io::Error::other(format!("no state of a firing: {state}")));
+    Ok(Firing {
+        trigger: row.get(0)?,
+        slot: row.get(1)?,
+        due_ms: row.get::<_, i64>(2)?.cast_unsigned(),
+        state: FiringState::parse(&state).ok_or_else(unknown)?,
+        payload: row.get(4)?,
+        error: row.get(5)?,
+    })
+}

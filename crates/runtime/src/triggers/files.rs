@@ -1,0 +1,244 @@
+//! Watches the files of a trigger. Notifications only say that something has changed; what has changed is found by
+//! comparing, so that lost notifications and renames need nothing of their own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use toolwright_core::trigger::Trigger;
+
+use super::TriggerManager;
+
+/// Files of one trigger that are looked at.
+const MAX_FILES: usize = 50_000;
+/// Changes that one firing names.
+const MAX_NAMED: usize = 200;
+/// How often it looks where nothing tells of changes.
+const POLL: Duration = Duration::from_secs(5);
+/// How many times its debounce a change may be put off by further ones.
+const PUT_OFF: u32 = 10;
+
+/// A watch, which ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct FileWatch(JoinHandle<()>);
+
+impl Drop for FileWatch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl FileWatch {
+    pub(super) fn start(
+        manager: &Arc<TriggerManager>,
+        trigger: &Trigger,
+        root: &Path,
+        globs: &[String],
+        debounce: Duration,
+    ) -> Self {
+        let files = Arc::new(Files::new(root, globs));
+        let (manager, id) = (Arc::clone(manager), trigger.id.clone());
+        Self(tokio::spawn(async move { watch(&manager, &id, files, debounce).await }))
+    }
+}
+
+async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: Duration) {
+    let changed = Arc::new(Notify::new());
+    // Watched before the first look, so that no change falls between them.
+    let watcher = files.notify(&changed);
+    let mut seen = files.look().await;
+    loop {
+        match &watcher {
+            Some(_) => changed.notified().await,
+            None => tokio::time::sleep(POLL).await,
+        }
+        let latest = Instant::now() + debounce * PUT_OFF;
+        while tokio::time::timeout(debounce, changed.notified()).await.is_ok() && Instant::now() < latest {}
+        let now = files.look().await;
+        let changes = changes(&seen, &now);
+        if changes.is_empty() {
+            continue;
+        }
+        let now_ms = manager.clock.wall_ms();
+        match manager.store.offer_firing(id, &now_ms.to_string(), now_ms, Some(told(&changes)), None).await {
+            Ok(_) => {
+                seen = now;
+                manager.changed.notify_one();
+            }
+            // The changes are found again.
+            Err(error) => tracing::warn!("trigger {id}: {error}"),
+        }
+    }
+}
+
+/// What tells one content of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+    /// The same under another name.
+    inode: u64,
+}
+
+type Seen = BTreeMap<String, Stamp>;
+
+/// The files of a trigger.
+#[derive(Debug)]
+struct Files {
+    root: PathBuf,
+    globs: GlobSet,
+    /// The folders that they are in.
+    folders: Vec<PathBuf>,
+}
+
+impl Files {
+    fn new(root: &Path, globs: &[String]) -> Self {
+        let mut set = GlobSetBuilder::new();
+        for glob in globs {
+            match GlobBuilder::new(glob.trim_start_matches("./")).literal_separator(true).build() {
+                Ok(glob) => drop(set.add(glob)),
+                Err(error) => tracing::warn!("{error}"),
+            }
+        }
+        let mut folders: Vec<PathBuf> = globs.iter().map(|glob| root.join(folder_of(glob))).collect();
+        folders.sort();
+        folders.dedup_by(|inner, outer| inner.starts_with(outer));
+        Self { root: root.to_owned(), globs: set.build().unwrap_or_else(|_| GlobSet::empty()), folders }
+    }
+
+    /// Watches the folders; `None` where that cannot be.
+    fn notify(self: &Arc<Self>, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
+        let (files, notify) = (Arc::clone(self), Arc::clone(changed));
+        let told = move |event: notify::Result<notify::Event>| {
+            // A failure may have lost something: it is as a change.
+            let matters = event.map_or(true, |event| {
+                event.need_rescan() || (!event.kind.is_access() && event.paths.iter().any(|path| files.concerns(path)))
+            });
+            if matters {
+                notify.notify_one();
+            }
+        };
+        let watched = notify::recommended_watcher(told).and_then(|mut watcher| {
+            for folder in &self.folders {
+                // A folder that is made later is seen from the nearest that exists.
+                let exists = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(&self.root);
+                watcher.watch(exists, RecursiveMode::Recursive)?;
+            }
+            Ok(watcher)
+        });
+        watched.inspect_err(|error| tracing::warn!("files are looked at every {}s: {error}", POLL.as_secs())).ok()
+    }
+
+    /// Whether a change at this path may be one of its files. A folder may contain some.
+    fn concerns(&self, path: &Path) -> bool {
+        path.strip_prefix(&self.root).is_ok_and(|path| self.globs.is_match(path)) || !path.is_file()
+    }
+
+    async fn look(self: &Arc<Self>) -> Seen {
+        let files = Arc::clone(self);
+        tokio::task::spawn_blocking(move || files.look_now()).await.unwrap_or_default()
+    }
+
+    fn look_now(&self) -> Seen {
+        let mut seen = Seen::new();
+        for folder in self.folders.iter().filter(|folder| folder.exists()) {
+            let mut walk = ignore::WalkBuilder::new(folder);
+            walk.standard_filters(false).follow_links(false).filter_entry(|entry| entry.file_name() != ".git");
+            for entry in walk.build().filter_map(Result::ok) {
+                let Ok(path) = entry.path().strip_prefix(&self.root) else { continue };
+                if !self.globs.is_match(path) {
+                    continue;
+                }
+                let Some(metadata) = entry.metadata().ok().filter(std::fs::Metadata::is_file) else { continue };
+                if seen.len() >= MAX_FILES {
+                    tracing::warn!("a trigger looks at {MAX_FILES} files at most; narrow its globs");
+                    return seen;
+                }
+                seen.insert(path.to_string_lossy().into_owned(), stamp(&metadata));
+            }
+        }
+        seen
+    }
+}
+
+fn stamp(metadata: &std::fs::Metadata) -> Stamp {
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(metadata);
+    #[cfg(not(unix))]
+    let inode = 0;
+    Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode }
+}
+
+/// The folder that a glob is in: what is before its first special part.
+fn folder_of(glob: &str) -> PathBuf {
+    let parts: Vec<&str> = glob.split('/').collect();
+    let plain = |part: &&&str| !part.contains(['*', '?', '[', '{']) && **part != ".";
+    let fixed: Vec<&str> = parts.iter().take(parts.len().saturating_sub(1)).take_while(plain).copied().collect();
+    fixed.iter().collect()
+}
+
+/// What has changed, in words.
+fn changes(before: &Seen, now: &Seen) -> Vec<String> {
+    let removed: Vec<_> = before.iter().filter(|(path, _)| !now.contains_key(*path)).collect();
+    let came_from = |new: &Stamp| removed.iter().find(|(_, old)| new.inode != 0 && *old == new).map(|(path, _)| *path);
+    let mut changes = Vec::new();
+    let mut renamed = Vec::new();
+    for (path, stamp) in now {
+        match before.get(path) {
+            Some(old) if old == stamp => {}
+            Some(_) => changes.push(format!("modified {path}")),
+            None => match came_from(stamp) {
+                Some(old) => {
+                    renamed.push(old);
+                    changes.push(format!("renamed {old} to {path}"));
+                }
+                None => changes.push(format!("created {path}")),
+            },
+        }
+    }
+    changes
+        .extend(removed.iter().filter(|(path, _)| !renamed.contains(path)).map(|(path, _)| format!("removed {path}")));
+    changes
+}
+
+fn told(changes: &[String]) -> String {
+    let mut told = changes.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("\n");
+    let more = changes.len().saturating_sub(MAX_NAMED);
+    if more > 0 {
+        told.push_str(&format!("\nand {more} more"));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_found_by_comparing() {
+        let stamp = |bytes, inode| Stamp { modified: None, bytes, inode };
+        let seen = |files: &[(&str, Stamp)]| files.iter().map(|(path, stamp)| ((*path).to_owned(), *stamp)).collect();
+        let check = |before: &[(&str, Stamp)], now: &[(&str, Stamp)], expect: &[&str]| {
+            assert_eq!(changes(&seen(before), &seen(now)), expect);
+        };
+        check(&[("a", stamp(1, 1))], &[("a", stamp(1, 1))], &[]);
+        check(&[("a", stamp(1, 1))], &[("a", stamp(2, 1))], &["modified a"]);
+        check(&[("a", stamp(1, 1))], &[("b", stamp(1, 1))], &["renamed a to b"]);
+        check(&[("a", stamp(1, 1))], &[("b", stamp(1, 2))], &["created b", "removed a"]);
+    }
+
+    #[test]
+    fn only_the_folders_of_globs_are_watched() {
+        for (glob, folder) in [("src/**/*.rs", "src"), ("*.md", ""), ("./a.txt", ""), ("a/b/c.txt", "a/b")] {
+            assert_eq!(folder_of(glob), Path::new(folder), "{glob}");
+        }
+        let files = Files::new(Path::new("/r"), &["src/a/*.rs".into(), "src/**".into(), "docs/*".into()]);
+        assert_eq!(files.folders, [Path::new("/r/docs"), Path::new("/r/src")]);
+    }
+}

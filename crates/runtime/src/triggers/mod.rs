@@ -1,0 +1,271 @@
+//! Triggers: installs them, and takes what makes them fire. [`TriggerRunner`] starts what they are for.
+
+mod files;
+mod runner;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use toolwright_core::ContentHash;
+use toolwright_core::context::Clock;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::session::Session;
+use toolwright_core::store::StoreError;
+use toolwright_core::trigger::webhook::{SignedRequest, Unsigned, verify};
+use toolwright_core::trigger::{
+    Creator, Firing, FiringState, Installed, MAX_PAYLOAD, MIN_SECRET, Rights, Target, Times, Trigger, TriggerConfig,
+    TriggerError, TriggerKind, TriggerRequest, Triggers, When,
+};
+
+use crate::store::SqliteStore;
+
+pub use crate::store::triggers::Offered;
+pub use runner::{FiringEnd, FiringTarget, Parking, TriggerRunner};
+
+/// Slots that are shown of a new trigger.
+const SHOWN: usize = 3;
+
+/// The triggers of a store. Shared by `Arc`.
+pub struct TriggerManager {
+    store: Arc<SqliteStore>,
+    clock: Arc<dyn Clock>,
+    /// The time zone of schedules that name none.
+    zone: String,
+    /// Wakes the runner of this process.
+    changed: Notify,
+}
+
+impl std::fmt::Debug for TriggerManager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TriggerManager").finish_non_exhaustive()
+    }
+}
+
+/// Why a request to a webhook fires nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// There is no such webhook.
+    #[error("there is no such webhook")]
+    Unknown,
+    /// None of its secrets is set.
+    #[error(
+        "no secret of this webhook is set: set {0} to at least {MIN_SECRET} bytes in the environment of the server"
+    )]
+    NoSecret(String),
+    /// The request is not signed as it should be.
+    #[error(transparent)]
+    Unsigned(#[from] Unsigned),
+    /// Its body is too long, or no text.
+    #[error("the body must be text of at most {MAX_PAYLOAD} bytes")]
+    Body,
+    /// Too many firings wait.
+    #[error("too many firings of this webhook wait; try again later")]
+    Full,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl TriggerManager {
+    /// The triggers of `store`.
+    #[must_use]
+    pub fn new(store: Arc<SqliteStore>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let zone = jiff::tz::TimeZone::system().iana_name().unwrap_or("UTC").to_owned();
+        Arc::new(Self { store, clock, zone, changed: Notify::new() })
+    }
+
+    /// When a trigger fires.
+    ///
+    /// # Errors
+    /// [`TriggerError`] for one that was made by another version.
+    pub fn when(&self, trigger: &Trigger) -> Result<When, TriggerError> {
+        trigger.config.when(trigger.created_ms, &self.zone)
+    }
+
+    /// The next slots of a trigger; none for one that does not fire by time.
+    #[must_use]
+    pub fn next(&self, trigger: &Trigger, count: usize) -> Vec<u64> {
+        match self.when(trigger) {
+            Ok(When::Times(times)) => slots(&times, self.clock.wall_ms(), count),
+            _ => Vec::new(),
+        }
+    }
+
+    /// One trigger.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] where there is none.
+    pub async fn get(&self, id: &str) -> Result<Trigger, StoreError> {
+        let shown: String = id.chars().take(100).collect();
+        self.store.trigger(id).await?.ok_or_else(|| StoreError::NotFound(format!("trigger {shown}")))
+    }
+
+    /// The triggers of one workspace.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn of_root(&self, root: &Path) -> Result<Vec<Trigger>, StoreError> {
+        self.store.triggers(Some(root)).await
+    }
+
+    /// The firings of a trigger, or of all, the newest first.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn firings(&self, of: Option<&str>, limit: usize) -> Result<Vec<Firing>, StoreError> {
+        self.store.firings(of, limit).await
+    }
+
+    /// Whether a living process runs triggers.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn has_runner(&self) -> Result<bool, StoreError> {
+        self.store.has_runner().await
+    }
+
+    /// Fires a trigger now, whatever its times are. A process that runs triggers starts it.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] where there is none, [`StoreError::Quota`] when too many firings wait.
+    pub async fn fire(&self, id: &str) -> Result<Firing, StoreError> {
+        self.get(id).await?;
+        let now = self.clock.wall_ms();
+        let slot = format!("manual {}", uuid::Uuid::new_v4());
+        match self.store.offer_firing(id, &slot, now, None, None).await? {
+            Offered::Full => Err(StoreError::Quota(format!("too many firings of trigger {id} wait; try again later"))),
+            _ => {
+                self.changed.notify_one();
+                let (trigger, state) = (id.to_owned(), FiringState::Pending);
+                Ok(Firing { trigger, slot, due_ms: now, state, payload: None, error: None })
+            }
+        }
+    }
+
+    /// Takes a signed request of a webhook. It has fired once this has returned: the firing is committed. `secret` reads
+    /// the variable of this name.
+    ///
+    /// # Errors
+    /// [`WebhookError`].
+    pub async fn receive(
+        &self,
+        id: &str,
+        request: SignedRequest<'_>,
+        secret: impl Fn(&str) -> Option<String>,
+    ) -> Result<Offered, WebhookError> {
+        let trigger = self.store.trigger(id).await?.ok_or(WebhookError::Unknown)?;
+        let Ok(When::Request { secret_env, window }) = self.when(&trigger) else { return Err(WebhookError::Unknown) };
+        let secrets: Vec<String> =
+            secret_env.iter().filter_map(|name| secret(name)).filter(|secret| secret.len() >= MIN_SECRET).collect();
+        if secrets.is_empty() {
+            return Err(WebhookError::NoSecret(secret_env.join(" or ")));
+        }
+        let now = self.clock.wall_ms();
+        let slot = verify(request, secrets.iter().map(String::as_bytes), window, now)?;
+        let body = std::str::from_utf8(request.body).ok().filter(|body| body.len() <= MAX_PAYLOAD);
+        let body = body.ok_or(WebhookError::Body)?.to_owned();
+        match self.store.offer_firing(id, &slot, now, Some(body), None).await? {
+            Offered::Full => Err(WebhookError::Full),
+            Offered::NoTrigger => Err(WebhookError::Unknown),
+            offered => {
+                self.changed.notify_one();
+                Ok(offered)
+            }
+        }
+    }
+
+    /// Makes the triggers that the configuration of a workspace names those that it has: others of the configuration are
+    /// removed. Returns what could not be installed, with its name.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn configure(
+        &self,
+        rights: &Rights,
+        named: impl IntoIterator<Item = (String, TriggerConfig)>,
+    ) -> Result<Vec<(String, ToolError)>, StoreError> {
+        let (mut refused, mut kept) = (Vec::new(), Vec::new());
+        for (name, config) in named {
+            let id = configured_id(&name, &rights.root);
+            kept.push(id.clone());
+            let request = TriggerRequest {
+                id: Some(id),
+                config,
+                target: Target::Run,
+                rights: rights.clone(),
+                creator: Creator::Configuration,
+            };
+            if let Err(error) = self.install(request).await {
+                refused.push((name, error));
+            }
+        }
+        for trigger in self.store.triggers(Some(&rights.root)).await? {
+            if trigger.creator == Creator::Configuration && !kept.contains(&trigger.id) {
+                self.store.remove_trigger(&trigger.id).await?;
+            }
+        }
+        Ok(refused)
+    }
+}
+
+/// The id of a trigger that the configuration of a workspace names. Another workspace may name one the same.
+fn configured_id(name: &str, root: &Path) -> String {
+    let mut hash = ContentHash::of_bytes(root.as_os_str().as_encoded_bytes()).to_hex();
+    hash.truncate(8);
+    format!("{name}_{hash}")
+}
+
+/// The next slots after a time.
+fn slots(times: &Times, after_ms: u64, count: usize) -> Vec<u64> {
+    std::iter::successors(times.next(after_ms), |slot| times.next(*slot)).take(count).collect()
+}
+
+#[async_trait]
+impl Triggers for TriggerManager {
+    async fn install(&self, request: TriggerRequest) -> Result<Installed, ToolError> {
+        let TriggerRequest { id, mut config, target, rights, creator } = request;
+        if config.kind == TriggerKind::Schedule && config.every.is_none() && config.time_zone.is_none() {
+            config.time_zone = Some(self.zone.clone());
+        }
+        let now = self.clock.wall_ms();
+        let when = config.when(now, &self.zone).map_err(|error| {
+            let said = error.to_string();
+            ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said)
+        })?;
+        let number = uuid::Uuid::new_v4().as_u64_pair().0 >> 32;
+        let id = id.unwrap_or_else(|| format!("{}_{number:08x}", config.kind.as_str()));
+        // The slot at the very time of its creation counts for a timer that fires at once.
+        let cursor = if config.immediate { now.saturating_sub(1) } else { now };
+        let trigger = Trigger { id, config, target, rights, creator, created_ms: now, cursor };
+        let trigger = self.store.install_trigger(&trigger).await.map_err(|error| match error {
+            StoreError::Quota(why) => ToolError::new(ErrorKind::LimitExceeded, why.clone()).with_model_message(why),
+            other => other.into(),
+        })?;
+        self.changed.notify_one();
+        let next = match when {
+            When::Times(times) => slots(&times, trigger.cursor, SHOWN),
+            _ => Vec::new(),
+        };
+        let is_run = self.store.has_runner().await.unwrap_or(false);
+        Ok(Installed { trigger, next, is_run })
+    }
+
+    async fn list(&self, of: Option<&Session>) -> Result<Vec<Trigger>, StoreError> {
+        let mut all = self.store.triggers(None).await?;
+        all.retain(|trigger| of.is_none_or(|session| trigger.is_of(session)));
+        Ok(all)
+    }
+
+    async fn remove(&self, id: &str, of: Option<&Session>) -> Result<bool, StoreError> {
+        match self.store.trigger(id).await? {
+            Some(trigger) if of.is_none_or(|session| trigger.is_of(session)) => {
+                let removed = self.store.remove_trigger(id).await?;
+                self.changed.notify_one();
+                Ok(removed)
+            }
+            _ => Ok(false),
+        }
+    }
+}

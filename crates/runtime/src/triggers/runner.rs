@@ -1,0 +1,230 @@
+//! Runs the triggers of one workspace: enters the slots that are due, and starts what fires.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::store::StoreError;
+use toolwright_core::trigger::{Firing, FiringState, Target, Trigger, TriggerConfig, When};
+
+use super::TriggerManager;
+use super::files::FileWatch;
+
+/// Firings that run at once. One that waits for a person does not count.
+const RUNNING: usize = 8;
+/// Firings that are under way at once.
+const UNDER_WAY: usize = 64;
+/// How often it looks for what is due.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// What firings start.
+#[async_trait]
+pub trait FiringTarget: Send + Sync {
+    /// Makes the run of a firing exist, or puts its message into the mailbox. It may have done so before: the run's id is
+    /// the firing's own.
+    ///
+    /// # Errors
+    /// Why it cannot, in words.
+    async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String>;
+
+    /// Drives the run of a firing to its end. It may have run for a while in a process that died.
+    ///
+    /// # Errors
+    /// Why it failed, in words.
+    async fn finish(&self, trigger: &Trigger, firing: &Firing, parking: Parking) -> Result<FiringEnd, String>;
+}
+
+/// How this process has ended with a firing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FiringEnd {
+    /// Its run is over.
+    Over,
+    /// Its run was interrupted, and another process goes on with it.
+    Left,
+}
+
+/// Notes that a firing waits for a person: it blocks no other firing meanwhile.
+#[derive(Clone)]
+pub struct Parking {
+    manager: Arc<TriggerManager>,
+    firing: Arc<Firing>,
+    permit: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+}
+
+impl std::fmt::Debug for Parking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parking").field("firing", &self.firing).finish_non_exhaustive()
+    }
+}
+
+impl Parking {
+    /// The firing waits for a person from now on.
+    pub async fn park(&self) {
+        drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
+        note(&self.manager, &self.firing, FiringState::Parked, None).await;
+    }
+}
+
+/// Runs the triggers of one workspace.
+pub struct TriggerRunner {
+    manager: Arc<TriggerManager>,
+    root: PathBuf,
+    target: Arc<dyn FiringTarget>,
+    running: Arc<Semaphore>,
+    under_way: TaskTracker,
+    /// When triggers fire, for those whose configuration is known.
+    known: HashMap<String, (TriggerConfig, Option<When>)>,
+    watches: HashMap<String, FileWatch>,
+}
+
+impl std::fmt::Debug for TriggerRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TriggerRunner").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl TriggerRunner {
+    /// A runner of the triggers of `root`.
+    #[must_use]
+    pub fn new(manager: Arc<TriggerManager>, root: PathBuf, target: Arc<dyn FiringTarget>) -> Self {
+        let running = Arc::new(Semaphore::new(RUNNING));
+        let under_way = TaskTracker::new();
+        Self { manager, root, target, running, under_way, known: HashMap::new(), watches: HashMap::new() }
+    }
+
+    /// Runs triggers until `end` fires. What is under way is not waited for: another process goes on with it.
+    pub async fn run(mut self, end: Cancel) {
+        loop {
+            if let Err(error) = self.step().await {
+                tracing::warn!("triggers could not be attended to: {error}");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(PERIOD) => {}
+                () = self.manager.changed.notified() => {}
+                _ = end.cancelled() => break,
+            }
+        }
+        if let Err(error) = self.manager.store.leave_firings().await {
+            tracing::debug!("{error}");
+        }
+    }
+
+    /// Looks once for what is due, and starts it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn step(&mut self) -> Result<(), StoreError> {
+        self.manager.store.keep_firings().await?;
+        let triggers = self.manager.store.triggers(Some(&self.root)).await?;
+        self.known.retain(|id, _| triggers.iter().any(|trigger| trigger.id == *id));
+        self.watches.retain(|id, _| triggers.iter().any(|trigger| trigger.id == *id));
+        for trigger in &triggers {
+            self.look(trigger).await?;
+        }
+        let free = self.running.available_permits().min(UNDER_WAY.saturating_sub(self.under_way.len()));
+        if free == 0 {
+            return Ok(());
+        }
+        let now = self.manager.clock.wall_ms();
+        for (trigger, firing) in self.manager.store.claim_firings(&self.root, now, free).await? {
+            self.start(trigger, firing);
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is under way.
+    pub async fn settled(&self) {
+        self.under_way.close();
+        self.under_way.wait().await;
+        self.under_way.reopen();
+    }
+
+    /// Looks whether a trigger fires.
+    async fn look(&mut self, trigger: &Trigger) -> Result<(), StoreError> {
+        let (manager, store) = (&self.manager, &self.manager.store);
+        let is_known = self.known.get(&trigger.id).is_some_and(|(config, _)| *config == trigger.config);
+        if !is_known {
+            let when = manager.when(trigger).inspect_err(|error| tracing::warn!("trigger {}: {error}", trigger.id));
+            self.known.insert(trigger.id.clone(), (trigger.config.clone(), when.ok()));
+            self.watches.remove(&trigger.id);
+        }
+        let Some((_, Some(when))) = self.known.get(&trigger.id) else { return Ok(()) };
+        match when {
+            When::Times(times) => {
+                let due = times.due(trigger.cursor, manager.clock.wall_ms(), trigger.config.catch_up);
+                // How far was looked is kept with the slots that were found.
+                if !due.slots.is_empty() {
+                    let (id, config) = (trigger.id.clone(), trigger.config.clone());
+                    store.advance_trigger(trigger, due, move |slot| config.due_ms(&id, slot)).await?;
+                }
+            }
+            When::Change { globs, debounce } => {
+                if !store.watch_trigger(&trigger.id).await? {
+                    self.watches.remove(&trigger.id);
+                } else if !self.watches.contains_key(&trigger.id) {
+                    let watch = FileWatch::start(manager, trigger, &self.root, globs, *debounce);
+                    self.watches.insert(trigger.id.clone(), watch);
+                }
+            }
+            When::Message { .. } | When::Request { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn start(&self, trigger: Trigger, firing: Firing) {
+        let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() else { return };
+        let (manager, target) = (Arc::clone(&self.manager), Arc::clone(&self.target));
+        self.under_way.spawn(async move {
+            let parking = Parking {
+                manager: Arc::clone(&manager),
+                firing: Arc::new(firing.clone()),
+                permit: Arc::new(Mutex::new(Some(permit))),
+            };
+            match run(&manager, &*target, &trigger, &firing, parking.clone()).await {
+                Ok(FiringEnd::Over) => note(&manager, &firing, FiringState::Done, None).await,
+                Ok(FiringEnd::Left) => {
+                    if let Err(error) = manager.store.leave_firing(&firing).await {
+                        tracing::warn!("{error}");
+                    }
+                }
+                Err(why) => {
+                    tracing::warn!("trigger {} did not run: {why}", trigger.id);
+                    note(&manager, &firing, FiringState::Failed, Some(why)).await;
+                }
+            }
+            drop(parking);
+            // Another may have waited for this one.
+            manager.changed.notify_one();
+        });
+    }
+}
+
+/// Makes the run exist, then notes that the trigger has fired, then drives it.
+async fn run(
+    manager: &TriggerManager,
+    target: &dyn FiringTarget,
+    trigger: &Trigger,
+    firing: &Firing,
+    parking: Parking,
+) -> Result<FiringEnd, String> {
+    target.begin(trigger, firing).await?;
+    if firing.state == FiringState::Claimed {
+        let noted = manager.store.set_firing(firing, FiringState::Fired, None).await;
+        noted.map_err(|error| error.to_string())?;
+    }
+    match trigger.target {
+        Target::Run => target.finish(trigger, firing, parking).await,
+        Target::Session(_) => Ok(FiringEnd::Over),
+    }
+}
+
+async fn note(manager: &TriggerManager, firing: &Firing, state: FiringState, error: Option<String>) {
+    if let Err(error) = manager.store.set_firing(firing, state, error).await {
+        tracing::warn!("{error}");
+    }
+}

@@ -1,0 +1,361 @@
+//! Triggers, with a real store, a clock that is set, and processes that are really killed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use toolwright_core::session::Principal;
+use toolwright_core::store::RunStore as _;
+use toolwright_core::trigger::webhook::{SignedRequest, sign};
+use toolwright_core::trigger::{
+    Creator, Firing, FiringState, MAX_TRIGGERS, Rights, Target, Trigger, TriggerConfig, TriggerRequest, Triggers as _,
+};
+use toolwright_core::{Clock as _, Profile};
+use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Offered, Parking, WebhookError};
+use toolwright_runtime::{SqliteStore, SystemClock, TriggerManager, TriggerRunner};
+use toolwright_testkit::FakeClock;
+
+use crate::jobs::LONG;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn rights(root: &Path) -> Rights {
+    Rights { principal: Principal::owner(), profile: Profile::Ask, tools: Vec::new(), root: root.to_owned() }
+}
+
+fn request(root: &Path, config: Value) -> TriggerRequest {
+    let config: TriggerConfig = serde_json::from_value(config).expect("a trigger");
+    TriggerRequest { id: None, config, target: Target::Run, rights: rights(root), creator: Creator::Owner }
+}
+
+/// Notes what it starts. A run lasts until it is let go on, if it is held.
+#[derive(Default)]
+struct Starts {
+    begun: Mutex<Vec<Firing>>,
+    held: Option<Semaphore>,
+    parks: bool,
+}
+
+#[async_trait]
+impl FiringTarget for Starts {
+    async fn begin(&self, _trigger: &Trigger, firing: &Firing) -> Result<(), String> {
+        self.begun.lock().expect("lock").push(firing.clone());
+        Ok(())
+    }
+
+    async fn finish(&self, trigger: &Trigger, _firing: &Firing, parking: Parking) -> Result<FiringEnd, String> {
+        if self.parks {
+            parking.park().await;
+        }
+        if let Some(held) = &self.held {
+            held.acquire().await.expect("open").forget();
+        }
+        if trigger.config.prompt == "fail" { Err("it failed".into()) } else { Ok(FiringEnd::Over) }
+    }
+}
+
+struct Fixture {
+    manager: Arc<TriggerManager>,
+    runner: TriggerRunner,
+    clock: Arc<FakeClock>,
+    starts: Arc<Starts>,
+    dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new(now: &str, starts: Starts) -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let now: jiff::Timestamp = now.parse().expect("a time");
+        let clock = Arc::new(FakeClock::at(now.as_millisecond().cast_unsigned()));
+        let store = SqliteStore::open(&dir.path().join("state")).expect("store");
+        let manager = TriggerManager::new(store, Arc::clone(&clock) as _);
+        let starts = Arc::new(starts);
+        let runner = TriggerRunner::new(Arc::clone(&manager), dir.path().to_owned(), Arc::clone(&starts) as _);
+        Self { manager, runner, clock, starts, dir }
+    }
+
+    async fn install(&self, config: Value) -> Trigger {
+        self.manager.install(request(self.dir.path(), config)).await.expect("installed").trigger
+    }
+
+    async fn step(&mut self) {
+        self.runner.step().await.expect("looked");
+    }
+
+    async fn states(&self) -> Vec<FiringState> {
+        let firings = self.manager.firings(None, 99).await.expect("firings");
+        firings.iter().rev().map(|firing| firing.state).collect()
+    }
+
+    async fn until(&self, what: impl AsyncFn() -> bool) {
+        tokio::time::timeout(LONG, async {
+            while !what().await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("in time");
+    }
+}
+
+#[tokio::test]
+async fn a_daily_schedule_fires_once_at_clock_changes() {
+    // Europe/Oslo puts its clock on and back at 01:00 UTC of these days.
+    for (from, expect) in [
+        ("2026-03-28T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
+        ("2026-10-24T12:00:00Z", ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]),
+    ] {
+        let mut fixture = Fixture::new(from, Starts::default());
+        let daily = json!({"type": "schedule", "prompt": "p", "daily_at": "02:30", "time_zone": "Europe/Oslo"});
+        fixture.install(daily).await;
+        for _ in 0..38 * 4 {
+            fixture.clock.pass(HOUR / 4);
+            fixture.step().await;
+            fixture.runner.settled().await;
+        }
+        let begun = fixture.starts.begun.lock().expect("lock").clone();
+        let at =
+            |firing: &Firing| firing.slot.parse::<i64>().ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        let slots: Vec<String> = begun.iter().map(|firing| at(firing).expect("a time").to_string()).collect();
+        assert_eq!(slots, expect);
+    }
+}
+
+#[tokio::test]
+async fn a_firing_overlaps_as_configured() {
+    use FiringState::{Done, Fired, Pending, Skipped};
+    for (overlap, beside, after) in [
+        ("skip", [Fired, Skipped], [Done, Skipped]),
+        ("queue", [Fired, Pending], [Done, Done]),
+        ("allow", [Fired, Fired], [Done, Done]),
+    ] {
+        let starts = Starts { held: Some(Semaphore::new(0)), ..Starts::default() };
+        let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
+        fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1m", "overlap": overlap})).await;
+        for _ in 0..2 {
+            fixture.clock.pass(Duration::from_secs(60));
+            fixture.step().await;
+            fixture.until(async || !fixture.states().await.contains(&FiringState::Claimed)).await;
+        }
+        assert_eq!(fixture.states().await, beside, "{overlap}");
+        fixture.starts.held.as_ref().expect("held").add_permits(9);
+        fixture.runner.settled().await;
+        fixture.step().await;
+        fixture.runner.settled().await;
+        assert_eq!(fixture.states().await, after, "{overlap}");
+    }
+}
+
+#[tokio::test]
+async fn a_parked_firing_blocks_no_other() {
+    let starts = Starts { held: Some(Semaphore::new(0)), parks: true, ..Starts::default() };
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
+    fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1m"})).await;
+    for n in 1..=12 {
+        fixture.clock.pass(Duration::from_secs(60));
+        fixture.step().await;
+        fixture.until(async || fixture.states().await == vec![FiringState::Parked; n]).await;
+    }
+    fixture.starts.held.as_ref().expect("held").add_permits(99);
+    fixture.runner.settled().await;
+    assert_eq!(fixture.states().await, [FiringState::Done; 12]);
+}
+
+#[tokio::test]
+async fn a_failure_is_kept_with_its_firing() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let trigger = fixture.install(json!({"type": "timer", "prompt": "fail", "interval": "1h"})).await;
+    fixture.manager.fire(&trigger.id).await.expect("fired");
+    fixture.step().await;
+    fixture.runner.settled().await;
+    let firings = fixture.manager.firings(Some(&trigger.id), 9).await.expect("firings");
+    assert_eq!((firings[0].state, firings[0].error.as_deref()), (FiringState::Failed, Some("it failed")));
+}
+
+#[tokio::test]
+async fn a_principal_has_a_bounded_number_of_triggers() {
+    let fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let timer = || json!({"type": "timer", "prompt": "p", "interval": "1h"});
+    for _ in 0..MAX_TRIGGERS {
+        fixture.install(timer()).await;
+    }
+    let refused = fixture.manager.install(request(fixture.dir.path(), timer())).await.expect_err("too many");
+    assert!(refused.message().contains("remove one first"), "{refused}");
+    assert_eq!(fixture.manager.list(None).await.expect("list").len(), MAX_TRIGGERS);
+}
+
+#[tokio::test]
+async fn the_configuration_replaces_its_own_triggers() {
+    let fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let own = fixture.install(json!({"type": "timer", "prompt": "mine", "interval": "1h"})).await;
+    let timer = |interval: &str| {
+        let config = json!({"type": "timer", "prompt": "p", "interval": interval});
+        serde_json::from_value::<TriggerConfig>(config).expect("a trigger")
+    };
+    let rights = rights(fixture.dir.path());
+    let configure = async |named: &[(&str, &str)]| {
+        let named = named.iter().map(|(name, interval)| ((*name).to_owned(), timer(interval)));
+        fixture.manager.configure(&rights, named).await.expect("configured")
+    };
+    assert!(configure(&[("a", "1h"), ("b", "1h")]).await.is_empty());
+    fixture.clock.pass(HOUR);
+    let refused = configure(&[("a", "1h"), ("c", "1ms")]).await;
+    assert!(refused[0].0 == "c" && refused[0].1.message().contains("at least 1s"), "{refused:?}");
+    let left = fixture.manager.list(None).await.expect("list");
+    let names: Vec<_> = left.iter().map(|trigger| trigger.id.split('_').next().unwrap_or_default()).collect();
+    assert_eq!(names, ["a", "timer"]);
+    assert_eq!(left[0].created_ms, own.created_ms, "what stays as it is keeps its times");
+}
+
+#[tokio::test]
+async fn a_webhook_fires_once_for_each_delivery() {
+    const SECRET: &str = "a secret of many bytes";
+    let fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let hook = fixture.install(json!({"type": "webhook", "prompt": "p", "secret_env": ["NEW", "OLD"]})).await;
+    let seconds = fixture.clock.wall_ms() / 1000;
+    let secret = |name: &str| (name == "OLD").then(|| SECRET.to_owned());
+    let (signature, timestamp) = (sign(SECRET.as_bytes(), seconds, b"hello"), seconds.to_string());
+    let send = async |signature: &str, delivery: Option<&str>| {
+        let (signature, timestamp) = (Some(signature), Some(&*timestamp));
+        let request = SignedRequest { signature, timestamp, delivery, body: b"hello" };
+        fixture.manager.receive(&hook.id, request, secret).await
+    };
+    assert_eq!(send(&signature, Some("d")).await.expect("taken"), Offered::New);
+    assert_eq!(send(&signature, Some("d")).await.expect("taken"), Offered::Known);
+    assert_eq!(send(&signature, None).await.expect("taken"), Offered::New);
+    assert!(matches!(send("sha256=00", None).await, Err(WebhookError::Unsigned(_))));
+    let request = SignedRequest { signature: None, timestamp: None, delivery: None, body: b"" };
+    let unset = fixture.manager.receive(&hook.id, request, |_| None).await.expect_err("no secret");
+    assert!(unset.to_string().contains("set NEW or OLD"), "{unset}");
+    let firings = fixture.manager.firings(Some(&hook.id), 9).await.expect("firings");
+    assert_eq!(firings.len(), 2);
+    assert!(firings[0].message(&hook.config).ends_with("data and no instruction:\nhello"));
+}
+
+#[tokio::test]
+async fn changed_files_fire_with_what_changed() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let file = |name: &str| fixture.dir.path().join(name);
+    std::fs::create_dir(file("src")).expect("folder");
+    std::fs::write(file("src/a.rs"), "a").expect("file");
+    let config = json!({"type": "file", "prompt": "p", "globs": ["src/*.rs"], "debounce": "40ms", "overlap": "queue"});
+    fixture.install(config).await;
+    let changes: [(&dyn Fn(), &str); 4] = [
+        (&|| std::fs::write(file("src/b.rs"), "b").expect("file"), "created src/b.rs"),
+        (&|| std::fs::write(file("src/a.rs"), "longer").expect("file"), "modified src/a.rs"),
+        (&|| std::fs::rename(file("src/b.rs"), file("src/c.rs")).expect("file"), "renamed src/b.rs to src/c.rs"),
+        (&|| std::fs::remove_file(file("src/a.rs")).expect("file"), "removed src/a.rs"),
+    ];
+    fixture.runner.step().await.expect("looked");
+    // The first look is taken in the background.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for (n, (change, expect)) in changes.into_iter().enumerate() {
+        std::fs::write(file("src/else.txt"), n.to_string()).expect("file");
+        change();
+        tokio::time::timeout(LONG, async {
+            while fixture.starts.begun.lock().expect("lock").len() <= n {
+                fixture.runner.step().await.expect("looked");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .expect("it fires");
+        let begun = fixture.starts.begun.lock().expect("lock").clone();
+        assert_eq!(begun[n].payload.as_deref(), Some(expect));
+        fixture.clock.pass(Duration::from_millis(1));
+    }
+}
+
+const DIR: &str = "TOOLWRIGHT_TEST_TRIGGERS_DIR";
+const SLOTS: u32 = 1000;
+const KILLS: usize = 3;
+
+/// Makes the run of a firing as the application does, and notes each time that it is driven.
+struct Runs(Arc<SqliteStore>);
+
+#[async_trait]
+impl FiringTarget for Runs {
+    async fn begin(&self, _trigger: &Trigger, firing: &Firing) -> Result<(), String> {
+        let run = firing.run_id();
+        if self.0.run(&run).await.map_err(|error| error.to_string())?.is_none() {
+            self.0.save_run(&run, &json!({"slot": firing.slot})).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, _trigger: &Trigger, _firing: &Firing, _parking: Parking) -> Result<FiringEnd, String> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(FiringEnd::Over)
+    }
+}
+
+/// One of the processes that run triggers, which is this test alone.
+#[tokio::test]
+async fn child() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let store = SqliteStore::open(Path::new(&dir)).expect("store");
+    let manager = TriggerManager::new(Arc::clone(&store), Arc::new(SystemClock));
+    let runner = TriggerRunner::new(manager, dir.into(), Arc::new(Runs(store)));
+    // It is killed at the end.
+    runner.run(toolwright_core::Cancel::new()).await;
+}
+
+fn spawn(dir: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "triggers::child"])
+        .env(DIR, dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("spawned")
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn killed_processes_fire_each_slot_once() {
+    let dir = tempfile::tempdir().expect("dir");
+    let store = SqliteStore::open(dir.path()).expect("store");
+    // One slot an hour, the last of them half an hour ago.
+    let since = HOUR * SLOTS + HOUR / 2;
+    let clock = Arc::new(FakeClock::at(SystemClock.wall_ms()));
+    clock.set_back(since);
+    let past = TriggerManager::new(Arc::clone(&store), clock);
+    let config =
+        json!({"type": "timer", "prompt": "p", "interval": "1h", "catch_up": {"all": SLOTS}, "overlap": "allow"});
+    let trigger = past.install(request(dir.path(), config)).await.expect("installed").trigger;
+    let mut children = [spawn(dir.path()), spawn(dir.path())];
+    let mut killed = 0;
+    let fired = tokio::time::timeout(LONG, async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(130)).await;
+            let firings = past.firings(Some(&trigger.id), usize::MAX).await.expect("firings");
+            let is_over = firings.iter().filter(|firing| firing.state == FiringState::Done).count();
+            if killed < KILLS && is_over > killed * 150 {
+                let child = &mut children[killed % 2];
+                child.kill().expect("killed");
+                child.wait().expect("ended");
+                *child = spawn(dir.path());
+                killed += 1;
+            }
+            if killed == KILLS && is_over >= SLOTS as usize {
+                return firings;
+            }
+        }
+    })
+    .await
+    .expect("all fire");
+    for child in &mut children {
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+    }
+    let runs: BTreeSet<String> = fired.iter().map(Firing::run_id).collect();
+    assert_eq!((fired.len(), runs.len()), (SLOTS as usize, SLOTS as usize));
+    for run in runs {
+        assert!(store.run(&run).await.expect("read").is_some(), "{run}");
+    }
+}

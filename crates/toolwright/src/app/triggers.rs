@@ -1,0 +1,149 @@
+//! Triggers: the runs that they start, and the process that runs them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use tokio::task::JoinHandle;
+use toolwright_agent::Status;
+use toolwright_core::Profile;
+use toolwright_core::approval::Answers;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::session::Principal;
+use toolwright_core::trigger::{Firing, Rights, Target, Trigger};
+use toolwright_gateway::WebhookOptions;
+use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
+use toolwright_runtime::{TriggerManager, TriggerRunner};
+
+use super::{Error, Toolwright};
+use crate::agent_run::Agent;
+
+/// The triggers of this process run until it is dropped.
+#[derive(Debug)]
+#[must_use = "triggers run until it is dropped"]
+pub struct RunningTriggers {
+    end: Cancel,
+    task: JoinHandle<()>,
+}
+
+impl Drop for RunningTriggers {
+    fn drop(&mut self) {
+        self.end.cancel(CancelCause::Shutdown);
+        self.task.abort();
+    }
+}
+
+impl Toolwright {
+    /// The triggers of the store.
+    #[must_use]
+    pub fn triggers(&self) -> &Arc<TriggerManager> {
+        &self.triggers
+    }
+
+    /// Runs the triggers of this workspace, and those that its configuration names. What they start has the rights that
+    /// their creators had. Calls that need a person wait in the inbox.
+    pub async fn run_triggers(self: &Arc<Self>) -> RunningTriggers {
+        self.runs_triggers.store(true, Ordering::Release);
+        self.configure_triggers().await;
+        let root = self.config().root.clone();
+        let runner = TriggerRunner::new(Arc::clone(&self.triggers), root, Arc::new(Runs(Arc::downgrade(self))));
+        let end = Cancel::new();
+        let task = tokio::spawn(runner.run(end.clone()));
+        RunningTriggers { end, task }
+    }
+
+    /// Installs the triggers of the configuration, and removes those that it names no longer, if this process runs
+    /// triggers.
+    pub(super) async fn configure_triggers(&self) {
+        if !self.runs_triggers.load(Ordering::Acquire) {
+            return;
+        }
+        let config = self.config();
+        let rights = self.owners_rights();
+        let named = config.sections.triggers.clone();
+        match self.triggers.configure(&rights, named).await {
+            Ok(refused) => {
+                for (name, error) in refused {
+                    tracing::warn!("triggers.{name}: {error}");
+                }
+            }
+            Err(error) => tracing::warn!("the triggers of the configuration are not installed: {error}"),
+        }
+    }
+
+    /// The rights of triggers that the owner makes, by the command line or the configuration.
+    #[must_use]
+    pub fn owners_rights(&self) -> Rights {
+        let config = self.config();
+        let profile = config.policy(None, Profile::Ask).profile;
+        Rights { principal: Principal::owner(), profile, tools: Vec::new(), root: config.root.clone() }
+    }
+
+    /// What answers at `/webhooks`.
+    pub(crate) fn webhooks(&self) -> WebhookOptions {
+        let (variables, redactor) = (Arc::clone(&self.variables), Arc::clone(&self.redactor));
+        let secrets = move |name: &str| {
+            let secret = variables(name);
+            redactor.add(secret.clone());
+            secret
+        };
+        WebhookOptions { triggers: Arc::clone(&self.triggers), secrets: Arc::new(secrets) }
+    }
+}
+
+/// Starts runs of agents.
+struct Runs(Weak<Toolwright>);
+
+impl Runs {
+    fn app(&self) -> Result<Arc<Toolwright>, String> {
+        self.0.upgrade().ok_or_else(|| "the program is ending".to_owned())
+    }
+}
+
+/// The agent of a trigger, with no more rights than its creator had.
+fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Agent, Error> {
+    let config = app.config();
+    let model = trigger.config.model.clone().or_else(|| config.sections.models.default.clone());
+    let model = model.or_else(|| app.default_model.clone()).unwrap_or_default();
+    if let Some(name) = &trigger.config.agent {
+        return Err(Error::Usage(format!("there is no agent `{name}`")));
+    }
+    let agent = app.agent(model);
+    let rights = &trigger.rights;
+    Ok(agent.id(firing.run_id()).policy(rights.profile).tools(&rights.tools).on_behalf_of(rights.principal.clone()))
+}
+
+#[async_trait]
+impl FiringTarget for Runs {
+    async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String> {
+        let app = self.app()?;
+        match &trigger.target {
+            Target::Run => {
+                let agent = agent(&app, trigger, firing).map_err(|error| error.to_string())?;
+                agent.create(firing.message(&trigger.config)).await.map_err(|error| error.to_string())
+            }
+            Target::Session(_) => Err("sessions have no mailbox".to_owned()),
+        }
+    }
+
+    async fn finish(&self, trigger: &Trigger, firing: &Firing, parking: Parking) -> Result<FiringEnd, String> {
+        let app = self.app()?;
+        let inbox = app.ask_inbox(Answers::Elsewhere, move |_| {
+            let parking = parking.clone();
+            tokio::spawn(async move { parking.park().await });
+        });
+        let agent = agent(&app, trigger, firing).map_err(|error| error.to_string())?;
+        let report = agent.shared_approver(Arc::new(inbox)).resume(firing.run_id()).run().await;
+        let report = report.map_err(|error| error.to_string())?;
+        let why = || report.reason.clone().unwrap_or_else(|| report.status.as_str().to_owned());
+        match report.status {
+            Status::Success | Status::Partial => Ok(FiringEnd::Over),
+            Status::Cancelled => Ok(FiringEnd::Left),
+            Status::Failure => Err(why()),
+            Status::Suspended => Err(format!(
+                "it waits for a person: `toolwright run --resume {}` goes on with it in a terminal",
+                firing.run_id()
+            )),
+        }
+    }
+}
