@@ -4,8 +4,8 @@
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 //!
 //! Folders import only from those before them: [`base`], [`json`], [`schema`], [`identity`], [`model`], [`definition`],
-//! [`output`], [`policy`] and [`pins`], [`event`], [`store`], [`trigger`], [`catalogue`], [`llm`], [`call`] and [`agents`]. Modules
-//! inside a folder that other crates use often have a short path too, like [`session`] and [`tool_id`].
+//! [`output`], [`policy`] and [`pins`], [`event`], [`store`], [`trigger`], [`catalogue`], [`llm`], [`call`] and [`agents`].
+//! Modules inside a folder that other crates use often have a short path too, like [`session`] and [`tool_id`].
 
 pub mod agents;
 pub mod base;
