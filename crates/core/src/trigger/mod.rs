@@ -32,7 +32,7 @@ pub const MAX_TRIGGERS: usize = 50;
 /// Firings of one trigger that may wait; further ones are refused.
 pub const MAX_WAITING: usize = 1000;
 /// Bytes of what came with a firing, like the body of a webhook.
-pub const MAX_PAYLOAD: usize = 256 << 10;
+pub const MAX_PAYLOAD: usize = 192 << 10;
 
 /// What makes a trigger fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -49,16 +49,10 @@ impl SessionLog for SqliteStore {
             .thread
             .run("append to the session log", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                if let Err(full) = make_room(&transaction, &row, bytes)? {
-                    // What was found to be removable is removed.
-                    transaction.commit()?;
-                    return Ok(Err(full));
-                }
-                insert(&transaction, &row, data, bytes)?;
-                let seq = transaction.last_insert_rowid();
-                pass_on(&transaction, seq)?;
+                let appended = append_in(&transaction, &row, data, bytes)?;
+                // Where there is no room, what was found to be removable is removed.
                 transaction.commit()?;
-                Ok(Ok(seq.cast_unsigned()))
+                Ok(appended)
             })
             .await?;
         let seq = appended.map_err(|full| StoreError::Quota(full.describe(&session)))?;
@@ -168,6 +162,23 @@ impl Full {
             ),
         }
     }
+}
+
+/// Appends a row within a transaction.
+fn append_in(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> rusqlite::Result<Result<u64, Full>> {
+    if let Err(full) = make_room(db, row, bytes)? {
+        return Ok(Err(full));
+    }
+    insert(db, row, data, bytes)?;
+    let seq = db.last_insert_rowid();
+    pass_on(db, seq)?;
+    Ok(Ok(seq.cast_unsigned()))
+}
+
+/// Appends a message without data within a transaction; the error is a quota, in words.
+pub(super) fn append_notice(db: &Connection, row: &NewRow) -> rusqlite::Result<Result<u64, String>> {
+    let appended = append_in(db, row, None, row.entry.bytes() + ROW_BYTES)?;
+    Ok(appended.map_err(|full| full.describe(&row.session)))
 }
 
 /// Sees to it that a row of so many bytes is within the quotas, and removes what nobody needs if it is not.

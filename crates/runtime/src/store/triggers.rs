@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
-use toolwright_core::store::StoreError;
+use toolwright_core::store::{NewRow, StoreError};
 use toolwright_core::trigger::{Due, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Overlap, Trigger};
 
 use super::SqliteStore;
 use super::owner::{self, renew};
+use super::session_log::append_notice;
 use super::{json_column, now_ms, to_json, unreadable};
 
 /// How often a firing is tried whose processes die over it.
@@ -147,28 +148,89 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits a firing that something has caused, to start now. With a cursor, notes how far was looked.
+    /// Commits a firing that something has caused, to start now.
     pub(crate) async fn offer_firing(
         &self,
         id: &str,
         slot: &str,
         now_ms: u64,
         payload: Option<String>,
-        cursor: Option<u64>,
     ) -> Result<Offered, StoreError> {
         let (id, slot) = (id.to_owned(), slot.to_owned());
         self.thread
             .run("note a firing", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let offered = offer(&transaction, &id, &slot, now_ms, payload.as_deref())?;
-                if let Some(cursor) = cursor.filter(|_| offered != Offered::Full) {
-                    let sql = "UPDATE triggers SET cursor = ?2 WHERE id = ?1 AND cursor < ?2";
-                    transaction.execute(sql, params![id, cursor.cast_signed()])?;
-                }
                 transaction.commit()?;
                 Ok(offered)
             })
             .await
+    }
+
+    /// The number of the last row of the session log.
+    pub(crate) async fn last_message(&self) -> Result<u64, StoreError> {
+        self.thread
+            .run("look for the last message", |db| {
+                let last = db.query_row("SELECT ifnull(max(seq), 0) FROM session_log", [], |row| row.get::<_, i64>(0));
+                last.map(i64::cast_unsigned)
+            })
+            .await
+    }
+
+    /// Commits that a message fires a trigger; of a queue, if no reader has taken it. Messages up to it have been looked
+    /// at. Without a payload it fires nothing.
+    pub(crate) async fn offer_message(
+        &self,
+        id: &str,
+        seq: u64,
+        is_queue: bool,
+        now_ms: u64,
+        payload: Option<String>,
+    ) -> Result<(), StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("note a message", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                if let Some(payload) = payload {
+                    let take = "UPDATE session_log SET taken_by = ?2 WHERE seq = ?1 AND taken_by IS NULL";
+                    let is_its = !is_queue || transaction.execute(take, params![seq.cast_signed(), id])? > 0;
+                    if is_its && offer(&transaction, &id, &seq.to_string(), now_ms, Some(&payload))? == Offered::Full {
+                        return Ok(());
+                    }
+                }
+                let sql = "UPDATE triggers SET cursor = ?2 WHERE id = ?1 AND cursor < ?2";
+                transaction.execute(sql, params![id, seq.cast_signed()])?;
+                transaction.commit()
+            })
+            .await
+    }
+
+    /// Puts a firing's message into a mailbox: both are committed, or neither is.
+    pub(crate) async fn deliver_firing(&self, firing: &Firing, row: NewRow) -> Result<(), StoreError> {
+        let (id, slot) = (firing.trigger.clone(), firing.slot.clone());
+        self.thread
+            .run("deliver a firing", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let this = owner::number(&transaction)?;
+                let is_ours = transaction
+                    .prepare(
+                        "SELECT 1 FROM firings WHERE trigger_id = ?1 AND slot = ?2 AND owner = ?3 AND ended_ms IS NULL",
+                    )?
+                    .exists(params![id, slot, this])?;
+                if is_ours {
+                    let refused = append_notice(&transaction, &row)?.err();
+                    let state = if refused.is_some() { FiringState::Failed } else { FiringState::Done };
+                    transaction.execute(
+                        "UPDATE firings SET state = ?3, error = ?4, ended_ms = ?5, owner = NULL, payload = NULL \
+                         WHERE trigger_id = ?1 AND slot = ?2",
+                        params![id, slot, state.as_str(), refused, now_ms()],
+                    )?;
+                }
+                transaction.commit()
+            })
+            .await?;
+        self.mail_came();
+        Ok(())
     }
 
     /// The firings of a trigger, or of all, the newest first.

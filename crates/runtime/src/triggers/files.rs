@@ -66,7 +66,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
             continue;
         }
         let now_ms = manager.clock.wall_ms();
-        match manager.store.offer_firing(id, &now_ms.to_string(), now_ms, Some(told(&changes)), None).await {
+        match manager.store.offer_firing(id, &now_ms.to_string(), now_ms, Some(told(&changes))).await {
             Ok(_) => {
                 seen = now;
                 manager.changed.notify_one();

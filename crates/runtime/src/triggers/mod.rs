@@ -134,7 +134,7 @@ impl TriggerManager {
         self.get(id).await?;
         let now = self.clock.wall_ms();
         let slot = format!("manual {}", uuid::Uuid::new_v4());
-        match self.store.offer_firing(id, &slot, now, None, None).await? {
+        match self.store.offer_firing(id, &slot, now, None).await? {
             Offered::Full => Err(StoreError::Quota(format!("too many firings of trigger {id} wait; try again later"))),
             _ => {
                 self.changed.notify_one();
@@ -166,7 +166,7 @@ impl TriggerManager {
         let slot = verify(request, secrets.iter().map(String::as_bytes), window, now)?;
         let body = std::str::from_utf8(request.body).ok().filter(|body| body.len() <= MAX_PAYLOAD);
         let body = body.ok_or(WebhookError::Body)?.to_owned();
-        match self.store.offer_firing(id, &slot, now, Some(body), None).await? {
+        match self.store.offer_firing(id, &slot, now, Some(body)).await? {
             Offered::Full => Err(WebhookError::Full),
             Offered::NoTrigger => Err(WebhookError::Unknown),
             offered => {
@@ -237,7 +237,11 @@ impl Triggers for TriggerManager {
         let number = uuid::Uuid::new_v4().as_u64_pair().0 >> 32;
         let id = id.unwrap_or_else(|| format!("{}_{number:08x}", config.kind.as_str()));
         // The slot at the very time of its creation counts for a timer that fires at once.
-        let cursor = if config.immediate { now.saturating_sub(1) } else { now };
+        let cursor = match config.kind {
+            TriggerKind::Channel => self.store.last_message().await?,
+            _ if config.immediate => now.saturating_sub(1),
+            _ => now,
+        };
         let trigger = Trigger { id, config, target, rights, creator, created_ms: now, cursor };
         let trigger = self.store.install_trigger(&trigger).await.map_err(|error| match error {
             StoreError::Quota(why) => ToolError::new(ErrorKind::LimitExceeded, why.clone()).with_model_message(why),

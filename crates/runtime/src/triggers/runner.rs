@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::store::StoreError;
+use toolwright_core::session::{Session, SessionId};
+use toolwright_core::store::channel::{Channels, Delivery};
+use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
 use toolwright_core::trigger::{Firing, FiringState, Target, Trigger, TriggerConfig, When};
 
 use super::TriggerManager;
@@ -19,14 +22,15 @@ use super::files::FileWatch;
 const RUNNING: usize = 8;
 /// Firings that are under way at once.
 const UNDER_WAY: usize = 64;
+/// Messages of one channel that one look takes.
+const MESSAGES: usize = 64;
 /// How often it looks for what is due.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// What firings start.
 #[async_trait]
 pub trait FiringTarget: Send + Sync {
-    /// Makes the run of a firing exist, or puts its message into the mailbox. It may have done so before: the run's id is
-    /// the firing's own.
+    /// Makes the run of a firing exist. It may have done so before: the run's id is the firing's own.
     ///
     /// # Errors
     /// Why it cannot, in words.
@@ -80,6 +84,7 @@ pub struct TriggerRunner {
     /// When triggers fire, for those whose configuration is known.
     known: HashMap<String, (TriggerConfig, Option<When>)>,
     watches: HashMap<String, FileWatch>,
+    channels: Channels,
 }
 
 impl std::fmt::Debug for TriggerRunner {
@@ -94,7 +99,14 @@ impl TriggerRunner {
     pub fn new(manager: Arc<TriggerManager>, root: PathBuf, target: Arc<dyn FiringTarget>) -> Self {
         let running = Arc::new(Semaphore::new(RUNNING));
         let under_way = TaskTracker::new();
-        Self { manager, root, target, running, under_way, known: HashMap::new(), watches: HashMap::new() }
+        let (known, watches) = (HashMap::new(), HashMap::new());
+        Self { manager, root, target, running, under_way, known, watches, channels: Channels::default() }
+    }
+
+    /// With these channels.
+    #[must_use]
+    pub fn with_channels(self, channels: Channels) -> Self {
+        Self { channels, ..self }
     }
 
     /// Runs triggers until `end` fires. What is under way is not waited for: another process goes on with it.
@@ -171,7 +183,31 @@ impl TriggerRunner {
                     self.watches.insert(trigger.id.clone(), watch);
                 }
             }
-            When::Message { .. } | When::Request { .. } => {}
+            When::Message { channel, from } => self.read(trigger, channel, from.as_deref()).await?,
+            When::Request { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Looks for messages that fire a trigger: not its own, nor those of the runs that it has started.
+    async fn read(&self, trigger: &Trigger, channel: &str, from: Option<&str>) -> Result<(), StoreError> {
+        let store = &self.manager.store;
+        let config = self.channels.get(channel).unwrap_or_default();
+        let session = Session {
+            id: trigger.creator.session().cloned().unwrap_or_else(|| SessionId::new("")),
+            principal: trigger.rights.principal.clone(),
+            root: trigger.rights.root.clone(),
+            agent: None,
+        };
+        let own_runs = format!("trigger-{}-", trigger.id);
+        for row in store.messages(&config.address(channel, &session), trigger.cursor, MESSAGES).await? {
+            let Some(message) = row.message() else { continue };
+            let author = row.author.session.as_ref();
+            let is_own = author.is_some_and(|author| *author == session.id || author.as_str().starts_with(&own_runs));
+            let counts = !is_own && from.is_none_or(|from| from == row.author.name());
+            let payload = counts.then(|| format!("{}: {}", row.author.name(), message.text));
+            let is_queue = config.delivery == Delivery::Queue;
+            store.offer_message(&trigger.id, row.seq, is_queue, self.manager.clock.wall_ms(), payload).await?;
         }
         Ok(())
     }
@@ -185,6 +221,16 @@ impl TriggerRunner {
                 firing: Arc::new(firing.clone()),
                 permit: Arc::new(Mutex::new(Some(permit))),
             };
+            if let Target::Session(session) = &trigger.target {
+                let author = Author { session: trigger.creator.session().cloned(), ..Author::default() };
+                let (kind, subject) = (MessageKind::Trigger, trigger.id.clone());
+                let message = LogMessage { kind, subject, text: firing.message(&trigger.config), data: Value::Null };
+                let row = NewRow::message(session, &trigger.rights.principal.id, author, message);
+                if let Err(error) = manager.store.deliver_firing(&firing, row).await {
+                    tracing::warn!("{error}");
+                }
+                return;
+            }
             match run(&manager, &*target, &trigger, &firing, parking.clone()).await {
                 Ok(FiringEnd::Over) => note(&manager, &firing, FiringState::Done, None).await,
                 Ok(FiringEnd::Left) => {
@@ -217,10 +263,7 @@ async fn run(
         let noted = manager.store.set_firing(firing, FiringState::Fired, None).await;
         noted.map_err(|error| error.to_string())?;
     }
-    match trigger.target {
-        Target::Run => target.finish(trigger, firing, parking).await,
-        Target::Session(_) => Ok(FiringEnd::Over),
-    }
+    target.finish(trigger, firing, parking).await
 }
 
 async fn note(manager: &TriggerManager, firing: &Firing, state: FiringState, error: Option<String>) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use toolwright_core::session::Principal;
-use toolwright_core::store::RunStore as _;
+use toolwright_core::session::{Principal, SessionId};
+use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, RunStore as _, SessionLog as _};
 use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
     Creator, Firing, FiringState, MAX_TRIGGERS, Rights, Target, Trigger, TriggerConfig, TriggerRequest, Triggers as _,
@@ -269,6 +269,41 @@ async fn changed_files_fire_with_what_changed() {
         assert_eq!(begun[n].payload.as_deref(), Some(expect));
         fixture.clock.pass(Duration::from_millis(1));
     }
+}
+
+#[tokio::test]
+async fn a_message_of_another_fires_and_reaches_a_session() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
+    let config = json!({"type": "channel", "prompt": "Review it", "channel": "reviews", "from": "scout"});
+    let owner = SessionId::new("mine");
+    let request = TriggerRequest {
+        target: Target::Session(owner.clone()),
+        creator: Creator::Session(owner.clone()),
+        ..request(fixture.dir.path(), config)
+    };
+    let write = async |agent: &str, session: &str, text: &str| {
+        let author = Author { session: Some(SessionId::new(session)), agent: Some(agent.into()), call: None };
+        let (kind, subject) = (MessageKind::Channel, "reviews".to_owned());
+        let message = LogMessage { kind, subject, text: text.to_owned(), data: Value::Null };
+        let to = SessionId::new("channel/session/mine/reviews");
+        store.append(NewRow::message(&to, "owner", author, message)).await.expect("written");
+    };
+    write("scout", "other", "before").await;
+    let trigger = fixture.manager.install(request).await.expect("installed").trigger;
+    for (agent, session, text) in [("scout", "mine", "own"), ("cook", "other", "else"), ("scout", "other", "a.rs")] {
+        write(agent, session, text).await;
+    }
+    for _ in 0..2 {
+        fixture.step().await;
+        fixture.runner.settled().await;
+    }
+    let mail = store.messages(&owner, 0, 9).await.expect("mail");
+    assert_eq!(mail.len(), 1, "{mail:?}");
+    let message = mail[0].message().expect("a message");
+    assert_eq!((message.kind, &message.subject), (MessageKind::Trigger, &trigger.id));
+    assert!(message.text.starts_with("Review it") && message.text.ends_with("scout: a.rs"), "{}", message.text);
+    assert_eq!(fixture.states().await, [FiringState::Done]);
 }
 
 const DIR: &str = "TOOLWRIGHT_TEST_TRIGGERS_DIR";

@@ -10,7 +10,7 @@ use toolwright_core::Profile;
 use toolwright_core::approval::Answers;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
-use toolwright_core::trigger::{Firing, Rights, Target, Trigger};
+use toolwright_core::trigger::{Firing, Rights, Trigger};
 use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
@@ -47,6 +47,7 @@ impl Toolwright {
         self.configure_triggers().await;
         let root = self.config().root.clone();
         let runner = TriggerRunner::new(Arc::clone(&self.triggers), root, Arc::new(Runs(Arc::downgrade(self))));
+        let runner = runner.with_channels(self.config().written.channels.clone());
         let end = Cancel::new();
         let task = tokio::spawn(runner.run(end.clone()));
         RunningTriggers { end, task }
@@ -117,13 +118,8 @@ fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Ag
 impl FiringTarget for Runs {
     async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String> {
         let app = self.app()?;
-        match &trigger.target {
-            Target::Run => {
-                let agent = agent(&app, trigger, firing).map_err(|error| error.to_string())?;
-                agent.create(firing.message(&trigger.config)).await.map_err(|error| error.to_string())
-            }
-            Target::Session(_) => Err("sessions have no mailbox".to_owned()),
-        }
+        let agent = agent(&app, trigger, firing).map_err(|error| error.to_string())?;
+        agent.create(firing.message(&trigger.config)).await.map_err(|error| error.to_string())
     }
 
     async fn finish(&self, trigger: &Trigger, firing: &Firing, parking: Parking) -> Result<FiringEnd, String> {
