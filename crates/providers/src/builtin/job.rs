@@ -158,7 +158,14 @@ impl Tool for JobTool {
             Err(StoreError::NotFound(_)) if self.0 == Verb::Stop && remove_trigger(&arguments.id, context).await? => {
                 Ok(ToolOutput::text(format!("Trigger {} is removed.", arguments.id)))
             }
-            Err(StoreError::NotFound(_)) => Ok(ToolOutput::failure(unknown(&arguments.id))),
+            Err(StoreError::NotFound(_)) => {
+                let triggers = context.services.triggers.list(Some(&context.session)).await?;
+                let trigger = triggers.iter().find(|trigger| self.0 == Verb::Status && trigger.id == arguments.id);
+                Ok(match trigger {
+                    Some(it) => ToolOutput { structured: Some(it.note()), ..ToolOutput::text(it.line()) },
+                    None => ToolOutput::failure(unknown(&arguments.id)),
+                })
+            }
             Err(StoreError::Refused(why)) => Ok(ToolOutput::failure(why)),
             Err(error) => Err(error.into()),
         }
