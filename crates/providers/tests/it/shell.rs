@@ -327,7 +327,8 @@ async fn every_definition_is_complete() {
     let listed = provider.list().await.expect("lists");
     let ids: Vec<_> = listed.iter().map(|tool| tool.definition().id.as_str()).collect();
     let expect = "fs:read fs:write fs:edit fs:glob fs:grep fs:tree shell:bash shell:python job:list job:status job:wait \
-                  job:read job:send job:stop job:info output:read output:grep output:extract";
+                  job:read job:send job:stop job:info output:read output:grep output:extract \
+                  memory:scratchpad memory:search";
     assert_eq!(ids, expect.split(' ').map(|id| format!("{id}@1.0.0")).collect::<Vec<_>>());
     for tool in &listed {
         let definition = tool.definition();
@@ -342,7 +343,7 @@ async fn every_definition_is_complete() {
             assert!(property["description"].is_string(), "{} {name}", definition.id);
         }
         let reads = "fs:read fs:glob fs:grep fs:tree job:list job:status job:wait job:read job:info output:read \
-                     output:grep output:extract";
+                     output:grep output:extract memory:scratchpad memory:search";
         let reads: Vec<_> = reads.split(' ').collect();
         assert_eq!(definition.effects.read_only, reads.contains(&definition.id.without_version()), "{}", definition.id);
     }

@@ -16,7 +16,7 @@ use toolwright_core::store::StoreError;
 use super::{ledger, retention};
 
 /// Above this size of the log of writes the file is closed, which takes the log into it.
-const LONG_LOG: u64 = 256 << 10;
+const LONG_LOG: u64 = 512 << 10;
 /// The path of a database that has no file.
 pub(super) const MEMORY: &str = ":memory:";
 /// How long another process may hold the file.
@@ -291,7 +291,7 @@ mod tests {
     /// A store that was closed, with something in it.
     async fn filled(dir: &Path) -> PathBuf {
         let store = SqliteStore::open(dir).expect("open");
-        store.set_manifest("k", &json!({"text": "x".repeat(300_000)})).await.expect("set");
+        store.set_manifest("k", &json!({"text": "x".repeat(600_000)})).await.expect("set");
         store.close().await.expect("closed");
         dir.join(FILE)
     }

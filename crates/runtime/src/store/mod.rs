@@ -69,7 +69,7 @@ impl SqliteStore {
         Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0) }))
     }
 
-    /// Writes what waits. Where SQLite's log of writes is long (256 KiB), the file is closed as well, which leaves less
+    /// Writes what waits. Where SQLite's log of writes is long (512 KiB), the file is closed as well, which leaves less
     /// to read to whoever opens it next. What is asked of it afterwards opens it again.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ mod tests {
         store.set_manifest("short", &json!({})).await.expect("set");
         store.close().await.expect("closed");
         assert!(log.exists(), "a short one is soon read");
-        store.set_manifest("long", &json!({"text": "x".repeat(300_000)})).await.expect("set");
+        store.set_manifest("long", &json!({"text": "x".repeat(600_000)})).await.expect("set");
         store.close().await.expect("closed");
         assert!(!log.exists());
         assert!(store.manifest("long").await.expect("read").is_some(), "it opens the file again");
