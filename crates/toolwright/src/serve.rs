@@ -15,7 +15,7 @@ use toolwright_gateway::{
 use toolwright_sandbox::peer_process;
 use toolwright_search::ToolFinder;
 
-use crate::app::{Error, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
+use crate::app::{DrivenGroups, Error, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
 use crate::config::Config;
 use crate::private_file::{api_token, api_token_file};
 
@@ -296,11 +296,12 @@ impl Serve {
         options
     }
 
-    /// Watches the configuration, if changes are to be followed.
+    /// Watches the configuration, if changes are to be followed, and drives the members of groups, if there are groups.
     fn follow(&self, gateway: &Arc<Gateway>, transport: Transport) -> Following {
-        let Some(on_reload) = self.on_reload.clone() else { return Following(None) };
+        let groups = self.app.config().sections.defaults.groups.then(|| self.app.drive_groups());
+        let Some(on_reload) = self.on_reload.clone() else { return Following { watching: None, _groups: groups } };
         let (app, gateway, profile) = (Arc::clone(&self.app), Arc::clone(gateway), self.profile);
-        Following(Some(tokio::spawn(async move {
+        let watching = Some(tokio::spawn(async move {
             let watched = Arc::clone(&app);
             let watching = watch(watched, move |reloaded| {
                 let mut changed = ViewsChanged(false);
@@ -314,17 +315,21 @@ impl Serve {
             if let Err(error) = watching.await {
                 tracing::warn!("the configuration is not watched for changes: {error}");
             }
-        })))
+        }));
+        Following { watching, _groups: groups }
     }
 }
 
-/// The task that watches the configuration; ends when dropped.
+/// The tasks that watch the configuration and drive groups; they end when dropped.
 #[derive(Debug)]
-struct Following(Option<JoinHandle<()>>);
+struct Following {
+    watching: Option<JoinHandle<()>>,
+    _groups: Option<DrivenGroups>,
+}
 
 impl Drop for Following {
     fn drop(&mut self) {
-        if let Some(task) = self.0.take() {
+        if let Some(task) = self.watching.take() {
             task.abort();
         }
     }

@@ -299,6 +299,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
         ));
     }
     background_on_quit(&app, conversation.session());
+    let _groups = app.config().sections.defaults.groups.then(|| app.drive_groups());
     if is_interactive() {
         say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", conversation.spec().model)));
     }

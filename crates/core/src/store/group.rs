@@ -18,7 +18,7 @@ pub struct Member {
     pub name: String,
     /// Whose it is.
     pub principal: String,
-    /// Which agent it is: the name of an agent file.
+    /// Which agent it is: its name in the configuration; empty for the default model with instructions alone.
     pub agent: String,
     /// What it is told beside that.
     pub instructions: Option<String>,
@@ -52,8 +52,9 @@ impl Member {
     /// As a line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { name, agent, waiting, .. } = self;
-        format!("{name} ({agent}) is {}; {waiting} messages wait", self.state())
+        let Self { name, waiting, .. } = self;
+        let agent = if self.agent.is_empty() { String::new() } else { format!(" ({})", self.agent) };
+        format!("{name}{agent} is {}; {waiting} messages wait", self.state())
     }
 
     fn state(&self) -> &'static str {

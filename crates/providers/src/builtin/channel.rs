@@ -23,20 +23,16 @@ const MAX_MESSAGE: usize = 32_768;
 /// Messages of one read.
 const MAX_READ: usize = 100;
 
-/// The tools of `channel`, where there are channels.
+/// The tools of `channel`.
 pub(super) fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
-    if channels.0.is_empty() {
-        return Vec::new();
-    }
     vec![Arc::new(SendTool(channels.clone())), Arc::new(ReadTool(channels.clone()))]
 }
 
 /// What both tools say about channels.
 fn about(channels: &Channels) -> String {
-    format!(
-        "Channels: {}. Any other name is a channel of this session and the agents that it starts.",
-        channels.lines().join("; ")
-    )
+    let lines = channels.lines();
+    let listed = if lines.is_empty() { String::new() } else { format!("Channels: {}. ", lines.join("; ")) };
+    format!("{listed}Any other name is a channel of this session alone.")
 }
 
 fn name() -> Value {

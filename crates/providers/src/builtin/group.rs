@@ -42,8 +42,7 @@ struct GroupTool {
 }
 
 /// The tools of `group`.
-#[must_use]
-pub fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
+pub(super) fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
     use Verb::{AddAgent, Channel, RemoveAgent, Send, Start, Status, Stop, Wire};
     let verbs = [AddAgent, RemoveAgent, Start, Stop, Channel, Wire, Send, Status];
     verbs.into_iter().map(|verb| Arc::new(GroupTool { verb, channels: channels.clone() }) as _).collect()
@@ -86,11 +85,11 @@ impl Tool for GroupTool {
                 write,
                 json!({
                     "name": name(),
-                    "agent": text("Which agent it is: the name of an agent file.", MAX_NAME),
-                    "instructions": text("What it is told beside its file.", MAX_TEXT),
+                    "agent": text("Which agent it is: its name in the configuration. Without it, the default model.", MAX_NAME),
+                    "instructions": text("What it is told to be and do.", MAX_TEXT),
                     "privileged": {"type": "boolean", "default": false, "description": "Whether it may change the group."},
                 }),
-                &["name", "agent"],
+                &["name"],
             ),
             Verb::RemoveAgent => (
                 "remove_agent",
@@ -155,7 +154,7 @@ impl Tool for GroupTool {
         };
         let mut definition = define(&format!("group:{id}@1.0.0"), title, about, effects, properties, required);
         definition.examples = vec![match self.verb {
-            Verb::AddAgent => json!({"name": "scout", "agent": "researcher"}),
+            Verb::AddAgent => json!({"name": "scout", "instructions": "You look for the causes of failing tests."}),
             Verb::RemoveAgent | Verb::Start | Verb::Stop => json!({"name": "scout"}),
             Verb::Channel => json!({"channel": "news", "message": "The build is green."}),
             Verb::Wire => json!({"channel": "news", "name": "scout"}),

@@ -5,7 +5,7 @@
 
 mod channel;
 mod fs;
-pub mod group;
+mod group;
 mod job;
 mod memory;
 mod output;
@@ -50,6 +50,8 @@ pub struct BuiltinOptions {
     pub shell: ShellConfig,
     /// The channels that are configured.
     pub channels: Channels,
+    /// Whether there are groups of agents that stay.
+    pub groups: bool,
 }
 
 impl Default for BuiltinOptions {
@@ -62,11 +64,12 @@ impl Default for BuiltinOptions {
             withheld_env: withheld_by_default(),
             shell: ShellConfig::default(),
             channels: Channels::default(),
+            groups: false,
         }
     }
 }
 
-/// The built-in tools but for those of `web`, in a fixed order.
+/// The built-in tools but for those of `web`, in a fixed order. Those of `channel` and `group` are there where there are any.
 #[must_use]
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let mut tools = fs::tools(options);
@@ -74,7 +77,12 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     tools.extend(job::tools());
     tools.extend(output::tools());
     tools.extend(memory::tools());
-    tools.extend(channel::tools(&options.channels));
+    if options.groups || !options.channels.0.is_empty() {
+        tools.extend(channel::tools(&options.channels));
+    }
+    if options.groups {
+        tools.extend(group::tools(&options.channels));
+    }
     tools.extend(trigger::tools());
     tools
 }

@@ -58,6 +58,7 @@ impl ProviderSettings {
             withheld_env: withheld_env(config),
             shell: config.sections.shell.clone(),
             channels: config.sections.channels.clone(),
+            groups: defaults.groups,
         };
         Self {
             enabled: defaults.builtins,

@@ -167,6 +167,9 @@ pub struct Defaults {
     /// Tools of the agent itself that `run` and `chat` show besides. A model may call them in any case;
     /// `agent__final_report` is shown by `run --format` and `--output-schema`.
     pub agent_tools: Vec<AgentToolName>,
+    /// Whether there are groups of agents that stay: the tools `group__*` are listed, and `serve` and `chat` let the members
+    /// work. Changing it needs a restart.
+    pub groups: bool,
     /// The model, `provider/model`, that is asked once to mend the arguments of a call that are not valid.
     /// Each attempt is a request to it; without one, whoever made the call is told what is wrong. Changing
     /// it needs a restart.
@@ -201,6 +204,7 @@ impl Default for Defaults {
             calls: CallDefaults::default(),
             dispatch: Dispatch::TurnEnd,
             agent_tools: Vec::new(),
+            groups: false,
             repair_model: None,
             mcp_init_concurrency: 8,
             trace_mcp: false,

@@ -1,0 +1,128 @@
+//! Drives the members of groups: each works whenever its mailbox has mail, in one process at a time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use toolwright_core::Cancel;
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::session::SessionId;
+use toolwright_core::store::group::Member;
+use toolwright_core::store::{Claim, RunStore as _};
+
+use super::{Error, Toolwright};
+use crate::agent_run::Agent;
+
+/// How often the members are looked up.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a member waits for the process that drives it, and after a failure.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The task that drives members; they rest when it is dropped, and go on where they were.
+#[derive(Debug)]
+pub struct DrivenGroups(JoinHandle<()>);
+
+impl Drop for DrivenGroups {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A member that this process drives.
+struct Driven {
+    cancel: Cancel,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.cancel.cancel(CancelCause::Shutdown);
+        self.task.abort();
+    }
+}
+
+impl Toolwright {
+    /// From now on, drives the started members of groups that no other process drives. For long-lived processes.
+    #[must_use]
+    pub fn drive_groups(self: &Arc<Self>) -> DrivenGroups {
+        let app = Arc::downgrade(self);
+        DrivenGroups(tokio::spawn(async move {
+            let mut driven: HashMap<SessionId, Driven> = HashMap::new();
+            while let Some(app) = Weak::upgrade(&app) {
+                match app.executor().services().groups.members(None).await {
+                    Ok(members) => settle(&app, &mut driven, members),
+                    Err(error) => tracing::warn!("the members of groups cannot be read: {error}"),
+                }
+                drop(app);
+                tokio::time::sleep(LOOK).await;
+            }
+        }))
+    }
+}
+
+/// Begins to drive members that were started, and ends those that are no more.
+fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, Driven>, members: Vec<Member>) {
+    let started: HashMap<SessionId, Member> =
+        members.into_iter().filter(|member| member.started).map(|member| (member.session.clone(), member)).collect();
+    driven.retain(|session, one| started.contains_key(session) && !one.task.is_finished());
+    for (session, member) in started {
+        driven.entry(session).or_insert_with(|| {
+            let (cancel, app) = (Cancel::new(), Arc::downgrade(app));
+            let token = cancel.clone();
+            Driven { cancel, task: tokio::spawn(keep(app, member, token)) }
+        });
+    }
+}
+
+/// Drives a member until it is cancelled, and after failures again.
+async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
+    // Held by its process for good, so that two never share a mailbox.
+    let claim = format!("group/{}", member.session);
+    while let Some(app) = Weak::upgrade(&app) {
+        match app.store.claim(&claim).await {
+            Ok(Claim::Held) => {
+                let Err(error) = drive(&app, &member, &cancel).await else { return };
+                tracing::warn!(member = member.name, "a member of a group cannot go on: {error}");
+            }
+            Ok(Claim::TakenBy(_)) => {}
+            Err(error) => tracing::warn!(member = member.name, "a member of a group cannot be claimed: {error}"),
+        }
+        drop(app);
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
+    let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None);
+    let mut conversation = agent.conversation().await?;
+    conversation.attend(introduction(member)).await?;
+    loop {
+        conversation.receive().await?;
+        let report = conversation.proceed().await?;
+        tracing::debug!(member = member.name, status = report.status.as_str(), "a member of a group has worked");
+        if cancel.cause().is_some() {
+            return Ok(());
+        }
+    }
+}
+
+/// Which agent a member is.
+fn agent(app: &Arc<Toolwright>, member: &Member) -> Result<Agent, Error> {
+    if !member.agent.is_empty() {
+        return Err(Error::Usage(format!("there is no agent `{}`", member.agent)));
+    }
+    let config = app.config();
+    let model = config.sections.models.default.as_deref().or(app.default_model());
+    Ok(app.agent(model.unwrap_or_default()))
+}
+
+/// What a member reads before its messages.
+fn introduction(member: &Member) -> String {
+    let Member { name, instructions, .. } = member;
+    let own = instructions.as_ref().map(|text| format!("\n\n{text}")).unwrap_or_default();
+    format!(
+        "You are `{name}`, a member of a group of agents. Messages come to you one after the other; each names its sender. \
+         Nobody reads your text: answer with group__send to the sender's name, if an answer is due.{own}"
+    )
+}

@@ -1,0 +1,101 @@
+//! Groups: agents that stay, with a mailbox each.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use toolwright::{Builder, Profile};
+use toolwright_testkit::model_server::{Asked, Reply, Turn};
+
+use crate::support::{builder, calls, scripted};
+
+const MODEL: &str = "scripted/model";
+const LONG: Duration = Duration::from_secs(20);
+
+fn with_groups(state: &Path) -> Builder {
+    builder().builtins(true).policy(Profile::Trusted).state_dir(state).settings(json!({
+        "defaults": {"groups": true}, "models": {"default": MODEL},
+    }))
+}
+
+/// Answers the sender of the last message.
+fn answer(text: &'static str) -> Turn {
+    Turn::computed(move |asked: &Asked| {
+        let said = asked.last_user_text();
+        let sender =
+            said.trim_start_matches("[toolwright notice] ").split(" sent a message").next().unwrap_or_default();
+        Reply::calls(vec![("group__send", json!({"name": sender, "message": text}))])
+    })
+}
+
+#[tokio::test]
+async fn a_member_works_on_its_mail_and_survives_a_restart() {
+    let dir = tempfile::tempdir().expect("dir");
+    let turns = vec![
+        calls("group__add_agent", json!({"name": "scout", "instructions": "You look around."})),
+        calls("group__start", json!({"name": "scout", "message": "What is there?"})),
+        Turn::text("The scout is on its way."),
+        answer("A hill.").expecting("its task is there", |asked| asked.last_user_text().ends_with("What is there?")),
+        Turn::text("Told."),
+        Turn::computed(|asked| Reply::text(asked.last_user_text())),
+    ];
+    let (builder, model) = scripted(with_groups(dir.path()), turns).await;
+    let tw = builder.build().await.expect("builds");
+    let mut lead = tw.agent(MODEL).policy(Profile::Trusted).conversation().await.expect("begins");
+    lead.send("Send the scout").await.expect("runs");
+    let driven = tw.drive_groups();
+    tokio::time::timeout(LONG, lead.receive()).await.expect("in time").expect("is told");
+    let report = lead.proceed().await.expect("runs");
+    assert_eq!(report.answer, "[toolwright notice] scout sent a message:\nA hill.");
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
+    let status = tw.call("group__status", json!({})).await.expect("status").text();
+    assert_eq!(status, "scout is started; 0 messages wait");
+    drop((driven, lead));
+    tw.shut_down().await;
+    drop(tw);
+
+    let turns = vec![
+        answer("A lake.").expecting("it remembers", |asked| asked.body.to_string().contains("A hill.")),
+        Turn::text("Told."),
+    ];
+    let (builder, model) = scripted(with_groups(dir.path()), turns).await;
+    let tw = builder.build().await.expect("builds");
+    tw.call("group__send", json!({"name": "scout", "message": "And now?"})).await.expect("sent");
+    let _driven = tw.drive_groups();
+    let (log, own) = (&tw.executor().services().log, tw.call_session());
+    assert!(tokio::time::timeout(LONG, log.wait(&own.id, 0, LONG)).await.expect("in time").expect("waited"));
+    let mail = log.messages(&own.id, 0, 9).await.expect("mail");
+    assert_eq!(mail[0].message().map(|message| &*message.text), Some("A lake."));
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
+    tw.shut_down().await;
+}
+
+#[tokio::test]
+async fn members_change_groups_only_if_privileged() {
+    let dir = tempfile::tempdir().expect("dir");
+    let tw = with_groups(dir.path()).build().await.expect("builds");
+    let said = async |tool: &str, arguments| match tw.call(tool, arguments).await {
+        Ok(outcome) => outcome.text(),
+        Err(error) => error.to_string(),
+    };
+    for (tool, arguments, expect) in [
+        ("group__status", json!({}), "The group has no members."),
+        ("group__add_agent", json!({"name": "a"}), "Added a."),
+        ("group__add_agent", json!({"name": "a"}), "has a member `a` already"),
+        ("group__start", json!({"name": "b"}), "There is no member `b` of the group"),
+        ("group__wire", json!({"channel": "news", "name": "a"}), "now wakes a"),
+        ("group__channel", json!({"channel": "news", "message": "hear"}), "Sent to channel news."),
+        ("group__status", json!({}), "a is stopped; 1 messages wait"),
+        ("group__wire", json!({"channel": "news", "name": "a", "wired": false}), "no longer wakes a"),
+        ("group__channel", json!({"channel": "news", "message": "hear"}), "Sent to channel news."),
+        ("group__send", json!({"name": "a", "message": "hi"}), "Sent to a."),
+        ("group__send", json!({"name": "nobody", "message": "hi"}), "There is no member `nobody`"),
+        ("group__status", json!({}), "a is stopped; 2 messages wait"),
+        ("group__remove_agent", json!({"name": "a"}), "Removed a."),
+        ("group__status", json!({}), "The group has no members."),
+    ] {
+        let text = said(tool, arguments).await;
+        assert!(text.contains(expect), "{tool}: {expect} in {text}");
+    }
+    tw.shut_down().await;
+}
