@@ -49,6 +49,7 @@ impl RunState {
             let why = format!("the run may make {limit} calls and has made them");
             turn_call::refuse(calls.iter_mut().skip(self.calls_left()), &why);
         }
+        turn_call::refuse_later_handoffs(&mut calls);
         let reports = calls.iter().any(TurnCall::is_open);
         self.begin_calls(calls, response.text, response.opaque);
         if last && !reports {
@@ -146,7 +147,8 @@ impl RunState {
         let Phase::Model { last, streamed } = &mut self.phase else { return Err(self.illegal("on_call")) };
         let (index, ids) = (streamed.len(), turn_call::call_ids(&self.messages, self.context.removed_ids(), streamed));
         let call = TurnCall::new(call, CallPosition { turn, index }, &ids, resolve);
-        let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left;
+        let is_second_handoff = call.is_handoff() && streamed.iter().any(TurnCall::is_handoff);
+        let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left && !is_second_handoff;
         let startable = may_start.then(|| call.as_written());
         streamed.push(call);
         Ok(startable)

@@ -1,6 +1,7 @@
 //! Ends a task, by a result, a limit, a report or an interruption, and takes an ended run up again.
 
 use serde::Deserialize as _;
+use toolwright_core::agents::handoff::HANDOFF_ID;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{Reuse, ToolChoice};
@@ -50,11 +51,12 @@ impl RunState {
         if last && self.spec.agent_tools.report.is_some() { Reuse::Once } else { Reuse::Conversation }
     }
 
-    /// Applies an outcome of the agent's own tools to the run. The first report counts; later ones are refused.
+    /// Applies an outcome of the agent's own tools to the run. The first report counts, its own or that of an agent that
+    /// answers in its place; later ones are refused.
     pub(super) fn apply_agent_tool(&mut self, outcome: Outcome) -> Outcome {
         let value = outcome.structured.as_ref().filter(|_| outcome.ok);
         match (outcome.tool.as_ref().map(|tool| tool.as_str()), value) {
-            (Some(FINAL_REPORT_ID), Some(value)) => {
+            (Some(FINAL_REPORT_ID | HANDOFF_ID), Some(value)) => {
                 let Ok(report) = serde_json::from_value::<FinalReport>(value.clone()) else { return outcome };
                 if self.task.report.is_some() {
                     let error = ToolError::new(ErrorKind::LimitExceeded, "the run has its final report already");

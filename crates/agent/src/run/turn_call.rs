@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::ContentBlock;
+use toolwright_core::agents::handoff::HANDOFF;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::arguments::read_object;
 use toolwright_core::call::{RawArguments, ToolCall};
@@ -108,6 +109,11 @@ impl TurnCall {
     /// Whether it gives the final report. No other tool has that wire name: the namespace is reserved.
     pub(super) fn is_report(&self) -> bool {
         self.definition.is_some() && self.wire_name == FINAL_REPORT
+    }
+
+    /// Whether it hands the request to another agent. No other tool has that wire name: the namespace is reserved.
+    pub(super) fn is_handoff(&self) -> bool {
+        self.definition.is_some() && self.wire_name == HANDOFF
     }
 
     fn is_written_as(&self, call: &WrittenCall) -> bool {
@@ -285,6 +291,12 @@ pub(super) fn refuse<'c>(calls: impl Iterator<Item = &'c mut TurnCall>, why: &st
     for call in calls.filter(|call| !call.is_started()) {
         call.end(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::LimitExceeded, why)));
     }
+}
+
+/// Refuses every hand-off but the first: one agent answers.
+pub(super) fn refuse_later_handoffs(calls: &mut [TurnCall]) {
+    let handoffs = calls.iter_mut().filter(|call| call.is_handoff() && !call.is_answered());
+    refuse(handoffs.skip(1), "a request is handed over once: the first hand-off of this answer counts");
 }
 
 /// The calls to run, the approvals that people gave, and the calls that already run.

@@ -373,7 +373,7 @@ impl RunState {
         }
     }
 
-    fn turn_at(&self, at: usize) -> Option<Turn<'_>> {
+    pub(super) fn turn_at(&self, at: usize) -> Option<Turn<'_>> {
         Some(Turn { message: self.messages.get(at)?, author: self.context.author_at(at) })
     }
 

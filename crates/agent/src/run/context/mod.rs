@@ -13,13 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
+use toolwright_core::agents::handoff::Conversation;
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{CallResult, Message, ShownTool, Usage};
 use toolwright_core::output::Readers;
 
 use self::compaction::Compaction;
 use self::memory::Memory;
-use self::render::Author;
+use self::render::{Author, RenderContext, Turn, within};
 use self::room::{EvictionScope, Room};
 use self::size::Gauge;
 use super::{Phase, RunState};
@@ -41,6 +42,8 @@ const NEAR: usize = 80;
 const ANSWERS_BETWEEN: u32 = 5;
 /// The part of the limit that a summary may have; the facts and the user's words may have as much each.
 const MEMORY: usize = 18;
+/// Maximum bytes of a conversation that is handed to another agent.
+const MAX_RECORD: usize = 64 << 10;
 /// The new limit after an unexpected overflow, in quarters of the conversation.
 const AFTER_OVERFLOW: usize = 3;
 
@@ -290,6 +293,18 @@ impl RunState {
             }
         }
         positions.len()
+    }
+
+    /// The conversation as another agent may see it.
+    pub(crate) fn conversation(&self) -> Conversation {
+        let turns: Vec<Turn<'_>> = (0..self.messages.len()).filter_map(|at| self.turn_at(at)).collect();
+        let known = RenderContext {
+            originals: &Originals::new(),
+            files: &Files::new(),
+            notes: &self.context.notes,
+            handles: &self.context.handles,
+        };
+        Conversation { user: self.user_texts.clone(), record: within(&turns, known, usize::MAX, MAX_RECORD) }
     }
 
     /// Adds a message of this program to the conversation, in the user's role; `source`: whose words it reports.

@@ -8,7 +8,7 @@ use toolwright_core::output::Readers;
 
 /// A random event from model, tools, people or the clock.
 #[derive(Debug, Clone)]
-enum RandomEvent {
+pub(super) enum RandomEvent {
     Calls(Vec<(String, String, String)>, String),
     Text(String, bool),
     Failure,
@@ -28,9 +28,10 @@ enum RandomEvent {
     Continue,
 }
 
-fn random_event() -> impl Strategy<Value = RandomEvent> {
+pub(super) fn random_event() -> impl Strategy<Value = RandomEvent> {
     let id = prop_oneof![Just(String::new()), "[ab]", "call_[12]_[12]"];
-    let name = prop_oneof![Just("read".to_owned()), Just("fs__read".to_owned()), "\\PC{0,70}"];
+    let name =
+        prop_oneof![Just("read".to_owned()), Just("fs__read".to_owned()), Just(HANDOFF.to_owned()), "\\PC{0,70}"];
     let arguments = prop_oneof![Just("{}".to_owned()), Just("{\"a\":1}".to_owned()), "\\PC{0,12}"];
     let calls = proptest::collection::vec((id, name, arguments), 1..5);
     prop_oneof![
@@ -50,7 +51,7 @@ fn random_event() -> impl Strategy<Value = RandomEvent> {
     ]
 }
 
-fn apply(state: &mut RunState, event: RandomEvent) {
+pub(super) fn apply(state: &mut RunState, event: RandomEvent) {
     match (event, state.step()) {
         (RandomEvent::Calls(calls, text), Step::CallModel(_)) => {
             let calls: Vec<_> =
@@ -71,6 +72,7 @@ fn apply(state: &mut RunState, event: RandomEvent) {
                 .zip(fates.iter().cycle())
                 .filter_map(|(call, fate)| match fate {
                     0 => Some(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::Timeout, "slow"))),
+                    1 if call.name == HANDOFF => Some(handed_over(&call.id, "It is done.")),
                     1 => Some(done(&call.id, &"four".repeat(200))),
                     2 => Some(pending(&call.id)),
                     _ => None,

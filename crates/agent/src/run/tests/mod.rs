@@ -5,9 +5,11 @@ mod context;
 mod ending;
 mod exposure;
 mod flow;
+mod handoff;
 mod legality;
 
 use serde_json::json;
+use toolwright_core::agents::handoff::{HANDOFF, HANDOFF_ID};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::ToolError;
 use toolwright_core::model::{
@@ -47,10 +49,19 @@ fn response(text: &str, calls: &[(&str, &str, &str)]) -> ModelResponse {
     }
 }
 
-/// Knows `fs__read`, also as `read`.
+/// Knows `fs__read`, also as `read`, and the hand-off.
 fn resolve(call: &WrittenCall) -> Option<Resolved> {
+    if call.name == HANDOFF {
+        return Some(Resolved { wire_name: HANDOFF.into(), definition: ContentHash::of_bytes(b"v1") });
+    }
     let known = call.name.trim() == "fs__read" || call.name == "read";
     known.then(|| Resolved { wire_name: "fs__read".into(), definition: ContentHash::of_bytes(b"v1") })
+}
+
+/// The outcome of a hand-off: the destination's report, which is the run's.
+fn handed_over(id: &CallId, answer: &str) -> Outcome {
+    let report = json!({"status": "success", "format": "text", "content": answer});
+    Outcome { tool: ToolId::try_parse(HANDOFF_ID), structured: Some(report), ..done(id, answer) }
 }
 
 fn done(id: &CallId, text: &str) -> Outcome {
