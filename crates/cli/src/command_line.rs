@@ -23,6 +23,7 @@ use crate::operate::triggers::TriggersCommand;
 use crate::start::demo::Sample;
 use crate::start::edit::{Add, Import};
 use crate::terminal::screen::{BOLD, columns, styled};
+use crate::use_tools::agents::AgentsCommand;
 use crate::use_tools::call::Call;
 use crate::use_tools::pick::PickArgs;
 use crate::use_tools::run::{Chat, Run};
@@ -68,6 +69,10 @@ pub(crate) enum Command {
     Run(Run),
     /// Talk with an agent.
     Chat(Chat),
+    /// List, show and write agents. They are defined under `agents` of the configuration, and in files: in `agents` beside
+    /// the configuration, and in `.claude/agents` of the project and of your home folder.
+    #[command(subcommand)]
+    Agents(AgentsCommand),
     /// Show a run that needs no key and no network. It has a scripted model, three sample servers, one question to you.
     Demo,
     /// A sample server of the demo.
@@ -108,7 +113,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Write a first toolwright.yaml.
     Init,
-    /// Show and approve a project's configuration. Says what its toolwright.yaml and .mcp.json would start and change.
+    /// Show and approve a project's configuration. Says what its toolwright.yaml, .mcp.json and agent files would start and
+    /// change.
     /// Nothing in them counts before they are approved, as they are; a change counts once it is approved too, unless it
     /// only takes something away.
     Trust(Trust),
@@ -155,7 +161,7 @@ pub(crate) enum Command {
 /// The commands by what they are for. A command that stands nowhere is listed in the last group.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["demo", "init", "add", "import", "remove", "trust", "config", "doctor"]),
-    ("Use", &["serve", "run", "chat", "call", "tools", "pick"]),
+    ("Use", &["serve", "run", "chat", "agents", "call", "tools", "pick"]),
     ("Operate", &["approvals", "jobs", "triggers", "trace", "policy", "pins", "mcp"]),
     ("Develop", &["validate", "encode", "decode", "eval", "bench", "catalogue", "completions", "help"]),
 ];
@@ -188,6 +194,14 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
         &[
             "toolwright run --policy workspace \"List every TODO in todo.md\"",
             "git diff | toolwright run --policy ask - --format markdown > review.md",
+        ],
+    ),
+    (
+        "agents",
+        &[
+            "toolwright agents new reviewer --tools fs__read --tools fs__grep",
+            "toolwright agents show reviewer",
+            "toolwright run --agent reviewer --policy ask \"Review the last commit\"",
         ],
     ),
     ("chat", &["toolwright chat --model openai/gpt-5-mini --policy workspace"]),

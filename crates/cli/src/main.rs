@@ -26,7 +26,7 @@ use operate::{approvals, jobs, mcp, pins, policy, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
-use use_tools::{call, pick, run, serve, tools};
+use use_tools::{agents, call, pick, run, serve, tools};
 use values::ImportSource;
 
 /// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
@@ -47,6 +47,7 @@ fn main() -> ExitCode {
     logging::start(cli.global.verbose, cli.global.log_format, keep);
     let done = match &cli.command {
         Command::Init => edit::init(&cli.global),
+        Command::Agents(command) => agents::command(&cli.global, command),
         Command::Add(add) => edit::add(&cli.global, add),
         Command::Trust(args) => trust::command(&cli.global, args),
         Command::Remove { name } => edit::remove(&cli.global, name),
@@ -154,6 +155,7 @@ fn in_runtime(cli: &Cli) -> Done {
                 codec::validate_by_tool(&cli.global, tool, validate).await
             }
             Command::Init
+            | Command::Agents(_)
             | Command::Add(_)
             | Command::Remove { .. }
             | Command::Trust(_)

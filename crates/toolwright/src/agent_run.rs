@@ -3,22 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright_agent::{
     AgentTools, BASE_PROMPT, Dispatch, Driver, DriverError, Limits, ReportSpec, RunOptions, RunReport, RunSpec,
     RunState, Transcript,
 };
+use toolwright_core::agents::AgentSpec;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
+use toolwright_core::pattern::nearest;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_core::store::StoreError;
 use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
 
 use crate::app::{ClientOptions, Error, LIST_WAIT, Person, Toolwright};
+use crate::config::AgentEntry;
 use crate::config::file::AgentToolName;
 
 /// How long a run that has given its answer waits for its background jobs.
@@ -39,6 +43,7 @@ impl Toolwright {
             limits: Limits::default(),
             settings: ModelSettings::default(),
             tools: Vec::new(),
+            spec: None,
             window: None,
             exposure: None,
             dispatch: None,
@@ -55,6 +60,54 @@ impl Toolwright {
             principal: None,
         }
     }
+
+    /// The agents that are defined, in configuration and agent files.
+    pub fn agents(&self) -> Vec<AgentSpec> {
+        self.config().agents.iter().map(|agent| agent.spec.clone()).collect()
+    }
+
+    /// The agent that is defined by this name, with its prompt, model, tools, limits, report and policy. What is set
+    /// afterwards replaces what the definition says. Its rules stay. Without a model of its own it has the default one.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where there is none, with the nearest name.
+    pub fn agent_named(self: &Arc<Self>, name: &str) -> Result<Agent, Error> {
+        let config = self.config();
+        let Some(AgentEntry { spec, .. }) = config.agent(name) else {
+            let names = || config.agents.iter().map(|agent| agent.spec.name.as_str());
+            let all = || names().collect::<Vec<_>>().join(", ");
+            let hint = match nearest(name, names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if config.agents.is_empty() => {
+                    "none is defined: `toolwright agents new` writes a first one".to_owned()
+                }
+                None => format!("there are {}", all()),
+            };
+            return Err(Error::Usage(format!("there is no agent `{name}`; {hint}")));
+        };
+        let model = spec.model.as_deref().or(config.sections.models.default.as_deref()).or(self.default_model());
+        let mut agent = self.agent(model.unwrap_or_default());
+        if !spec.prompt.is_empty() {
+            agent = agent.system(&*spec.prompt);
+        }
+        let standard = Limits::default();
+        agent.limits = Limits {
+            turns: spec.limits.turns.unwrap_or(standard.turns),
+            calls: spec.limits.calls,
+            time: spec.limits.time,
+            tokens: spec.limits.tokens,
+        };
+        agent.tools = spec.tools.clone().unwrap_or_default();
+        agent.settings = spec.settings.clone();
+        agent.profile = spec.policy;
+        let schema = spec.output_schema.clone().map(Value::Object);
+        agent.report = Some(match schema {
+            Some(schema) => ReportSpec::by_schema(schema).map_err(|error| Error::Usage(format!("{name}: {error}")))?,
+            None => ReportSpec::default(),
+        });
+        agent.spec = Some(Arc::new(spec.clone()));
+        Ok(agent)
+    }
 }
 
 /// An agent before it works. [`run`](Self::run) gives it one task; [`conversation`](Self::conversation) one message after
@@ -70,6 +123,7 @@ pub struct Agent {
     limits: Limits,
     settings: ModelSettings,
     tools: Vec<String>,
+    spec: Option<Arc<AgentSpec>>,
     window: Option<usize>,
     exposure: Option<Option<Exposure>>,
     dispatch: Option<Dispatch>,
@@ -99,6 +153,12 @@ impl Agent {
         self
     }
 
+    /// Sets the model, `provider/model`.
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.model = model.into();
+        self
+    }
+
     /// Replaces the beginning of the system prompt. The workspace and the tools are always appended.
     pub fn system(mut self, prompt: impl Into<String>) -> Self {
         self.system = Some(prompt.into());
@@ -109,6 +169,18 @@ impl Agent {
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// The limits of each task, as set so far.
+    #[must_use]
+    pub fn limits_in_force(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// How the model answers, as set so far.
+    #[must_use]
+    pub fn settings_in_force(&self) -> &ModelSettings {
+        &self.settings
     }
 
     /// Lets it use only tools whose id or name matches one of these globs, like `fs__read` or `github__*`.
@@ -300,7 +372,8 @@ impl Agent {
 
     fn options(&self) -> RunOptions {
         let app = &self.app;
-        let policy = Arc::new(app.config().policy(self.profile, Profile::Ask));
+        let policy = app.config().policy(self.profile, Profile::Ask);
+        let policy = Arc::new(self.spec.as_ref().map_or_else(|| policy.clone(), |spec| spec.ruled(&policy)));
         let mut session = app.session(&*self.id);
         if let Some(principal) = self.principal.clone() {
             Arc::make_mut(&mut session).principal = principal;
@@ -320,6 +393,13 @@ impl Agent {
         }
     }
 
+    /// Tools that it may not use. With a list that names none, that is all of them.
+    fn denied(&self) -> Vec<String> {
+        let Some(spec) = &self.spec else { return Vec::new() };
+        let none = self.tools.is_empty() && spec.tools.as_ref().is_some_and(Vec::is_empty);
+        if none { vec!["*".to_owned()] } else { spec.disallowed_tools.clone() }
+    }
+
     fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {
         let config = self.app.config();
         let (defaults, selection) = (&config.sections.defaults, &config.sections.selection);
@@ -331,6 +411,8 @@ impl Agent {
             limits: self.limits.clone(),
             dispatch: self.dispatch.unwrap_or(defaults.dispatch),
             tools: self.tools.clone(),
+            denied: self.denied(),
+            agent: self.spec.clone(),
             window: self.window.or_else(|| config.window(known_as)),
             exposure: self.exposure.unwrap_or_else(|| config.exposure(known_as)),
             pinned: selection.pinned.clone(),
@@ -429,6 +511,10 @@ impl Conversation {
         let mut state = self.driver.load(&self.options).await?;
         state.dispatch();
         self.spec = state.spec().clone();
+        if let Some(agent) = &self.spec.agent {
+            // Its profile is whoever's who resumes it; what it may not do stays.
+            self.options.policy = Arc::new(agent.ruled(&self.options.policy));
+        }
         self.state = Some(state);
         Ok(())
     }

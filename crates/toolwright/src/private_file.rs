@@ -44,6 +44,19 @@ pub(crate) fn read(path: &Path, others: Others, max: u64) -> io::Result<String> 
     Ok(text)
 }
 
+/// Whether a file or folder is this user's, or root's.
+#[cfg(unix)]
+pub(crate) fn is_own(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let own = rustix::process::geteuid().as_raw();
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == own || metadata.uid() == 0)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_own(_: &Path) -> bool {
+    true
+}
+
 /// Why a file is not private to this user.
 #[cfg(unix)]
 fn foreign(metadata: &Metadata, others: Others, path: &Path) -> Option<String> {

@@ -65,10 +65,11 @@ struct CachedRequestTools {
 
 impl ToolView {
     fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal) -> Self {
-        let allowed = spec.tools.as_slice();
-        let tools = match allowed {
-            [] => Arc::clone(catalogue),
-            _ => Arc::new(catalogue.only(|entry| entry.is_named_by(allowed), "not among the tools of this run")),
+        let (allowed, denied) = (spec.tools.as_slice(), spec.denied.as_slice());
+        let is_in = |entry: &Entry| (allowed.is_empty() || entry.is_named_by(allowed)) && !entry.is_named_by(denied);
+        let tools = match (allowed, denied) {
+            ([], []) => Arc::clone(catalogue),
+            _ => Arc::new(catalogue.only(is_in, "not among the tools of this run")),
         };
         let usable = usable_tools(&tools, principal).cloned().collect();
         Self {
@@ -303,6 +304,7 @@ pub(super) struct ToolViewCache(Mutex<Vec<CachedView>>);
 struct CachedView {
     catalogue: Arc<Snapshot>,
     allowed: Vec<String>,
+    denied: Vec<String>,
     report: Option<ReportSpec>,
     principal: Principal,
     view: Arc<ToolView>,
@@ -311,12 +313,13 @@ struct CachedView {
 impl ToolViewCache {
     /// The catalogue as it is now, through the globs of `spec` (all tools if there are none), for `principal`.
     fn current(&self, catalogue: &Catalogue, spec: &RunSpec, principal: &Principal) -> Arc<ToolView> {
-        let (allowed, report) = (&spec.tools, &spec.agent_tools.report);
+        let (allowed, denied, report) = (&spec.tools, &spec.denied, &spec.agent_tools.report);
         let catalogue = catalogue.snapshot();
         let find = |cached: &[CachedView]| {
             let is_same = |cached: &&CachedView| {
                 Arc::ptr_eq(&cached.catalogue, &catalogue)
                     && cached.allowed == *allowed
+                    && cached.denied == *denied
                     && cached.report == *report
                     && cached.principal == *principal
             };
@@ -338,6 +341,7 @@ impl ToolViewCache {
         cached.push(CachedView {
             catalogue,
             allowed: allowed.clone(),
+            denied: denied.clone(),
             report: report.clone(),
             principal: principal.clone(),
             view: Arc::clone(&view),

@@ -44,6 +44,9 @@ pub struct RunSpec {
     /// others, however often it is resumed.
     #[serde(default)]
     pub tools: Vec<String>,
+    /// Globs on the tools among these that it may not use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<String>,
     /// The agent that it is a run of, if that has a definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Arc<AgentSpec>>,
@@ -83,6 +86,7 @@ impl RunSpec {
             limits: Limits::default(),
             dispatch: Dispatch::default(),
             tools: Vec::new(),
+            denied: Vec::new(),
             agent: None,
             window: None,
             exposure: None,

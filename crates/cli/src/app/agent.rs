@@ -11,6 +11,7 @@ use clap::builder::RangedU64ValueParser;
 use serde_json::Value;
 use toolwright::agent::{Dispatch, DriverError, ReportSpec, Transcript};
 use toolwright::app::{InboxPerson, Person};
+use toolwright::core::agents::AgentSpec;
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::exposure::ExposureChoice;
 use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
@@ -22,10 +23,15 @@ use crate::app::variable;
 use crate::exit::Failure;
 use crate::terminal::person::{Terminal, asked_for};
 use crate::terminal::screen::{is_interactive, say};
+use crate::use_tools::agents::unknown;
 use crate::values::{AskName, ask, dispatch, duration, effort, exposure, profile_name};
 
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
+    /// The agent that works, one of `toolwright agents ls`; other options replace what it says. Default: one without
+    /// instructions of its own.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
     /// The model, or replay:FILE for a recording of one. Default: `models.default`, else what the environment offers.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
@@ -155,21 +161,37 @@ fn remedy(profile: Profile) -> String {
     format!("use a terminal, --ask inbox,{wider} or a rule under policy.rules")
 }
 
+/// What is written of the agent that was named.
+///
+/// # Errors
+/// There is none of this name.
+pub(crate) fn named(agent: &Agent, app: &Arc<Toolwright>) -> Result<Option<AgentSpec>, Failure> {
+    let Some(name) = &agent.agent else { return Ok(None) };
+    let config = app.config();
+    let found = config.agent(name).map(|agent| agent.spec.clone());
+    found.map(Some).ok_or_else(|| unknown(&config, name))
+}
+
 /// The profile of an agent's policy: without a terminal it must be chosen.
-pub(crate) fn profile(agent: &Agent, app: &Toolwright) -> Result<Option<Profile>, Failure> {
-    if agent.policy.is_none() && app.config().sections.policy.profile.is_none() && who(agent.ask) == AskName::Nobody {
+pub(crate) fn profile(agent: &Agent, spec: Option<&AgentSpec>, app: &Toolwright) -> Result<Option<Profile>, Failure> {
+    let own = spec.and_then(|spec| spec.policy);
+    if agent.policy.or(own).is_none()
+        && app.config().sections.policy.profile.is_none()
+        && who(agent.ask) == AskName::Nobody
+    {
         return Err(Failure::usage(
             "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));
     }
     can_be_asked(who(agent.ask))?;
-    Ok(agent.policy)
+    Ok(agent.policy.or(own))
 }
 
 /// The model: given, configured, or found.
-pub(crate) async fn model(agent: &Agent, app: &Toolwright) -> Result<String, Failure> {
+pub(crate) async fn model(agent: &Agent, spec: Option<&AgentSpec>, app: &Toolwright) -> Result<String, Failure> {
     let models = app.models();
-    let chosen = agent.model.clone().or_else(|| app.config().sections.models.default.clone());
+    let own = spec.and_then(|spec| spec.model.clone());
+    let chosen = agent.model.clone().or(own).or_else(|| app.config().sections.models.default.clone());
     match chosen {
         Some(model) => {
             models.ready(&model).await.map_err(Failure::usage)?;
@@ -208,20 +230,25 @@ pub(crate) fn agent(
 ) -> Result<toolwright::Agent, Failure> {
     let ask = who(given.ask);
     let in_force = app.config().policy(profile, Profile::Ask).profile;
-    let standard = Limits::default();
-    let mut agent = app
-        .agent(model)
+    let mut agent = match &given.agent {
+        Some(name) => app.agent_named(name).map_err(failed)?.model(model),
+        None => app.agent(model),
+    };
+    let (limits, settings) = (agent.limits_in_force().clone(), agent.settings_in_force().clone());
+    agent = agent
         .id(id)
-        .tools(given.tools.clone())
         .limits(Limits {
-            turns: given.max_turns.unwrap_or(standard.turns),
-            calls: given.max_calls,
-            time: given.max_time,
-            tokens: given.max_tokens,
+            turns: given.max_turns.unwrap_or(limits.turns),
+            calls: given.max_calls.or(limits.calls),
+            time: given.max_time.or(limits.time),
+            tokens: given.max_tokens.or(limits.tokens),
         })
-        .settings(ModelSettings { effort: given.effort, ..ModelSettings::default() })
+        .settings(ModelSettings { effort: given.effort, ..ModelSettings::default() }.or(&settings))
         .shared_approver(approver(terminal, ask, app, || remedy(in_force)))
         .list_wait(Duration::ZERO);
+    if !given.tools.is_empty() {
+        agent = agent.tools(given.tools.clone());
+    }
     if let Some(person) = person(terminal, ask, app, &app.session(id)) {
         agent = agent.person(person);
     }

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use toolwright::config::{Config, LayerKind, LoadOptions, load, user_file};
+use toolwright::config::{Config, LoadOptions, load, user_file};
 use toolwright::sandbox::is_nested;
-use toolwright::trust::{Approval, Change, Judged, Standing, TrustStore, is_project_file, judge, write_approved};
+use toolwright::trust::{
+    Approval, Change, Judged, Standing, TrustStore, is_project_file, judge, write_approved, write_approved_agent,
+};
 
 use crate::app::{Global, not_nested, options, variable};
 use crate::exit::{Done, Exit, Failure};
@@ -117,27 +119,41 @@ pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Fail
     Ok(())
 }
 
+/// Writes an agent file for its owner, in a folder that is the `user`'s own or the project's. The project's stays approved
+/// if it was or is new; else its owner is told that it is not.
+pub(crate) fn write_agent(global: &Global, folder: &Path, path: &Path, text: &str, user: bool) -> Result<(), Failure> {
+    let state_dir = toolwright::config::state_dir(&options(global)?, &variable);
+    let failed = |error| Failure::usage(format!("{}: cannot be written: {error}", path.display()));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let approved = write_approved_agent(folder, path, text, &TrustStore::in_state(&state_dir)).map_err(failed)?;
+    if !approved && !user && global.config.is_none() {
+        let folder = harmless(&folder.display().to_string());
+        say_warning(&format!("{folder} is not approved, so nothing new in it holds yet: run `toolwright trust`"));
+    }
+    Ok(())
+}
+
 fn waits(judged: &Judged) -> bool {
     !matches!(judged.standing, Standing::Approved | Standing::Faulty)
 }
 
 /// The project files of a path: the file itself, or those in the folder.
 fn named(path: &Path) -> Result<Vec<PathBuf>, Failure> {
-    if path.is_dir() {
-        return Ok(["toolwright.yaml", ".mcp.json"].map(|name| path.join(name)).to_vec());
+    if path.is_dir() && !is_project_file(path) {
+        let names = ["toolwright.yaml", ".mcp.json", "agents", ".claude/agents"];
+        return Ok(names.map(|name| path.join(name)).to_vec());
     }
     if is_project_file(path) {
         return Ok(vec![path.to_owned()]);
     }
     Err(Failure::usage(format!(
-        "{} needs no approval: only a project's toolwright.yaml and .mcp.json do",
+        "{} needs no approval: only a project's toolwright.yaml, .mcp.json and folders of agents do",
         path.display()
     )))
 }
 
 fn of_project(config: &Config) -> Vec<PathBuf> {
-    let project =
-        config.candidates.iter().filter(|layer| matches!(layer.kind, LayerKind::Project | LayerKind::Foreign));
+    let project = config.candidates.iter().filter(|layer| layer.kind.is_of_project());
     project.map(|layer| layer.path.clone()).collect()
 }
 
@@ -206,7 +222,7 @@ fn show(global: &Global, judged: &[Judged]) -> Done {
     if global.json {
         print_json(&json!({"files": judged.iter().map(Judged::to_json).collect::<Vec<_>>()}))?;
     } else if judged.is_empty() {
-        say("there is no toolwright.yaml or .mcp.json from here");
+        say("there is no toolwright.yaml, .mcp.json or folder of agents from here");
     } else {
         print_text(&judged.iter().flat_map(in_words).collect::<Vec<_>>().join("\n"))?;
     }

@@ -131,7 +131,7 @@ impl DocumentOptions {
 
 /// The file that edits go to: the user's own where that is wanted, else the one given, else the nearest
 /// `toolwright.yaml` of the project, else a new one.
-pub(super) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
+pub(crate) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
     let cwd = cwd()?;
     if user {
         return user_file(&variable)

@@ -1,5 +1,6 @@
-//! Commands that use tools: `serve`, `run`, `chat`, `call`, `tools`, `pick`.
+//! Commands that use tools: `serve`, `run`, `chat`, `agents`, `call`, `tools`, `pick`.
 
+pub(crate) mod agents;
 pub(crate) mod call;
 pub(crate) mod pick;
 pub(crate) mod run;

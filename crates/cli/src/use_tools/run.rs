@@ -14,7 +14,7 @@ use toolwright::core::model::Usage;
 use toolwright::core::{Cancel, CancelCause, SessionId};
 use toolwright::search::{SearchFilter, search_or_similar};
 
-use crate::app::agent::{Agent, agent, failed, model, profile, record};
+use crate::app::agent::{Agent, agent, failed, model, named, profile, record};
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};
 use crate::exit::{Done, Exit, Failure};
@@ -58,7 +58,7 @@ pub(crate) struct Run {
         long,
         value_name = "ID",
         conflicts_with_all = [
-            "task", "model", "effort", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
+            "task", "agent", "model", "effort", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
             "format", "output_schema",
         ]
     )]
@@ -87,7 +87,8 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     // The model of the run answers them, where nothing else says one.
     app.offer_llm_tools().await;
     app.catalogue().offer_extraction(true).await;
-    let profile = profile(&run.agent, &app)?;
+    let spec = named(&run.agent, &app)?;
+    let profile = profile(&run.agent, spec.as_ref(), &app)?;
     let cancel = Cancel::new();
     watch(cancel.clone(), OnSignal::Cancel);
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
@@ -96,7 +97,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     let session = SessionId::new(&*id);
     app.recover_jobs_of(session.clone());
     background_on_quit(&app, &session);
-    let chosen = if task.is_some() { model(&run.agent, &app).await? } else { String::new() };
+    let chosen = if task.is_some() { model(&run.agent, spec.as_ref(), &app).await? } else { String::new() };
     let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report)?.cancel(cancel.clone());
     if task.is_none() {
         agent = agent.resume(&*id);
@@ -282,8 +283,9 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     record(&app, &chat.agent.record)?;
     app.offer_llm_tools().await;
     app.catalogue().offer_extraction(true).await;
-    let profile = profile(&chat.agent, &app)?;
-    let model = model(&chat.agent, &app).await?;
+    let spec = named(&chat.agent, &app)?;
+    let profile = profile(&chat.agent, spec.as_ref(), &app)?;
+    let model = model(&chat.agent, spec.as_ref(), &app).await?;
     wait_for(&app, WaitFor::Unlisted, LIST_WAIT).await;
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let terminal = Terminal::new(&app);

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod agent;
+mod agent_files;
 mod approvals;
 mod arguments;
 mod asking;

@@ -68,7 +68,9 @@ impl Fixture {
     pub(crate) fn approve_in(&self, state_dir: &Path) {
         let store = TrustStore::in_state(state_dir);
         let folders = std::fs::read_dir(self.dir.path()).expect("fixture").flatten().map(|entry| entry.path());
-        let files = folders.flat_map(|folder| ["toolwright.yaml", ".mcp.json"].map(|name| folder.join(name)));
+        let files = folders.flat_map(|folder| {
+            ["toolwright.yaml", ".mcp.json", "agents", ".claude/agents"].map(|name| folder.join(name))
+        });
         for file in files {
             if let Ok(Some(content)) = Content::read(&file) {
                 store.approve(&file, &content, Approval::ByPerson).expect("approved");

@@ -21,7 +21,7 @@ use toolwright_runtime::Executor;
 use super::build::{ProviderSettings, absent, server_spec};
 use super::llm_tools::{LlmSettings, Offered};
 use super::{Error, Running, Toolwright};
-use crate::config::{BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, Severity};
+use crate::config::{ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, Severity};
 use crate::private_file::private_folder;
 
 /// How often the calls of a retired provider are counted.
@@ -301,7 +301,8 @@ pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>
                 let points = watched.lock().unwrap_or_else(PoisonError::into_inner);
                 let goes = matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
                 let is_folder = |path: &Path| points.iter().any(|point| point.parent() == Some(path));
-                event.paths.iter().any(|path| points.contains(path) || (goes && is_folder(path)))
+                let is_point = |path: &Path| points.contains(path) || points.contains(&path.with_file_name(ANY_FILE));
+                event.paths.iter().any(|path| is_point(path) || (goes && is_folder(path)))
             }
             // Events were lost: reload to be safe.
             Err(_) => true,

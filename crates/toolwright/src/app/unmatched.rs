@@ -11,7 +11,7 @@ use toolwright_providers::builtin::{self, BuiltinOptions, web};
 
 use super::Toolwright;
 use super::build::absent;
-use crate::config::Config;
+use crate::config::{AgentEntry, Config};
 
 /// Maximum names of a source in a hint.
 const MAX_NAMES: usize = 8;
@@ -53,6 +53,10 @@ fn unmatched(
     for (name, view) in &config.sections.views {
         known.wires(&format!("views.{name}.allow"), &view.allowed, &mut all);
         known.wires(&format!("views.{name}.deny"), &view.denied, &mut all);
+    }
+    for AgentEntry { spec, .. } in &config.agents {
+        known.tools(&format!("agents.{}.tools", spec.name), spec.tools.as_deref().unwrap_or_default(), &mut all);
+        known.tools(&format!("agents.{}.disallowed_tools", spec.name), &spec.disallowed_tools, &mut all);
     }
     let policy = &config.sections.policy;
     for (number, note) in policy.tools.iter().enumerate() {

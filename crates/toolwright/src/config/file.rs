@@ -13,7 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
-use toolwright_core::agents::AgentLimits;
+use toolwright_core::agents::{AgentLimits, AgentSpec};
 use toolwright_core::exposure::ExposureChoice;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
@@ -82,9 +82,9 @@ pub struct ConfigFile {
     pub(super) llm_tools: Entries<LlmToolConfig>,
     /// Channels that agents write to, by name. A channel without an entry is private and broadcasts.
     pub channels: Channels,
-    /// Agents.
-    #[schemars(extend("x-unsupported" = true))]
-    pub agents: Option<Value>,
+    /// Agents by name. Files in `agents` beside the configuration, in `.claude/agents` of the project and of the home
+    /// folder define further ones.
+    pub(super) agents: Entries<AgentSpec>,
     /// Triggers of this workspace, by name: `toolwright serve` and `toolwright chat` run them.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub triggers: IndexMap<String, TriggerConfig>,

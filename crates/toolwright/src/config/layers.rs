@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::agents::{is_agent_folder, paths_in, project_folders};
 use super::check::{check, schema};
 use super::node::{At, Data, Node, Problem, Severity};
 use super::variables::Variables;
@@ -34,6 +35,18 @@ pub enum LayerKind {
     Foreign,
     /// The user's or the system's `toolwright.yaml`.
     Standing,
+    /// A project's folder of agent files.
+    ProjectAgents,
+    /// Another folder of agent files.
+    StandingAgents,
+}
+
+impl LayerKind {
+    /// Whether it belongs to a project, and needs approval.
+    #[must_use]
+    pub fn is_of_project(self) -> bool {
+        matches!(self, Self::Project | Self::Foreign | Self::ProjectAgents)
+    }
 }
 
 /// The user's file and the system's.
@@ -167,6 +180,9 @@ const NAMES: [(&str, LayerKind); 2] = [("toolwright.yaml", LayerKind::Project), 
 /// What kind of project file has this name, if any.
 pub(crate) fn project_kind(file: &Path) -> Option<LayerKind> {
     let name = file.file_name()?;
+    if is_agent_folder(file) {
+        return Some(LayerKind::ProjectAgents);
+    }
     NAMES.iter().find(|(known, _)| name == *known).map(|(_, kind)| *kind)
 }
 
@@ -182,23 +198,29 @@ pub(crate) struct Project {
 }
 
 /// Looks for a project's files. Those of the nearest folder count in which something is approved: a file that nobody
-/// has approved does not take the place of one farther up.
+/// has approved does not take the place of one farther up. Folders of agent files count in all folders.
 pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustStore) -> Project {
     let mut project = Project::default();
     let home = home(variables).map(|home| std::fs::canonicalize(&home).unwrap_or(home));
+    let mut is_found = false;
     for folder in folders(cwd, home.as_deref(), |folder| folder.join(".git").exists()) {
         let mut holds = false;
-        for (name, kind) in NAMES {
-            let path = folder.join(name);
-            project.stamps.extend([path.clone(), store.record_of(&path)].map(Stamp::noted));
+        let files = NAMES.iter().filter(|_| !is_found).map(|(name, kind)| (folder.join(name), *kind));
+        let has_configuration = !is_found && folder.join(NAMES[0].0).exists();
+        let agents = project_folders(&folder, has_configuration).map(|path| (path, LayerKind::ProjectAgents));
+        // The user's own are no project's.
+        let agents =
+            agents.filter(|(path, _)| home.as_ref().is_none_or(|home| path.parent() != Some(&home.join(".claude"))));
+        for (path, kind) in files.chain(agents) {
+            let watched = if kind == LayerKind::ProjectAgents { paths_in(&path) } else { vec![path.clone()] };
+            project.stamps.extend(watched.into_iter().chain([store.record_of(&path)]).map(Stamp::noted));
             let judged = judge(&path, store);
-            holds |= judged.as_ref().is_some_and(|judged| judged.in_force.is_some());
+            let is_in_force = judged.as_ref().is_some_and(|judged| judged.in_force.is_some());
+            holds |= kind != LayerKind::ProjectAgents && is_in_force;
             project.judged.extend(judged);
             project.candidates.push(Layer { path, kind });
         }
-        if holds {
-            break;
-        }
+        is_found |= holds;
     }
     project
 }

@@ -283,7 +283,7 @@ fn tuned(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, St
 ///
 /// # Errors
 /// In words.
-fn split(text: &str) -> Result<(&str, &str), String> {
+pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_end() != "---" {

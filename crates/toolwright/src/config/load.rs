@@ -8,11 +8,14 @@ use std::sync::Arc;
 use serde_json::Value;
 use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::pattern::nearest;
-use toolwright_core::tool_id::server_namespace;
+use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace, wire_candidate};
+use toolwright_providers::builtin::web::{self, WebConfig};
+use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
 use super::Config;
+use super::agents::{self, AgentFolder, Names, paths_in, user_folders};
 use super::check::{check, schema};
 use super::file::{ConfigFile, EmbeddingsConfig};
 use super::layers::{Layer, LayerKind, Places, Project, Stamp, find_project, lay_under, read, read_text, standing};
@@ -21,6 +24,7 @@ use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::servers::{self, Resolved};
 use super::variables::{Scope, Variables};
 use super::{BUILTIN, LLM, REST, llm_tools, sources};
+use crate::private_file::is_own;
 use crate::secrets::without_scheme;
 use crate::trust::{Judged, TrustStore};
 
@@ -50,16 +54,24 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         // These alone.
         _ => Project::default(),
     };
-    let farther: Vec<Layer> = match (&options.config, &options.settings) {
-        (Some(given), _) => vec![Layer { path: options.cwd.join(given), kind: LayerKind::Given }],
+    let farther: Vec<(PathBuf, LayerKind)> = match (&options.config, &options.settings) {
+        (Some(given), _) => {
+            let given = options.cwd.join(given);
+            let agents = given.with_file_name("agents");
+            vec![(given, LayerKind::Given), (agents, LayerKind::StandingAgents)]
+        }
         (None, Some(_)) => Vec::new(),
-        (None, None) => standing(variables).into_iter().map(|path| Layer { path, kind: LayerKind::Standing }).collect(),
+        (None, None) => {
+            let files = standing(variables).into_iter().map(|path| (path, LayerKind::Standing));
+            files.chain(user_folders(variables).into_iter().map(|path| (path, LayerKind::StandingAgents))).collect()
+        }
     };
-    for layer in farther {
-        if !project.candidates.iter().any(|known| known.path == layer.path) {
+    for (path, kind) in farther {
+        if !project.candidates.iter().any(|known| known.path == path) {
+            let watched = if kind == LayerKind::StandingAgents { paths_in(&path) } else { vec![path.clone()] };
             // Before it is read: what is written meanwhile makes another.
-            project.stamps.push(Stamp::noted(layer.path.clone()));
-            project.candidates.push(layer);
+            project.stamps.extend(watched.into_iter().map(Stamp::noted));
+            project.candidates.push(Layer { path, kind });
         }
     }
     let Project { candidates: layers, judged, stamps } = project;
@@ -75,8 +87,13 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     if let Some(settings) = &options.settings {
         merged = in_code(settings, &options.cwd, &mut problems);
     }
+    let mut agents = Vec::new();
     for layer in &layers {
         let text = match layer.kind {
+            LayerKind::ProjectAgents | LayerKind::StandingAgents => {
+                agents.extend(agent_folder(layer, &judged, &mut problems));
+                continue;
+            }
             LayerKind::Given | LayerKind::Standing => read_text(&layer.path),
             LayerKind::Project | LayerKind::Foreign => match held(&judged, &layer.path) {
                 Some(text) => Ok(text),
@@ -112,6 +129,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         openapi: Vec::new(),
         catalogues: Vec::new(),
         llm_tools: Vec::new(),
+        agents: Vec::new(),
         named_files: Vec::new(),
         named_stamps: Vec::new(),
         compat: CompatSource::default(),
@@ -124,7 +142,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         key_variables: Vec::new(),
         problems,
     };
-    resolve(&mut config, merged, &places, &approved, variables);
+    resolve(&mut config, merged, &places, &approved, (&agents, options.settings.is_some()), variables);
     // As a reader goes through the files.
     let order = &config.candidates;
     let place = |file: &PathBuf| order.iter().position(|layer| layer.path == *file);
@@ -142,6 +160,25 @@ fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
     let mut node = Node::of_value(settings, &At { file: Arc::from(place_of_code(cwd)), line: 0 });
     check(&mut node, schema(), problems);
     node
+}
+
+/// The agent files of a folder that count.
+fn agent_folder(layer: &Layer, judged: &[Judged], problems: &mut Vec<Problem>) -> Option<AgentFolder> {
+    if layer.kind == LayerKind::ProjectAgents {
+        let judged = judged.iter().find(|judged| judged.file == layer.path)?;
+        return Some(AgentFolder::approved(judged.in_force.as_ref()?.texts(&judged.file)));
+    }
+    let read = match AgentFolder::read(&layer.path) {
+        // Beside a file that is given others may have a folder.
+        Ok(Some(_)) if !is_own(&layer.path) => Err("it belongs to another user".to_owned()),
+        Ok(folder) => Ok(folder),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    };
+    read.unwrap_or_else(|message| {
+        let remedy = "give it to your user (chown), or remove it";
+        problems.push(Problem::with_file(Severity::Warning, &layer.path, message, remedy));
+        None
+    })
 }
 
 /// What is in force of a project's file.
@@ -174,9 +211,11 @@ fn resolve(
     mut merged: Node,
     places: &Places,
     approved: &BTreeMap<PathBuf, Option<String>>,
+    (agent_folders, is_in_code): (&[AgentFolder], bool),
     variables: Variables<'_>,
 ) {
     config.tree = merged.to_value();
+    let agent_entries = take_entries(&mut merged, "agents");
     let servers = take_entries(&mut merged, "mcp_servers");
     let rest_tools = take_entries(&mut merged, "rest_tools");
     let documents = take_entries(&mut merged, "openapi");
@@ -189,6 +228,7 @@ fn resolve(
     }
     .map(|models| take_entries(&mut models.value, "endpoints"))
     .unwrap_or_default();
+    let endpoint_names: Vec<String> = endpoints.iter().map(|member| member.key.clone()).collect();
     let names: Vec<String> = queues.iter().map(|member| member.key.clone()).collect();
     let root = config.root.clone();
     let with_workspace = |name: &str| {
@@ -288,6 +328,15 @@ fn resolve(
         let overrides = models::overrides(name, &sections.models.by_name, at, scope.problems);
         config.model_overrides.extend(overrides.map(|overrides| (name.clone(), overrides)));
     }
+    // A program may have tools and models of its own.
+    let (tools, providers) = if is_in_code { Default::default() } else { (tool_names(), providers(&endpoint_names)) };
+    let names = Names {
+        aliases: &sections.models.aliases,
+        providers: &providers,
+        tools: &tools,
+        sources: &sources_of_tools(&config.tree),
+    };
+    config.agents = agents::load(agent_entries, agent_folders, &names, &mut scope);
     // What stands beside a configuration that nobody has approved is a stranger's too.
     let beside = (!config.files.is_empty()).then_some(&*root);
     config.compat = models::compat(&sections, beside, &config.state_dir, &merged, scope.problems);
@@ -413,6 +462,29 @@ fn take_entries(merged: &mut Node, section: &str) -> Vec<Member> {
         Some(Member { value: Node { data: Data::Map(members), .. }, .. }) => members,
         _ => Vec::new(),
     }
+}
+
+/// The names of the built-in tools, as ids and as models write them.
+fn tool_names() -> Vec<String> {
+    let tools = builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&WebConfig::default()));
+    let ids = tools.map(|tool| tool.definition().id);
+    ids.flat_map(|id| [id.without_version().to_owned(), wire_candidate(id.namespace(), id.name())]).collect()
+}
+
+/// Namespaces that may have any tools: those of sources, there or not, and those whose tools come and go.
+fn sources_of_tools(tree: &Value) -> Vec<String> {
+    let names = |section: &str| tree[section].as_object().into_iter().flat_map(|entries| entries.keys().cloned());
+    let servers = names("mcp_servers").map(|entry| server_namespace(&entry, &|_| false));
+    let sources = servers.chain(names("openapi")).chain(names("catalogues"));
+    let builtin = ["fs", "shell", "web", "job", "output"];
+    let reserved = RESERVED_NAMESPACES.iter().filter(|name| !builtin.contains(name)).map(|name| (*name).to_owned());
+    sources.chain(reserved).collect()
+}
+
+/// Providers of models that are known.
+fn providers(endpoints: &[String]) -> Vec<String> {
+    let named = ["openai", "anthropic", "gemini", "ollama"].map(str::to_owned);
+    endpoints.iter().cloned().chain(named).collect()
 }
 
 /// Who has the address `/mcp/{name}` beside views, of all kinds of sources.

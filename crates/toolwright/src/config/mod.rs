@@ -1,6 +1,7 @@
 //! Configuration: `toolwright.yaml` and what is laid under it. [`ConfigFile`] is what a file may say, [`Config`] what it comes
 //! to with all its layers, variables filled in.
 
+mod agents;
 mod check;
 pub mod file;
 mod layers;
@@ -33,6 +34,7 @@ use self::layers::Stamp;
 use crate::secrets::mask;
 use crate::trust::Judged;
 
+pub use agents::AgentEntry;
 pub use check::{json_schema, policy_file};
 pub use file::{ConfigFile, EmbeddingsConfig, PolicyConfig};
 pub use layers::{Layer, LayerKind, user_file};
@@ -42,6 +44,7 @@ pub use models::{CompatSource, ModelConfig, ModelsConfig, read_compat};
 pub use node::{At, Problem, Severity};
 pub use variables::{Variables, forget_secrets, keep_secrets, names_variable, secret_file, variable};
 
+pub(crate) use agents::{ANY as ANY_FILE, contents, is_agent_folder, summary as agent_summary};
 pub(crate) use check::snake_case;
 pub(crate) use layers::{checked, project_kind, read_text};
 pub(crate) use load::place_of_code;
@@ -89,6 +92,8 @@ pub struct Config {
     pub catalogues: Vec<CatalogueConfig>,
     /// Tools that a model answers and texts to fill in, in order.
     pub llm_tools: Vec<LlmEntry>,
+    /// Agents that can be used: entries, then those of files.
+    pub agents: Vec<AgentEntry>,
     /// Files that LLM tools and OpenAPI documents are written in, there or not; hot reload watches them too.
     pub named_files: Vec<PathBuf>,
     /// What told these files' contents when they were read.
@@ -141,6 +146,12 @@ impl Config {
     #[must_use]
     pub fn is_unusable(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// The agent of this name.
+    #[must_use]
+    pub fn agent(&self, name: &str) -> Option<&AgentEntry> {
+        self.agents.iter().find(|agent| agent.spec.name == name)
     }
 
     /// The rules under a profile: the one given, else the configured one, else `default`.

@@ -32,6 +32,8 @@ pub struct ModelsConfig {
     /// models that are measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judge: Option<String>,
+    /// Names that agents may use for models, like `sonnet`, each with its `provider/model`.
+    pub aliases: IndexMap<String, String>,
     /// Places that answer model requests, by the name before the first `/` of a model id. They are
     /// added to those that the environment names.
     #[serde(skip_serializing)]

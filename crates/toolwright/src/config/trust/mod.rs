@@ -258,3 +258,28 @@ pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result
     store.approve(file, &Content::of(file, text.to_owned())?, Approval::Harmless)?;
     Ok(true)
 }
+
+/// Writes an agent file of `folder` in its owner's name, and keeps the folder approved if it was approved before or is new.
+/// Returns whether it is approved now.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write_approved_agent(folder: &Path, file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
+    let judged = judge(folder, store);
+    let was_approved = judged.as_ref().is_none_or(|judged| judged.standing == Standing::Approved);
+    crate::private_file::write_atomically(file, text)?;
+    if !was_approved || is_nested() {
+        return Ok(false);
+    }
+    // Approves what was there and the written text, not what is there now: others may write there too.
+    let before = judged.and_then(|judged| judged.now);
+    let mut content = before.unwrap_or_else(|| Content {
+        text: String::new(),
+        files: Default::default(),
+        documents: Default::default(),
+    });
+    let name = file.strip_prefix(folder).unwrap_or(file).to_string_lossy().into_owned();
+    content.files.insert(name, Some(text.to_owned()));
+    store.approve(folder, &content, Approval::Harmless)?;
+    Ok(true)
+}

@@ -1,0 +1,186 @@
+//! `agents ls | show | new`: the agents that are defined, and a first file for another.
+
+use std::fmt::Write as _;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use toolwright::config::{AgentEntry, Config, Problem};
+use toolwright::core::agents::check_name;
+use toolwright::core::duration;
+use toolwright::core::pattern::nearest;
+
+use crate::app::trust::write_agent;
+use crate::app::{Global, usable};
+use crate::exit::{Done, Exit, Failure};
+use crate::start::edit::target;
+use crate::terminal::screen::{BOLD, DIM, harmless, print_json, print_text, say, styled};
+use crate::terminal::table::{Table, name, print_list};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentsCommand {
+    /// List the agents of configuration and agent files. `toolwright run --agent NAME TASK` runs one.
+    Ls,
+    /// Show one agent with its instructions.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Write a file for a new agent, in the folder `agents` beside the configuration.
+    New {
+        /// Its name: lower-case letters, digits, `_` and `-`.
+        name: String,
+        /// When to use it, in a sentence.
+        #[arg(long, value_name = "TEXT")]
+        description: Option<String>,
+        /// Its model. Default: that of whoever starts it.
+        #[arg(long, value_name = "PROVIDER/MODEL")]
+        model: Option<String>,
+        /// Tools that it may use, as globs on ids or wire names (repeatable). Default: all.
+        #[arg(long, value_name = "GLOB")]
+        tools: Vec<String>,
+        /// Writes it for all of your projects.
+        #[arg(long)]
+        user: bool,
+    },
+}
+
+pub(crate) fn command(global: &Global, command: &AgentsCommand) -> Done {
+    match command {
+        AgentsCommand::Ls => list(global, &usable(global)?),
+        AgentsCommand::Show { name } => show(global, &usable(global)?, name),
+        AgentsCommand::New { name, description, model, tools, user } => {
+            let front = Front { name, description: description.as_deref(), model: model.as_deref(), tools };
+            new(global, &front, *user)
+        }
+    }
+}
+
+fn list(global: &Global, config: &Config) -> Done {
+    let mut table = Table::new(["agent", "model", "tools", "description"]);
+    for AgentEntry { spec, .. } in &config.agents {
+        let tools = spec.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "));
+        let model = spec.model.as_deref().unwrap_or("default");
+        table.row([name(&spec.name), model.into(), tools.into(), (&spec.description).into()]);
+    }
+    let values = config.agents.iter().map(|agent| {
+        let spec = &agent.spec;
+        let mut value = json!({"name": spec.name, "description": spec.description});
+        value["model"] = json!(spec.model);
+        value["tools"] = json!(spec.tools);
+        place(agent, &mut value);
+        value
+    });
+    print_list(global.json, values.collect(), &table, "no agent is defined; `toolwright agents new NAME` writes one")
+}
+
+fn place(agent: &AgentEntry, value: &mut Value) {
+    value["file"] = json!(agent.at.file);
+    value["line"] = json!(agent.at.line);
+}
+
+fn show(global: &Global, config: &Config, name: &str) -> Done {
+    let Some(agent) = config.agent(name) else { return Err(unknown(config, name)) };
+    let spec = &agent.spec;
+    if global.json {
+        let mut value = json!(spec);
+        place(agent, &mut value);
+        print_json(&value)?;
+        return Ok(Exit::Ok);
+    }
+    let at = format!("{}:{}", agent.at.file.display(), agent.at.line);
+    let mut text = format!("{}  {}\n", styled(BOLD, &spec.name), styled(DIM, harmless(&at)));
+    if !spec.description.is_empty() {
+        let _ = writeln!(text, "{}", harmless(spec.description.trim()));
+    }
+    let mut line = |key: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            let _ = writeln!(text, "{key}: {}", harmless(&value));
+        }
+    };
+    line("model", spec.model.clone().or_else(|| Some("default".to_owned())));
+    line("tools", Some(spec.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "))));
+    line("not", Some(spec.disallowed_tools.join(", ")));
+    let limits = &spec.limits;
+    let limits = [
+        limits.turns.map(|n| format!("{n} turns")),
+        limits.calls.map(|n| format!("{n} calls")),
+        limits.tokens.map(|n| format!("{n} tokens")),
+        limits.cost.map(|cost| format!("${cost}")),
+        limits.time.map(duration::format),
+    ];
+    line("limits", Some(limits.into_iter().flatten().collect::<Vec<_>>().join(", ")));
+    line("policy", spec.policy.map(|profile| profile.as_str().to_owned()));
+    line("never", Some(spec.rules.iter().filter_map(|rule| rule.reason.clone()).collect::<Vec<_>>().join("; ")));
+    let destinations = spec.router.destinations.iter().map(|to| to.agent.as_str());
+    line("hands over to", Some(destinations.collect::<Vec<_>>().join(", ")));
+    line("report", spec.output_schema.as_ref().map(|schema| Value::Object(schema.clone()).to_string()));
+    print_text(text.trim_end())?;
+    if !spec.prompt.is_empty() {
+        print_text(&format!("\n{}", harmless(&spec.prompt)))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// No agent has this name: which is near, or why it is left out.
+pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
+    let names = config.agents.iter().map(|agent| agent.spec.name.as_str());
+    let is_of = |problem: &&Problem| {
+        let file = problem.file.as_ref().and_then(|file| file.file_stem());
+        file.is_some_and(|stem| stem == name) || problem.field.starts_with(&format!("agents.{name}"))
+    };
+    let hint = match (config.problems.iter().find(is_of), nearest(name, names)) {
+        (Some(problem), _) => problem.to_string(),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => "`toolwright agents ls` lists the agents".to_owned(),
+    };
+    Failure::not_found(format!("there is no agent `{name}`; {hint}"))
+}
+
+/// What the file of a new agent says.
+struct Front<'a> {
+    name: &'a str,
+    description: Option<&'a str>,
+    model: Option<&'a str>,
+    tools: &'a [String],
+}
+
+impl Front<'_> {
+    fn text(&self) -> String {
+        // A text of JSON is one of YAML.
+        let description = self.description.unwrap_or("Say in a sentence when to use this agent.");
+        let mut text = format!("---\nname: {}\ndescription: {}\n", self.name, json!(description));
+        let _ = match self.model {
+            Some(model) => writeln!(text, "model: {}", json!(model)),
+            None => writeln!(text, "# model: provider/model    default: that of whoever starts it"),
+        };
+        let _ = match self.tools {
+            [] => writeln!(text, "# tools: [fs__read, fs__grep]    default: all"),
+            tools => writeln!(text, "tools: {}", json!(tools)),
+        };
+        text.push_str("# limits: {turns: 20, time: 10m}\n---\n\nSay here what the agent does, and how.\n");
+        text
+    }
+}
+
+fn new(global: &Global, front: &Front<'_>, user: bool) -> Done {
+    check_name(front.name).map_err(Failure::usage)?;
+    let beside = target(global, user)?;
+    if !user && !beside.exists() {
+        return Err(Failure::usage(
+            "there is no toolwright.yaml here: `toolwright init` writes one, and --user writes the agent for all projects",
+        ));
+    }
+    let folder = beside.with_file_name("agents");
+    let path = folder.join(format!("{}.md", front.name));
+    if path.exists() {
+        return Err(Failure::usage(format!("{} is there already and is left as it is", path.display())));
+    }
+    write_agent(global, &folder, &path, &front.text(), user)?;
+    if global.json {
+        print_json(&json!({"name": front.name, "file": path}))?;
+    } else {
+        let file = harmless(&path.display().to_string());
+        say(format_args!("wrote {file}; next: edit it, then toolwright run --agent {} TASK", front.name));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,328 @@
+//! Agents: what files and entries say, what is wrong with them, and how they run.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use toolwright::config::{Config, Severity};
+use toolwright::core::catalogue::CallScope;
+use toolwright::core::policy::{Effect, HintTrust, PolicyQuery};
+use toolwright::core::{Effects, Policy, Principal, Profile, ToolDefinition, ToolId};
+use toolwright_testkit::model_server::{Script, Turn, WireApi};
+
+use crate::agent::{ended, report, start, with_model};
+use crate::cli::{fails, json_of, ok, run, stderr};
+use crate::gateway::Gateway;
+use crate::support::{Fixture, data_file};
+
+const FILE: &str = "project/.claude/agents/a.md";
+
+/// What is wrong: line, severity, words.
+type Problem<'a> = (u32, Severity, &'a str);
+
+fn problems(config: &Config) -> Vec<String> {
+    config.problems.iter().map(ToString::to_string).collect()
+}
+
+/// Loads one agent file; `expect` is a part of what it comes to, nothing where it is left out.
+fn check(front: &str, expect: Option<Value>, told: &[Problem<'_>]) {
+    let fixture = Fixture::new();
+    fixture.write(FILE, &format!("---\n{front}---\n\nDo it.\n"));
+    let config = fixture.load();
+    let all = problems(&config);
+    assert_eq!(config.problems.len(), told.len(), "{front}: {all:#?}");
+    for ((line, severity, words), problem) in told.iter().zip(&config.problems) {
+        let at = (problem.line.unwrap_or(0), problem.severity);
+        assert!(at == (*line, *severity) && problem.to_string().contains(words), "{front}: {words}: {problem}");
+        assert!(problem.file.as_deref() == Some(&*fixture.path(FILE)) && !problem.remedy.is_empty(), "{problem}");
+    }
+    let spec = config.agents.first().map(|agent| json!(agent.spec));
+    assert_eq!(spec.is_some(), expect.is_some(), "{front}: {all:#?}");
+    for (key, value) in expect.iter().flat_map(|expect| expect.as_object().into_iter().flatten()) {
+        assert_eq!(spec.as_ref().map(|spec| &spec[key]), Some(value), "{front}");
+    }
+}
+
+const HEAD: &str = "name: a\ndescription: d\n";
+
+#[test]
+fn front_matter_becomes_an_agent() {
+    for (front, expect) in [
+        ("", json!({"name": "a", "description": "d", "prompt": "Do it.", "tools": null, "model": null})),
+        ("tools: Read, Bash\n", json!({"tools": ["fs__read", "shell__bash"]})),
+        ("tools: [Read, fs__grep, 'github__*']\n", json!({"tools": ["fs__read", "fs__grep", "github__*"]})),
+        ("tools: []\n", json!({"tools": []})),
+        ("tools: mcp__github__search, mcp__memory\n", json!({"tools": ["github__search", "mcp-memory__*"]})),
+        ("tools: Task(tester, Code Reviewer)\n", json!({"tools": ["agent__tester", "agent__code-reviewer"]})),
+        ("disallowed-tools: Write, Monitor\n", json!({"disallowed_tools": ["fs__write"]})),
+        ("disallowedTools: 'Read(secret/**)'\n", json!({"disallowed_tools": ["fs__read"]})),
+        ("model: inherit\n", json!({"model": null})),
+        ("model: claude-opus-4-8\n", json!({"model": "anthropic/claude-opus-4-8"})),
+        ("max_turns: 3\nlimits: {tokens: 9, time: 5m}\n", json!({"limits": {"turns": 3, "tokens": 9, "time": "5m"}})),
+        ("maxTurns: 3\neffort: high\n", json!({"limits": {"turns": 3}, "settings": {"effort": "high"}})),
+        ("color: red\npermissionMode: default\n", json!({"policy": null})),
+        (
+            "policy: workspace\nbackground: true\nonChildren: detach\n",
+            json!({"policy": "workspace", "background": true}),
+        ),
+        ("outputSchema: {type: object}\n", json!({"output_schema": {"type": "object"}})),
+    ] {
+        let sources = "mcpServers: {github: {command: x}, mcp-memory: {command: x}}\n";
+        let fixture = Fixture::with(sources);
+        fixture.write(FILE, &format!("---\n{HEAD}{front}---\n\nDo it.\n"));
+        let config = fixture.load();
+        assert!(problems(&config).is_empty(), "{front}: {:#?}", problems(&config));
+        let spec = json!(config.agents.first().unwrap_or_else(|| panic!("{front}")).spec);
+        for (key, value) in expect.as_object().expect("an object") {
+            assert_eq!(spec.get(key).unwrap_or(&Value::Null), value, "{front}");
+        }
+    }
+}
+
+#[test]
+fn bad_front_matter_is_told_with_its_line() {
+    use Severity::{EntryDisabled, Warning};
+    let check = |front: &str, is_there: bool, told: &[Problem<'_>]| {
+        check(&format!("{HEAD}{front}"), is_there.then(|| json!({"name": "a"})), told);
+    };
+    check("toolz: Read\n", true, &[(4, Warning, "did you mean `tools`?")]);
+    check("tools: Reed\n", true, &[(4, Warning, "did you mean `Read`?")]);
+    check("tools: [Read, fs__raed]\n", true, &[(4, Warning, "did you mean `fs__read`?")]);
+    check("tools: nowhere__x\n", true, &[(4, Warning, "no tool `nowhere__x`")]);
+    check("tools: Read, Write(src/**)\n", true, &[(4, Warning, "`Write(src/**)` is left out")]);
+    check("tools: NotebookEdit\n", true, &[(4, Warning, "no such tool")]);
+    check("model: opus\n", true, &[(4, Warning, "models.aliases")]);
+    check("model: gpt-5\n", true, &[(4, Warning, "provider/model")]);
+    check("model: opanai/gpt-5\n", true, &[(4, Warning, "did you mean `openai`?")]);
+    check("permissionMode: bypassPermissions\n", true, &[(4, Warning, "`policy: trusted`")]);
+    check("hooks: {PreToolUse: []}\n", true, &[(4, Warning, "policy.guards")]);
+    check("mcpServers: [{x: {command: y}}]\n", true, &[(4, Warning, "`mcpServers` of the configuration")]);
+    check("initialPrompt: go\nmemory: user\n", true, &[(4, Warning, "first message"), (5, Warning, "no folder")]);
+    check("maxTurns: none\n", false, &[(4, EntryDisabled, "a whole number")]);
+    check("limits: {time: 5 parsecs}\n", false, &[(4, EntryDisabled, "duration")]);
+    check("policy: yolo\n", false, &[(4, EntryDisabled, "not one of")]);
+    check("output_schema: {type: 7}\n", false, &[(4, EntryDisabled, "JSON Schema")]);
+    check("rules: [{effect: allow, tool: '*'}]\n", false, &[(4, EntryDisabled, "may only deny")]);
+    check("router: {destinations: [b]}\n", false, &[(4, EntryDisabled, "no agent `b`")]);
+    check("prompt: twice\n", false, &[(4, EntryDisabled, "keep one")]);
+    check("x: [\n", false, &[(4, EntryDisabled, "not valid YAML")]);
+}
+
+#[test]
+fn a_bad_file_removes_only_itself() {
+    let fixture = Fixture::with("agents:\n  own: {description: d, prompt: p}\n  bad: {promt: p}\n");
+    fixture.write("project/agents/good.md", "---\ndescription: d\n---\nText");
+    fixture.write("project/agents/deep/er.md", "---\nname: deeper\ndescription: d\n---\nText");
+    fixture.write("project/agents/none.md", "no front matter");
+    fixture.write("project/agents/README.md", "what these are");
+    fixture.write("project/agents/batch.md", "---\ndescription: d\n---\nText");
+    fixture.write("project/.claude/agents/again.md", "---\nname: own\ndescription: d\n---\nText");
+    fixture.write_as_stranger("home/.claude/agents/mine.md", "---\nname: mine\ndescription: d\n---\nText");
+    fixture.write_as_stranger("home/.config/toolwright/agents/good.md", "---\ndescription: d\n---\nText");
+    let config = fixture.load();
+    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
+    assert_eq!(names, ["own", "deeper", "good", "mine"]);
+    let all = problems(&config).join("\n");
+    for words in [
+        "toolwright.yaml:3: entry left out: agents.bad.promt: unknown key `promt`; did you mean `prompt`?",
+        "none.md: entry left out: it does not begin with a line `---`",
+        "the tool agent__batch has this name",
+        "again.md:2: warning: name: the agent `own` of",
+        "good.md:2: warning: name: the agent `good` of",
+    ] {
+        assert!(all.contains(words), "{words} is not in:\n{all}");
+    }
+    assert_eq!(config.problems.len(), 5, "{all}");
+}
+
+#[test]
+fn a_cycle_of_destinations_is_refused() {
+    let agent = |to: &str| format!("{{description: d, router: {{destinations: [{to}]}}}}");
+    let (a, b, c) = (agent("b, c"), agent("a"), agent(""));
+    let fixture = Fixture::with(&format!("agents:\n  a: {a}\n  b: {b}\n  c: {c}\n  d: {}\n", agent("c, b")));
+    let config = fixture.load();
+    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
+    assert_eq!(names, ["c", "d"]);
+    let all = problems(&config).join("\n");
+    assert!(
+        all.contains(
+            "toolwright.yaml:2: entry left out: agents.a.router: its destinations lead back to it: a -> b -> a"
+        ),
+        "{all}"
+    );
+    assert!(all.contains("toolwright.yaml:5: warning: agents.d.router: the agent `b` was left out"), "{all}");
+}
+
+/// What a policy says of a command.
+fn decides(policy: &Policy, command: &str) -> Effect {
+    let id = ToolId::format("shell", "bash", "1.0.0").expect("an id");
+    let definition = ToolDefinition { effects: Effects::UNKNOWN, ..ToolDefinition::new(id, "", None) };
+    let arguments = json!({"command": command});
+    policy
+        .decide(&PolicyQuery {
+            definition: &definition,
+            trust: HintTrust::Foreign,
+            principal: &Principal::owner(),
+            root: Path::new("/w"),
+            scope: CallScope::Anywhere,
+            unvalidated: None,
+            arguments: &arguments,
+            request: None,
+        })
+        .effect
+}
+
+#[test]
+fn an_agent_file_of_claude_code_is_taken_as_it_is() {
+    let fixture = Fixture::with(
+        "mcpServers: {postgres: {command: x}, linear: {command: x}}\nmodels: {aliases: {sonnet: openai/gpt-5}}\n",
+    );
+    let text = std::fs::read_to_string(data_file("claude_agent.md")).expect("the file");
+    fixture.write(FILE, &text);
+    let config = fixture.load();
+    let [agent] = &config.agents[..] else { panic!("{:#?}", problems(&config)) };
+    let spec = &agent.spec;
+    assert_eq!((&*spec.name, spec.model.as_deref()), ("migration-reviewer", Some("openai/gpt-5")));
+    assert!(spec.description.ends_with("</commentary></example>"), "{}", spec.description);
+    let tools = spec.tools.clone().unwrap_or_default();
+    assert_eq!(
+        tools,
+        [
+            "fs__read",
+            "fs__grep",
+            "fs__glob",
+            "fs__tree",
+            "shell__bash",
+            "agent__task_status",
+            "postgres__explain",
+            "linear__*"
+        ]
+    );
+    assert_eq!((spec.disallowed_tools.len(), spec.limits.turns), (2, Some(12)));
+    assert!(spec.prompt.starts_with("You review database migrations."), "{}", spec.prompt);
+    let policy = spec.ruled(&Policy { profile: Profile::Trusted, rules: Vec::new(), tools: Vec::new() });
+    for (command, runs) in [
+        ("git diff HEAD~1", true),
+        ("git diff", true),
+        ("git log --oneline", true),
+        ("git push", false),
+        ("git difftool", false),
+        ("git diff; rm -rf /", false),
+        ("git log $(rm x)", false),
+        ("git diff > out", false),
+    ] {
+        // It plans, so that even these are denied by their effects; what is looked at are the commands.
+        let denied = decides(&Policy { rules: policy.rules[..1].to_vec(), ..policy.clone() }, command) == Effect::Deny;
+        assert_eq!(!denied, runs, "{command}");
+    }
+    let lines: Vec<(u32, String)> =
+        config.problems.iter().map(|problem| (problem.line.unwrap_or(0), problem.field.clone())).collect();
+    let expect = [(2, "name"), (4, "tools"), (10, "memory"), (11, "skills"), (13, "mcp_servers"), (16, "isolation")];
+    assert_eq!(lines, expect.map(|(line, field)| (line, field.to_owned())), "{:#?}", problems(&config));
+}
+
+fn reviewer() -> Fixture {
+    let fixture = Fixture::with("agents:\n  helper: {description: Helps., prompt: Help., tools: ['fs__*']}\n");
+    let front =
+        "description: Reviews.\ntools: [fs__read, fs__grep]\ndisallowedTools: fs__grep\nmaxTurns: 3\npolicy: ask\n";
+    fixture.write("project/agents/reviewer.md", &format!("---\n{front}---\nYou review.\n"));
+    fixture
+}
+
+#[test]
+fn agents_are_listed_and_shown() {
+    let fixture = reviewer();
+    let file = fixture.path("project/agents/reviewer.md");
+    let listed = json_of(&run(&fixture, &["agents", "ls", "--json"]));
+    let config = fixture.path("project/toolwright.yaml");
+    assert_eq!(
+        listed,
+        json!([
+            {"name": "helper", "description": "Helps.", "model": null, "tools": ["fs__*"], "file": config, "line": 2},
+            {"name": "reviewer", "description": "Reviews.", "model": null, "tools": ["fs__read", "fs__grep"], "file": file, "line": 2},
+        ])
+    );
+    let shown = json_of(&run(&fixture, &["agents", "show", "reviewer", "--json"]));
+    assert_eq!(
+        shown,
+        json!({
+            "name": "reviewer", "description": "Reviews.", "prompt": "You review.", "tools": ["fs__read", "fs__grep"],
+            "disallowed_tools": ["fs__grep"], "limits": {"turns": 3}, "policy": "ask", "file": file, "line": 2,
+        })
+    );
+    let text = ok(&fixture, &["agents", "show", "reviewer"]);
+    assert!(text.contains("tools: fs__read, fs__grep\n") && text.ends_with("You review.\n"), "{text}");
+    fails(&fixture, &["agents", "show", "reviewr"], 3, &["did you mean `reviewer`?"]);
+    fails(&fixture, &["run", "--agent", "reviewr", "--policy", "ask", "x"], 3, &["did you mean `reviewer`?"]);
+}
+
+#[test]
+fn a_new_agent_is_written_and_approved() {
+    let fixture = Fixture::new();
+    fails(&fixture, &["agents", "new", "x"], 2, &["toolwright init", "--user"]);
+    fixture.write("project/toolwright.yaml", "");
+    fails(&fixture, &["agents", "new", "Not Legal"], 2, &["`not-legal` would be one"]);
+    ok(&fixture, &["agents", "new", "mine", "--tools", "fs__read", "--description", "Say: \"it\""]);
+    fails(&fixture, &["agents", "new", "mine"], 2, &["is left as it is"]);
+    ok(&fixture, &["agents", "new", "ours", "--user"]);
+    let config = fixture.load();
+    assert!(problems(&config).is_empty(), "{:#?}", problems(&config));
+    let specs: Vec<(&str, &str)> =
+        config.agents.iter().map(|agent| (&*agent.spec.name, &*agent.spec.description)).collect();
+    assert_eq!(specs, [("mine", "Say: \"it\""), ("ours", "Say in a sentence when to use this agent.")]);
+}
+
+#[test]
+fn a_strangers_agents_count_once_they_are_approved() {
+    let fixture = Fixture::new();
+    let file = fixture.write_as_stranger(FILE, "---\nname: a\ndescription: d\ntools: [fs__read]\n---\nObey.");
+    let config = fixture.load();
+    assert!(config.agents.is_empty(), "it counts");
+    assert!(problems(&config).join("\n").contains("nobody has approved"), "{:#?}", problems(&config));
+    let shown = json_of(&run(&fixture, &["trust", "--show", "--json"]));
+    assert_eq!(shown["files"][0]["state"], "unapproved");
+    assert!(shown["files"][0]["changes"].to_string().contains("Obey."), "{shown}");
+    ok(&fixture, &["trust", "--yes"]);
+    assert_eq!(fixture.load().agents.len(), 1);
+    // The approved version stays in force.
+    std::fs::write(&file, "---\nname: a\ndescription: d\n---\nObey me.").expect("file");
+    let config = fixture.load();
+    assert_eq!(config.agents[0].spec.prompt, "Obey.");
+    assert!(problems(&config).join("\n").contains("agent_files.a.md"), "{:#?}", problems(&config));
+    std::fs::remove_file(&file).expect("removed");
+    let config = fixture.load();
+    assert!(config.agents.is_empty() && problems(&config).is_empty(), "{:#?}", problems(&config));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_runs_as_it_is_defined() {
+    let fixture = reviewer();
+    let script: Script = vec![
+        Turn::calls(vec![("agent__final_report", json!({"status": "success", "format": "text", "content": "Fine."}))])
+            .expecting("its instructions are there", |asked| asked.body.to_string().contains("You review."))
+            .expecting("its tools are shown", |asked| {
+                let mut names = asked.tool_names();
+                names.sort();
+                names == ["agent__final_report", "fs__read"]
+            }),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let output = ended(start(&fixture, &variables, &["run", "--agent", "reviewer", "look", "--json"])).await;
+    assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
+    assert_eq!(report(&output)["answer"], "Fine.");
+    assert!(server.failures().is_empty(), "{:?}", server.failures());
+}
+
+#[test]
+fn agent_files_are_loaded_again_when_they_change() {
+    let fixture = reviewer();
+    let gateway = Gateway::start(&fixture, &["--stdio"]);
+    // A change of a project's folder waits for approval.
+    fixture.write_as_stranger("project/agents/other.md", "---\ndescription: d\n---\nText");
+    gateway.says("agent_files.other.md");
+    // The folder was not there.
+    fixture.write_as_stranger("home/.claude/agents/mine.md", "---\ndescription: d\ntoolz: Read\n---\nText");
+    gateway.says("did you mean `tools`?");
+    fixture.write_as_stranger("home/.claude/agents/mine.md", "---\ndescription: d\nmodle: inherit\n---\nText");
+    gateway.says("did you mean `model`?");
+}

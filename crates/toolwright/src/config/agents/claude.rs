@@ -1,0 +1,348 @@
+//! What front matter of Claude Code means here: names of its tools, of models and of its settings. Its fields are documented
+//! at code.claude.com/docs/en/sub-agents.
+
+use serde_json::json;
+use toolwright_core::pattern::nearest;
+use toolwright_core::tool_id::server_namespace;
+
+use super::super::node::{At, Data, Member, Node, Problem, Severity};
+
+/// Its tools, and ours in their place.
+const TOOLS: [(&str, &[&str]); 19] = [
+    ("Read", &["fs__read"]),
+    ("NotebookRead", &["fs__read"]),
+    ("Write", &["fs__write"]),
+    ("Edit", &["fs__edit"]),
+    ("MultiEdit", &["fs__edit"]),
+    ("Bash", &["shell__bash"]),
+    ("BashOutput", &["job__read", "job__status"]),
+    ("TaskOutput", &["job__read", "job__status"]),
+    ("KillShell", &["job__stop"]),
+    ("KillBash", &["job__stop"]),
+    ("TaskStop", &["job__stop"]),
+    ("Glob", &["fs__glob"]),
+    ("Grep", &["fs__grep"]),
+    ("LS", &["fs__tree"]),
+    ("WebFetch", &["web__fetch"]),
+    ("Task", &["agent__*"]),
+    ("Agent", &["agent__*"]),
+    ("TodoWrite", &["agent__task_status"]),
+    ("TodoRead", &["agent__task_status"]),
+];
+/// Its tools that have no counterpart.
+const NO_TOOLS: [&str; 14] = [
+    "NotebookEdit",
+    "WebSearch",
+    "Skill",
+    "SlashCommand",
+    "AskUserQuestion",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "EnterWorktree",
+    "ExitWorktree",
+    "ToolSearch",
+    "ListMcpResourcesTool",
+    "ReadMcpResourceTool",
+    "SendMessage",
+    "Monitor",
+];
+/// Its names for models, which `models.aliases` may name too.
+const MODELS: [&str; 3] = ["sonnet", "opus", "haiku"];
+/// Where the shell begins another command, or runs one inside a command.
+const SHELL_OPERATORS: &str = r"[^;&|<>`$()\n\r]*";
+
+/// Puts our fields and names in the place of Claude Code's. What cannot be mapped becomes a warning.
+pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
+    let mut rules: Vec<Node> = Vec::new();
+    for key in ["tools", "disallowed_tools"] {
+        if let Some(member) = member(front, key) {
+            let mut list = ToolList { key, is_denial: key == "disallowed_tools", rules: &mut rules, problems };
+            list.translate(member);
+        }
+    }
+    if let Some(written) = front.text_of("model").map(|name| name.trim().to_owned()) {
+        match model(&written) {
+            Some(name) => front.set("model", Data::Text(name)),
+            None => drop(front.take("model")),
+        }
+    }
+    if let Some(turns) = front.take("max_turns") {
+        put_into(front, "limits", Member { key: "turns".to_owned(), ..turns });
+    }
+    if let Some(effort) = front.take("effort") {
+        put_into(front, "settings", effort);
+    }
+    if let Some(mode) = front.take("permission_mode") {
+        rules.extend(permission_mode(&mode, problems));
+    }
+    let mut ignored = |member: &Member, message: &str, remedy: &str| {
+        problems.push(Problem::new(Severity::Warning, &member.at, &member.key, message, remedy));
+    };
+    // How it is drawn.
+    front.take("color");
+    for (key, message, remedy) in [
+        ("skills", "skills are not loaded", "put what the agent needs to know into its text"),
+        ("hooks", "hooks do not run", "write rules under `policy.rules`, or guards under `policy.guards`"),
+        ("memory", "it has no folder for what it remembers", "remove it, or give the agent a file to keep notes in"),
+        ("isolation", "it works in the workspace itself", "run it in a worktree of your own"),
+        ("initial_prompt", "its first message is the task", "put it into the text of the agent"),
+    ] {
+        if let Some(member) = front.take(key) {
+            ignored(&member, message, remedy);
+        }
+    }
+    if let Some(servers) = front.take("mcp_servers") {
+        servers_of(&servers, &mut ignored);
+    }
+    if !rules.is_empty() {
+        match member(front, "rules").map(|member| &mut member.value.data) {
+            Some(Data::List(own)) => own.splice(0..0, rules).for_each(drop),
+            _ => front.set("rules", Data::List(rules)),
+        }
+    }
+}
+
+/// The servers of an agent: those of the configuration are there for all agents.
+fn servers_of(servers: &Member, ignored: &mut dyn FnMut(&Member, &str, &str)) {
+    let is_name = |node: &Node| node.text().is_some();
+    let all_names = match &servers.value.data {
+        Data::List(items) => items.iter().all(is_name),
+        Data::Text(_) => true,
+        _ => false,
+    };
+    if all_names {
+        let message = "the servers of the configuration are there for every agent";
+        ignored(servers, message, "narrow them with `tools`, like `github__*`");
+    } else {
+        ignored(
+            servers,
+            "servers inside an agent are not started",
+            "define them under `mcpServers` of the configuration",
+        );
+    }
+}
+
+/// The rules that a permission mode stands for. Modes that let more run are said, and not applied.
+fn permission_mode(mode: &Member, problems: &mut Vec<Problem>) -> Option<Node> {
+    let written = mode.value.text().unwrap_or_default();
+    let (message, remedy) = match written {
+        "default" | "manual" => return None,
+        "plan" => {
+            let rule = json!({
+                "effect": "deny",
+                "effects": {"read_only": false},
+                "reason": "this agent plans: it may only read",
+            });
+            return Some(Node::of_value(&rule, &mode.at));
+        }
+        "acceptEdits" => ("a file does not decide what runs unasked", "write `policy: workspace` to let it edit"),
+        "bypassPermissions" | "auto" => {
+            ("a file of another program does not decide what runs unasked", "write `policy: trusted` to let it do all")
+        }
+        "dontAsk" => ("its calls are asked about as others are", "deny what it may not do with `disallowed_tools`"),
+        _ => ("there is no such mode", "write `policy`: ask, client, workspace or trusted"),
+    };
+    let message = format!("`{written}` is not applied: {message}");
+    problems.push(Problem::new(Severity::Warning, &mode.at, &mode.key, message, remedy));
+    None
+}
+
+/// A list of tools as Claude Code writes it.
+struct ToolList<'a> {
+    key: &'a str,
+    is_denial: bool,
+    rules: &'a mut Vec<Node>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl ToolList<'_> {
+    fn translate(&mut self, member: &mut Member) {
+        let at = member.at.clone();
+        let items: Vec<(String, At)> = match &member.value.data {
+            Data::Text(text) => split(text).into_iter().map(|item| (item, at.clone())).collect(),
+            Data::List(items) if items.iter().all(|item| item.text().is_some()) => {
+                items.iter().map(|item| (item.text().unwrap_or_default().trim().to_owned(), item.at.clone())).collect()
+            }
+            // With nothing after it, or faulty.
+            _ => return,
+        };
+        let mut globs: Vec<Node> = Vec::new();
+        let mut commands: Vec<String> = Vec::new();
+        let mut whole_shell = false;
+        for (item, at) in &items {
+            let (name, part) = match item.split_once('(') {
+                Some((name, part)) => (name.trim_end(), Some(part.trim_end_matches(')').trim())),
+                None => (item.as_str(), None),
+            };
+            // All of a tool.
+            let part = part.filter(|part| !part.is_empty() && *part != "*");
+            whole_shell |= name == "Bash" && part.is_none();
+            let ours = match (name, part) {
+                ("Bash", Some(part)) => {
+                    commands.push(part.to_owned());
+                    if self.is_denial { Vec::new() } else { vec!["shell__bash".to_owned()] }
+                }
+                ("Task" | "Agent", Some(part)) => split(part)
+                    .iter()
+                    .map(|agent| format!("agent__{}", toolwright_core::agents::legal_name(agent)))
+                    .collect(),
+                (_, Some(_)) if !self.is_denial => {
+                    self.warn(at, item, "only `Bash` and `Agent` can be given in part", "name the tool alone");
+                    Vec::new()
+                }
+                // Of a denial in part, all of the tool is denied: that is on the safe side.
+                _ => match self.ours(name, at) {
+                    Some(ours) => ours,
+                    None => continue,
+                },
+            };
+            for glob in ours {
+                if !globs.iter().any(|known| known.text() == Some(&glob)) {
+                    globs.push(Node { at: at.clone(), data: Data::Text(glob) });
+                }
+            }
+        }
+        if !commands.is_empty() && !(whole_shell && !self.is_denial) {
+            self.rules.push(Node::of_value(&shell_rule(&commands, self.is_denial), &at));
+        }
+        member.value = Node { at, data: Data::List(globs) };
+    }
+
+    /// What a name without a part stands for.
+    fn ours(&mut self, name: &str, at: &At) -> Option<Vec<String>> {
+        if name == "*" {
+            return Some(vec!["*".to_owned()]);
+        }
+        if let Some(globs) = known(name) {
+            return Some(globs.iter().map(|&glob| glob.to_owned()).collect());
+        }
+        if let Some(rest) = name.strip_prefix("mcp__") {
+            let (server, tool) = rest.split_once("__").unwrap_or((rest, "*"));
+            return Some(vec![format!(
+                "{}__{}",
+                server_namespace(server, &|_| false),
+                if tool.is_empty() { "*" } else { tool }
+            )]);
+        }
+        // One of ours.
+        if name.contains("__") || name.contains(':') || name.contains('*') {
+            return Some(vec![name.to_owned()]);
+        }
+        if self.is_denial && NO_TOOLS.contains(&name) {
+            return None;
+        }
+        let is_known = NO_TOOLS.contains(&name);
+        let near = nearest(name, TOOLS.iter().map(|(name, _)| *name)).filter(|_| !is_known);
+        let remedy = near.map_or_else(
+            || "`toolwright tools ls` lists the tools".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        let why = if is_known { "Toolwright has no such tool" } else { "there is no tool of this name" };
+        self.warn(at, name, why, &remedy);
+        None
+    }
+
+    fn warn(&mut self, at: &At, item: &str, why: &str, remedy: &str) {
+        let message = format!("`{item}` is left out: {why}");
+        self.problems.push(Problem::new(Severity::Warning, at, self.key, message, remedy));
+    }
+}
+
+fn known(name: &str) -> Option<&'static [&'static str]> {
+    TOOLS.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours)
+}
+
+/// Splits at commas that stand in no brackets.
+fn split(text: &str) -> Vec<String> {
+    let mut items = vec![String::new()];
+    let mut depth = 0_u32;
+    for c in text.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                items.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        if let Some(item) = items.last_mut() {
+            item.push(c);
+        }
+    }
+    items.into_iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+}
+
+/// The rule that keeps the shell to these commands, or these commands from it: `git:*`, `npm run *`, `npm test`.
+fn shell_rule(commands: &[String], is_denial: bool) -> serde_json::Value {
+    let pattern = |command: &String| {
+        let prefix = command.strip_suffix(":*").or_else(|| command.strip_suffix(" *"));
+        let text: String = escape(prefix.unwrap_or(command)).replace(r"\*", SHELL_OPERATORS);
+        match (prefix, is_denial) {
+            (Some(_), false) => format!("{text}( {SHELL_OPERATORS})?"),
+            (None, false) => text,
+            (Some(_), true) => format!(r"{text}(\s|$)"),
+            (None, true) => format!(r"{text}\s*($|[;&|\n])"),
+        }
+    };
+    let any = commands.iter().map(pattern).collect::<Vec<_>>().join("|");
+    let (not, regex) = match is_denial {
+        false => ("!", format!("^({any})$")),
+        true => ("", format!(r"(^|[;&|(`\n])\s*({any})")),
+    };
+    let names = commands.join(", ");
+    let reason = match is_denial {
+        false => format!("this agent runs one command at a time, without redirection or substitution: {names}"),
+        true => format!("this agent does not run these commands: {names}"),
+    };
+    // A string of JSON is one of CEL.
+    let when = format!("{not}args.command.matches({})", json!(regex));
+    json!({"effect": "deny", "tool": "shell__bash", "when": when, "reason": reason})
+}
+
+/// The text as a regular expression that matches it.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The model of front matter: `inherit` is that of whoever starts the agent, and an id without a provider is one of
+/// Anthropic's.
+fn model(name: &str) -> Option<String> {
+    match name {
+        "inherit" | "default" => None,
+        name if name.starts_with("claude-") => Some(format!("anthropic/{name}")),
+        name => Some(name.to_owned()),
+    }
+}
+
+/// Whether this is one of its names for models.
+pub(super) fn is_model_alias(name: &str) -> bool {
+    MODELS.contains(&name)
+}
+
+fn member<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Member> {
+    match &mut node.data {
+        Data::Map(members) => members.iter_mut().find(|member| member.key == key),
+        _ => None,
+    }
+}
+
+/// Puts a member into a mapping, unless that has it.
+fn put_into(front: &mut Node, section: &str, put: Member) {
+    if front.get(section).is_none() {
+        front.set(section, Data::Map(Vec::new()));
+    }
+    let Some(section) = member(front, section) else { return };
+    if section.value.get(&put.key).is_none()
+        && let Data::Map(members) = &mut section.value.data
+    {
+        members.push(put);
+    }
+}

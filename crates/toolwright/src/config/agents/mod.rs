@@ -1,0 +1,242 @@
+//! Agents: the entries of `agents`, and files in the folders where agents are kept.
+
+mod claude;
+mod file;
+mod folder;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use toolwright_agent::ReportSpec;
+use toolwright_core::agents::{AgentSpec, check_name, find_cycle, unknown_tools};
+use toolwright_core::pattern::nearest;
+use toolwright_core::policy::Effect;
+
+use super::check::entry_schema;
+use super::node::{At, Member, Node, Problem, Severity};
+use super::variables::Scope;
+
+pub(crate) use folder::{
+    ANY, AgentFolder, contents, is_agent_folder, paths_in, project_folders, summary, user_folders,
+};
+
+/// An agent that can be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentEntry {
+    /// What is written of it.
+    pub spec: AgentSpec,
+    /// Where it is defined.
+    pub at: At,
+}
+
+/// An agent before it is seen with the others.
+struct Draft {
+    spec: AgentSpec,
+    at: At,
+    /// What it was written as, for the places of its keys.
+    node: Node,
+    /// What comes before a field in messages.
+    prefix: String,
+}
+
+impl Draft {
+    fn problem(&self, severity: Severity, key: &str, message: String, remedy: impl Into<String>) -> Problem {
+        let at = self.node.get(key).map_or(&self.at, |member| &member.at);
+        Problem::new(severity, at, format!("{}{key}", self.prefix), message, remedy)
+    }
+}
+
+/// What the names in agents may mean.
+pub(super) struct Names<'a> {
+    /// Names for models.
+    pub(super) aliases: &'a indexmap::IndexMap<String, String>,
+    /// Providers of models.
+    pub(super) providers: &'a [String],
+    /// Names of built-in tools. Without any, nothing is known of tools.
+    pub(super) tools: &'a [String],
+    /// Namespaces of sources whose tools are not known yet.
+    pub(super) sources: &'a [String],
+}
+
+/// The agents of a configuration, in order: entries, then those of the folders. Of agents with one name the first counts.
+pub(super) fn load(
+    entries: Vec<Member>,
+    folders: &[AgentFolder],
+    names: &Names<'_>,
+    scope: &mut Scope<'_>,
+) -> Vec<AgentEntry> {
+    let mut drafts: Vec<Draft> = entries.into_iter().filter_map(|member| entry(member, scope)).collect();
+    for folder in folders {
+        for (path, text) in &folder.files {
+            let file: Arc<Path> = Arc::from(path.as_path());
+            match text {
+                Ok(text) if folder::is_document(path, text) => {}
+                Ok(text) => drafts.extend(file::read(text, &file, scope.problems)),
+                Err(why) => {
+                    let remedy = "give it the text of an agent, or remove it";
+                    scope.problems.push(Problem::with_file(Severity::EntryDisabled, path, why.clone(), remedy));
+                }
+            }
+        }
+    }
+    let problems = &mut *scope.problems;
+    drafts.retain_mut(|draft| settle(draft, names, problems));
+    first_of_each_name(&mut drafts, problems);
+    check_destinations(&mut drafts, problems);
+    drafts.into_iter().map(|Draft { spec, at, .. }| AgentEntry { spec, at }).collect()
+}
+
+fn entry(mut member: Member, scope: &mut Scope<'_>) -> Option<Draft> {
+    let mut spec: AgentSpec = scope.entry(&mut member, entry_schema("agents"), "agents")?;
+    spec.name.clone_from(&member.key);
+    let prefix = format!("agents.{}.", member.key);
+    Some(Draft { spec, at: member.at, node: member.value, prefix })
+}
+
+/// Checks what an agent says by itself, and puts models in the place of their aliases. Whether it can be used.
+fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> bool {
+    let before = problems.len();
+    let out = Severity::EntryDisabled;
+    if let Err(error) = check_name(&draft.spec.name) {
+        problems.push(draft.problem(out, "name", error.to_string(), "rename it"));
+    }
+    let schema = draft.spec.output_schema.clone().map(serde_json::Value::Object);
+    if let Some(Err(error)) = schema.map(ReportSpec::by_schema) {
+        problems.push(draft.problem(out, "output_schema", error.to_string(), "write a JSON Schema"));
+    }
+    if draft.spec.rules.iter().any(|rule| rule.effect != Effect::Deny) {
+        let message = "an agent's rules may only deny".to_owned();
+        problems.push(draft.problem(out, "rules", message, "allow and ask under `policy.rules` of the configuration"));
+    }
+    if let Err((field, why)) = draft.spec.settings.check() {
+        problems.push(draft.problem(out, "settings", format!("{field}: {why}"), "mend it, or take it out"));
+    }
+    if problems.len() > before {
+        return false;
+    }
+    if draft.spec.description.trim().is_empty() {
+        let message = "it has no description: a model cannot tell when to use it".to_owned();
+        problems.push(draft.problem(Severity::Warning, "description", message, "say in a sentence when to use it"));
+    }
+    settle_model(draft, names, problems);
+    check_tools(draft, names, problems);
+    true
+}
+
+fn check_tools(draft: &Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
+    if names.tools.is_empty() {
+        return;
+    }
+    for (glob, near) in unknown_tools(&draft.spec, names.tools.iter().map(String::as_str)) {
+        let namespace = glob.split_once("__").or_else(|| glob.split_once(':')).map(|(namespace, _)| namespace);
+        let is_source =
+            |namespace: &str| namespace.contains(['*', '?']) || names.sources.iter().any(|source| source == namespace);
+        if namespace.is_some_and(is_source) {
+            continue;
+        }
+        let key =
+            if draft.spec.tools.iter().flatten().any(|tool| *tool == glob) { "tools" } else { "disallowed_tools" };
+        let remedy = near.map_or_else(
+            || "`toolwright tools ls` lists the tools".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        problems.push(draft.problem(Severity::Warning, key, format!("there is no tool `{glob}`"), remedy));
+    }
+}
+
+fn settle_model(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
+    let Some(written) = draft.spec.model.clone() else { return };
+    let Some((provider, _)) =
+        written.split_once('/').filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
+    else {
+        if let Some(model) = names.aliases.get(&written) {
+            draft.spec.model = Some(model.clone());
+        } else if claude::is_model_alias(&written) {
+            draft.spec.model = None;
+            let message =
+                format!("`models.aliases` does not say which model `{written}` is: the default model is used");
+            let remedy = format!("write `models: {{aliases: {{{written}: PROVIDER/MODEL}}}}` in the configuration");
+            problems.push(draft.problem(Severity::Warning, "model", message, remedy));
+        } else if !written.starts_with("replay:") {
+            let message = format!("there is no model `{written}`: the default model is used");
+            let remedy = nearest(&written, names.aliases.keys().map(String::as_str)).map_or_else(
+                || "write it as provider/model, or give it a model under `models.aliases`".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            draft.spec.model = None;
+            problems.push(draft.problem(Severity::Warning, "model", message, remedy));
+        }
+        return;
+    };
+    if !names.providers.is_empty() && !names.providers.iter().any(|known| known == provider) {
+        let message = format!("the model `{written}` is of a provider that is not known: `{provider}`");
+        let remedy = nearest(provider, names.providers.iter().map(String::as_str)).map_or_else(
+            || format!("say where it is under `models.endpoints.{provider}`"),
+            |near| format!("did you mean `{near}`?"),
+        );
+        problems.push(draft.problem(Severity::Warning, "model", message, remedy));
+    }
+}
+
+fn first_of_each_name(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
+    let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
+    for draft in drafts.drain(..) {
+        match kept.iter().find(|first| first.spec.name == draft.spec.name) {
+            Some(first) => {
+                let message = format!(
+                    "the agent `{}` of {}:{} is used instead",
+                    draft.spec.name,
+                    first.at.file.display(),
+                    first.at.line
+                );
+                problems.push(draft.problem(Severity::Warning, "name", message, "rename or remove one of them"));
+            }
+            None => kept.push(draft),
+        }
+    }
+    *drafts = kept;
+}
+
+/// Leaves out agents with destinations that there are not, and those of cycles. A destination that was left out itself is
+/// taken from the agents that name it.
+fn check_destinations(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
+    let mut left_out = BTreeSet::new();
+    let all: Vec<String> = drafts.iter().map(|draft| draft.spec.name.clone()).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    drafts.retain(|draft| {
+        let unknown = draft.spec.router.destinations.iter().find(|to| !all.contains(&&*to.agent));
+        let Some(unknown) = unknown else { return true };
+        let message = format!("there is no agent `{}`", unknown.agent);
+        let remedy = nearest(&unknown.agent, all.iter().copied().filter(|name| *name != draft.spec.name)).map_or_else(
+            || "`toolwright agents ls` lists the agents".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        problems.push(draft.problem(Severity::EntryDisabled, "router", message, remedy));
+        left_out.insert(draft.spec.name.clone());
+        false
+    });
+    loop {
+        let specs: Vec<AgentSpec> = drafts.iter().map(|draft| draft.spec.clone()).collect();
+        let Some(cycle) = find_cycle(&specs) else { break };
+        drafts.retain(|draft| {
+            let is_in = cycle.contains(&draft.spec.name);
+            if is_in {
+                let message = format!("its destinations lead back to it: {}", cycle.join(" -> "));
+                let remedy = "take one of these destinations out; `may_return: true` lets an agent hand a request back";
+                problems.push(draft.problem(Severity::EntryDisabled, "router", message, remedy));
+                left_out.insert(draft.spec.name.clone());
+            }
+            !is_in
+        });
+    }
+    for draft in drafts {
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            draft.spec.router.destinations.drain(..).partition(|to| !left_out.contains(&to.agent));
+        draft.spec.router.destinations = kept;
+        for to in gone {
+            let message = format!("the agent `{}` was left out: it is no destination", to.agent);
+            problems.push(draft.problem(Severity::Warning, "router", message, "mend that agent"));
+        }
+    }
+}
