@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use toolwright_core::agents::handoff::HANDED_BACK;
 use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree, check_name};
 use toolwright_core::approval::AgentStep;
 use toolwright_core::catalogue::{CallScope, Health, Provider, ProviderCall, ProviderError};
@@ -140,9 +141,11 @@ impl AgentProvider {
             policy: Arc::new(policy(spec, &run.policy)),
         };
         let task = Message::user(text("task"));
+        let hands_back_to = run.handed_over.as_ref().filter(|by| by.may_return).map(|handed| handed.by.to_string());
         child
             .run(context, |driver, options| {
                 let mut run = run_spec(spec, (self.parts.spec)(&model));
+                run.agent_tools.hands_back_to = hands_back_to;
                 let prompt = if spec.prompt.trim().is_empty() { BASE_PROMPT } else { &spec.prompt };
                 run.system = driver.system_prompt(prompt, &run, options);
                 RunState::new(run, vec![task])
@@ -294,6 +297,9 @@ pub fn run_spec(spec: &Arc<AgentSpec>, run: RunSpec) -> RunSpec {
 
 /// The report of an agent as the result of its call.
 fn output(spec: &AgentSpec, report: RunReport) -> ToolOutput {
+    if report.final_report.as_ref().is_some_and(|report| report.metadata.contains_key(HANDED_BACK)) {
+        return ToolOutput::text(report.answer).with_extra(HANDED_BACK, true);
+    }
     let structured = report.final_report.as_ref().and_then(|report| report.content_json.clone());
     let mut text = report.answer.clone();
     let lacks_report = spec.output_schema.is_some() && structured.is_none();

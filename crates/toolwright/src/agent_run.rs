@@ -7,23 +7,22 @@ use serde_json::Value;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright_agent::{
-    AgentTools, BASE_PROMPT, Dispatch, Driver, DriverError, Limits, ReportSpec, RunOptions, RunReport, RunSpec,
-    RunState, Transcript,
+    BASE_PROMPT, Dispatch, Driver, DriverError, Limits, ReportSpec, RunOptions, RunReport, RunSpec, RunState,
+    Transcript,
 };
 use toolwright_core::agents::AgentSpec;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
-use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
+use toolwright_core::model::{Message, ModelSettings};
 use toolwright_core::pattern::nearest;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_core::store::StoreError;
 use toolwright_core::variables::Variables;
-use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
+use toolwright_core::{Approver, Cancel, ContentBlock, Profile, Session};
 
 use crate::app::{ClientOptions, Error, LIST_WAIT, Person, Toolwright};
 use crate::config::AgentEntry;
-use crate::config::file::AgentToolName;
 
 /// How long a run that has given its answer waits for its background jobs.
 const JOB_WAIT: Duration = Duration::from_secs(600);
@@ -374,7 +373,7 @@ impl Agent {
         let app = &self.app;
         let policy = app.config().policy(self.profile, Profile::Ask);
         let policy = Arc::new(self.spec.as_ref().map_or_else(|| policy.clone(), |spec| spec.ruled(&policy)));
-        let mut session = app.session(&*self.id);
+        let mut session = as_agent(&app.session(&*self.id), self.spec.as_deref());
         if let Some(principal) = self.principal.clone() {
             Arc::make_mut(&mut session).principal = principal;
         }
@@ -401,33 +400,27 @@ impl Agent {
     }
 
     fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {
-        let config = self.app.config();
-        let (defaults, selection) = (&config.sections.defaults, &config.sections.selection);
-        let card = self.app.models().card(&self.model);
-        let known_as = card.stands_for.as_deref().unwrap_or(&self.model);
-        let shows = |tool| defaults.agent_tools.contains(&tool);
+        let usual = self.app.run_spec(&self.model);
         let mut spec = RunSpec {
             settings: self.settings.clone(),
             limits: self.limits.clone(),
-            dispatch: self.dispatch.unwrap_or(defaults.dispatch),
+            dispatch: self.dispatch.unwrap_or(usual.dispatch),
             tools: self.tools.clone(),
             denied: self.denied(),
             agent: self.spec.clone(),
-            window: self.window.or_else(|| config.window(known_as)),
-            exposure: self.exposure.unwrap_or_else(|| config.exposure(known_as)),
-            pinned: selection.pinned.clone(),
-            pick_size: selection.pick_size,
-            agent_tools: AgentTools {
-                report: self.report.clone(),
-                task_status: shows(AgentToolName::TaskStatus),
-                batch: shows(AgentToolName::Batch),
-            },
-            context: config.sections.context.clone(),
-            ..RunSpec::new(&*self.model, String::new())
+            window: self.window.or(usual.window),
+            exposure: self.exposure.unwrap_or(usual.exposure),
+            ..usual
         };
+        spec.agent_tools.report.clone_from(&self.report);
         spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
         spec
     }
+}
+
+/// The session of a run of this agent.
+fn as_agent(session: &Arc<Session>, agent: Option<&AgentSpec>) -> Arc<Session> {
+    Arc::new(Session { agent: agent.map(|agent| agent.name.clone()), ..Session::clone(session) })
 }
 
 fn usage(message: &str) -> Error {
@@ -514,6 +507,7 @@ impl Conversation {
         if let Some(agent) = &self.spec.agent {
             // Its profile is whoever's who resumes it; what it may not do stays.
             self.options.policy = Arc::new(agent.ruled(&self.options.policy));
+            self.options.session = as_agent(&self.options.session, Some(agent));
         }
         self.state = Some(state);
         Ok(())

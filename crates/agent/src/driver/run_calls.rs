@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use toolwright_core::ValidCall;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::Snapshot;
+use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::UsageRecorder;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -21,7 +21,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::plan;
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::OutputStore;
-use toolwright_runtime::executor::ContextBudget;
+use toolwright_runtime::executor::{ContextBudget, HandoffTerms};
 use toolwright_runtime::{CallOrder, Executor, RunContext};
 
 use super::{Driver, DriverError, RunOptions};
@@ -88,6 +88,26 @@ impl Driver {
         }
     }
 
+    /// What a run whose agent has destinations hands over: the tools are those of whoever started it.
+    fn handoff_terms(&self, state: &RunState, options: &RunOptions) -> Option<HandoffTerms> {
+        let spec = state.spec();
+        let agent = spec.agent.as_ref().filter(|agent| !agent.router.is_empty())?;
+        let snapshot = match &options.parent {
+            Some(parent) => Arc::clone(&parent.snapshot),
+            None => self.catalogue.snapshot(),
+        };
+        // What a person narrows holds for every agent of the run.
+        let narrowed = Some(&spec.tools).filter(|tools| !tools.is_empty() && agent.tools.as_ref() != Some(*tools));
+        let snapshot = match narrowed {
+            Some(tools) => {
+                let keeps = |entry: &Entry| entry.provider.kind() == ProviderKind::Agent || entry.is_named_by(tools);
+                Arc::new(snapshot.only(keeps, "not among the tools of this run"))
+            }
+            None => snapshot,
+        };
+        Some(HandoffTerms { conversation: state.conversation(), snapshot })
+    }
+
     /// The context of any call of the run.
     pub(super) fn run_context(&self, state: &RunState, snapshot: &Arc<Snapshot>, options: &RunOptions) -> RunContext {
         let new = RunContext {
@@ -95,6 +115,7 @@ impl Driver {
             origin: Origin::Agent,
             model: Some(state.spec().model.as_str().into()),
             account: options.account.clone(),
+            handoff: self.handoff_terms(state, options).map(Arc::new),
             ..RunContext::new(
                 Arc::clone(&options.session),
                 Arc::clone(snapshot),

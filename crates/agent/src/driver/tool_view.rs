@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use toolwright_core::StaticProvider;
+use toolwright_core::agents::Router;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
@@ -75,7 +76,7 @@ impl ToolView {
         Self {
             tools,
             usable,
-            own: Arc::new(run_tools(spec.agent_tools.report.as_ref())),
+            own: Arc::new(run_tools(spec.agent_tools.report.as_ref(), spec.handoff())),
             all: OnceLock::new(),
             searchable: OnceLock::new(),
             cost: OnceLock::new(),
@@ -306,6 +307,8 @@ struct CachedView {
     allowed: Vec<String>,
     denied: Vec<String>,
     report: Option<ReportSpec>,
+    router: Router,
+    hands_back_to: Option<String>,
     principal: Principal,
     view: Arc<ToolView>,
 }
@@ -321,6 +324,8 @@ impl ToolViewCache {
                     && cached.allowed == *allowed
                     && cached.denied == *denied
                     && cached.report == *report
+                    && cached.router == *spec.router()
+                    && cached.hands_back_to == spec.agent_tools.hands_back_to
                     && cached.principal == *principal
             };
             cached.iter().find(is_same).map(|cached| Arc::clone(&cached.view))
@@ -343,6 +348,8 @@ impl ToolViewCache {
             allowed: allowed.clone(),
             denied: denied.clone(),
             report: report.clone(),
+            router: spec.router().clone(),
+            hands_back_to: spec.agent_tools.hands_back_to.clone(),
             principal: principal.clone(),
             view: Arc::clone(&view),
         });

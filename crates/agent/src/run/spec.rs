@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren};
+use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Router};
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
 
 use super::ContextOptions;
-use crate::tools::AgentTools;
+use crate::tools::{AgentTools, HandoffTool};
 
 /// Model answers in one task unless configured otherwise.
 const DEFAULT_TURNS: u32 = 50;
@@ -109,6 +109,19 @@ impl RunSpec {
     #[must_use]
     pub fn on_children(&self) -> OnChildren {
         self.agent.as_ref().map(|agent| agent.on_children).unwrap_or_default()
+    }
+}
+
+impl RunSpec {
+    /// The agents that it may hand its request to.
+    pub(crate) fn router(&self) -> &Router {
+        static NONE: Router = Router { destinations: Vec::new() };
+        self.agent.as_ref().map_or(&NONE, |agent| &agent.router)
+    }
+
+    /// The tool that hands its request over, if it may.
+    pub(crate) fn handoff(&self) -> Option<HandoffTool> {
+        HandoffTool::new(self.router(), self.agent_tools.hands_back_to.as_deref())
     }
 }
 

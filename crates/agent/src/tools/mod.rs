@@ -1,14 +1,16 @@
-//! The agent's own tools, namespace `agent`: batch, final report and task status. The executor and the policy treat
+//! The agent's own tools: batch, final report, task status and hand-off. The executor and the policy treat
 //! them like any other tool; the state machine decides what their results mean for a run.
 
 mod batch;
 mod final_report;
+mod handoff;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use toolwright_core::agents::handoff::HANDOFF_ID;
 use toolwright_core::catalogue::{CallScope, Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -19,6 +21,7 @@ use toolwright_core::{Effects, StaticProvider, Tool, ToolDefinition, ToolId};
 use crate::report::ReportSpec;
 use batch::Batch;
 use final_report::FinalReportTool;
+pub(crate) use handoff::HandoffTool;
 
 pub use crate::report::FINAL_REPORT_ID;
 
@@ -42,6 +45,9 @@ pub struct AgentTools {
     pub task_status: bool,
     /// Whether the batch is shown.
     pub batch: bool,
+    /// The agent that handed the request over and takes it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hands_back_to: Option<String>,
 }
 
 impl AgentTools {
@@ -52,20 +58,23 @@ impl AgentTools {
             BATCH_ID => self.batch,
             FINAL_REPORT_ID => self.report.is_some(),
             TASK_STATUS_ID => self.task_status,
+            // It is there where it can be used.
+            HANDOFF_ID => true,
             _ => false,
         }
     }
 }
 
-/// The agent's own tools for a run that has to end with this report.
+/// The agent's own tools for a run that has to end with this report, and may hand its request over.
 #[expect(clippy::expect_used, reason = "what is validated of the definitions is constant, and every test registers it")]
-pub(crate) fn run_tools(report: Option<&ReportSpec>) -> StaticProvider {
-    let tools: Vec<Arc<dyn Tool>> = vec![
+pub(crate) fn run_tools(report: Option<&ReportSpec>, handoff: Option<HandoffTool>) -> StaticProvider {
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         // The calls of a batch do the work, each under its own policy.
         Arc::new(Batch { effects: Effects::READ }),
         Arc::new(TaskStatusTool),
         Arc::new(FinalReportTool { spec: report.cloned() }),
     ];
+    tools.extend(handoff.map(|tool| Arc::new(tool) as Arc<dyn Tool>));
     StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools).expect("legal definitions")
 }
 
@@ -171,16 +180,16 @@ mod tests {
     #[test]
     fn the_definitions_register_for_every_report() {
         for format in ["", "text", "markdown", "json", "tty", "slack", "schema"] {
-            let provider = run_tools(spec(format).as_ref());
+            let provider = run_tools(spec(format).as_ref(), None);
             let ids: Vec<_> = provider.tools().iter().map(|tool| tool.definition().id.as_str()).collect();
             assert_eq!(ids, [BATCH_ID, TASK_STATUS_ID, FINAL_REPORT_ID]);
         }
         assert!(batch_provider().is_ok());
-        let shown = run_tools(spec("schema").as_ref()).tools()[2].definition().shown_schema();
+        let shown = run_tools(spec("schema").as_ref(), None).tools()[2].definition().shown_schema();
         assert_eq!(shown["properties"]["content_json"]["properties"]["s"]["$ref"], "#/$defs/s");
         assert_eq!(shown["$defs"]["s"]["type"], "string");
         let inward = ReportSpec::by_schema(json!({"properties": {"a": {"$ref": "#"}}})).expect("schema");
-        let shown = run_tools(Some(&inward)).tools()[2].definition().shown_schema();
+        let shown = run_tools(Some(&inward), None).tools()[2].definition().shown_schema();
         assert!(shown["properties"]["content_json"]["description"].is_string(), "{shown}");
         assert!(ReportSpec::by_schema(json!({"type": "nonsense"})).is_err());
     }

@@ -205,7 +205,7 @@ async fn a_completed_task_is_asked_for_its_report() {
     let script = vec![Reply::Calls(vec![("s", "agent__task_status", status)]), Reply::Text("# Done")];
     let fixture = Fixture::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ)]).await;
     let report = Some(ReportSpec::in_format(Format::Markdown));
-    let agent_tools = AgentTools { report, task_status: true, batch: true };
+    let agent_tools = AgentTools { report, task_status: true, batch: true, hands_back_to: None };
     let mut state = begin_with(RunSpec { agent_tools, ..spec(Limits::default()) });
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(shown(&fixture)[0], ["t__a", "agent__batch", "agent__task_status", "agent__final_report"]);

@@ -50,8 +50,12 @@ mod tests {
     use crate::agents::{Destination, History};
 
     fn agent(name: &str, destinations: &[&str]) -> AgentSpec {
-        let destination =
-            |agent: &&str| Destination { agent: (*agent).to_owned(), history: History::All, may_return: false };
+        let destination = |agent: &&str| Destination {
+            agent: (*agent).to_owned(),
+            history: History::All,
+            may_return: false,
+            description: String::new(),
+        };
         let mut spec = AgentSpec { name: name.to_owned(), ..AgentSpec::default() };
         spec.router.destinations = destinations.iter().map(destination).collect();
         spec

@@ -156,6 +156,9 @@ pub struct Destination {
     pub history: History,
     /// Whether it may hand the request back.
     pub may_return: bool,
+    /// When to choose it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
 }
 
 /// A destination as it is written.
@@ -179,14 +182,19 @@ struct FullDestination {
     /// Whether it may hand the request back.
     #[serde(default)]
     may_return: bool,
+    /// When to choose it. Default: what that agent's description says.
+    #[serde(default)]
+    description: String,
 }
 
 impl From<WrittenDestination> for Destination {
     fn from(written: WrittenDestination) -> Self {
         match written {
-            WrittenDestination::Name(agent) => Self { agent, history: History::All, may_return: false },
-            WrittenDestination::Full(FullDestination { agent, history, may_return }) => {
-                Self { agent, history, may_return }
+            WrittenDestination::Name(agent) => {
+                Self { agent, history: History::All, may_return: false, description: String::new() }
+            }
+            WrittenDestination::Full(FullDestination { agent, history, may_return, description }) => {
+                Self { agent, history, may_return, description }
             }
         }
     }
@@ -293,8 +301,14 @@ mod tests {
             "limits": {"turns": 3, "time": "5m", "cost": 0.5},
         }))
         .expect("a spec");
-        let full = Destination { agent: "legal".into(), history: History::UserMessages, may_return: true };
-        let plain = Destination { agent: "billing".into(), history: History::All, may_return: false };
+        let destination = |agent: &str, history, may_return| Destination {
+            agent: agent.into(),
+            history,
+            may_return,
+            description: String::new(),
+        };
+        let full = destination("legal", History::UserMessages, true);
+        let plain = destination("billing", History::All, false);
         assert_eq!(spec.router.destinations, [plain, full]);
         let again: AgentSpec = serde_json::from_value(json!(spec)).expect("what is written is read");
         assert_eq!(again, spec);

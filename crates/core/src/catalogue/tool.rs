@@ -42,6 +42,12 @@ pub trait Tool: Send + Sync {
         false
     }
 
+    /// Whether an interrupted call goes on where it was when it is made again under the same id; see
+    /// [`Provider::resumes`].
+    fn resumes(&self) -> bool {
+        false
+    }
+
     /// What it was made of, if a model answers it: the executor then chooses models for it, and a run of it is
     /// one attempt.
     fn llm(&self) -> Option<Arc<LlmDefinition>> {
@@ -126,6 +132,10 @@ impl Provider for StaticProvider {
 
     fn awaits_others(&self, tool: &ToolId) -> bool {
         self.by_id.get(tool).is_some_and(|tool| tool.awaits_others())
+    }
+
+    fn resumes(&self, tool: &ToolId) -> bool {
+        self.by_id.get(tool).is_some_and(|tool| tool.resumes())
     }
 
     fn llm(&self, tool: &ToolId) -> Option<Arc<LlmDefinition>> {

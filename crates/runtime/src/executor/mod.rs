@@ -47,7 +47,9 @@ pub use self::guards::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
 pub use self::llm_call::LlmOptions;
-pub use self::options::{CallDefaults, CallerNames, ExecutorOptions, PartialsFor, Recommends, RunContext};
+pub use self::options::{
+    CallDefaults, CallerNames, ExecutorOptions, HandedOver, HandoffTerms, PartialsFor, Recommends, RunContext,
+};
 pub use self::recovery::RecoveryOptions;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
 pub use self::tool_context::{Nested, NestedCallLimits};

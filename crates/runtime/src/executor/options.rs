@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::agents::handoff::Conversation;
 use toolwright_core::approval::{AgentStep, Approver};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Entry, Snapshot};
@@ -162,6 +163,24 @@ pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync
 /// A caller's name for a tool; `None` if it cannot call it.
 pub type CallerNames = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
 
+/// What an agent that hands the user's request over gives along.
+#[derive(Debug)]
+pub struct HandoffTerms {
+    /// The conversation so far.
+    pub conversation: Conversation,
+    /// The tools of whoever started the agent: the one that takes its place works with its own among these.
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// Who handed a request over.
+#[derive(Debug, Clone)]
+pub struct HandedOver {
+    /// The agent.
+    pub by: Arc<str>,
+    /// Whether it takes the request back.
+    pub may_return: bool,
+}
+
 /// On whose behalf, under which policy, and how a batch of calls runs. Cheap to clone.
 #[derive(Clone)]
 pub struct RunContext {
@@ -234,6 +253,10 @@ pub struct RunContext {
     pub asker: Option<Arc<str>>,
     /// The agents on whose way they are made, from the one that the root run started to the one that makes them.
     pub agents: Arc<[AgentStep]>,
+    /// What a call needs that hands the user's request to another agent, where they may.
+    pub handoff: Option<Arc<HandoffTerms>>,
+    /// Set where a call of an agent hands it the user's request.
+    pub handed_over: Option<HandedOver>,
     /// The agent that pays for the requests to models that they make; `None`: nobody keeps count.
     pub account: Option<Arc<AgentAccount>>,
 }
@@ -294,6 +317,8 @@ impl RunContext {
             names: None,
             asker: None,
             agents: Arc::default(),
+            handoff: None,
+            handed_over: None,
             account: None,
         }
     }

@@ -95,6 +95,7 @@ impl Toolwright {
                 report: None,
                 task_status: shows(AgentToolName::TaskStatus),
                 batch: shows(AgentToolName::Batch),
+                hands_back_to: None,
             },
             context: config.sections.context.clone(),
             ..RunSpec::new(model, String::new())

@@ -54,9 +54,13 @@ fn unmatched(
         known.wires(&format!("views.{name}.allow"), &view.allowed, &mut all);
         known.wires(&format!("views.{name}.deny"), &view.denied, &mut all);
     }
+    // What was looked for when the file was read is told with its line.
+    let is_told = |glob: &String| config.problems.iter().any(|problem| problem.message.contains(&format!("`{glob}`")));
     for AgentEntry { spec, .. } in &config.agents {
-        known.tools(&format!("agents.{}.tools", spec.name), spec.tools.as_deref().unwrap_or_default(), &mut all);
-        known.tools(&format!("agents.{}.disallowed_tools", spec.name), &spec.disallowed_tools, &mut all);
+        for (key, globs) in [("tools", spec.tools.as_ref()), ("disallowed_tools", Some(&spec.disallowed_tools))] {
+            let globs: Vec<String> = globs.into_iter().flatten().filter(|glob| !is_told(glob)).cloned().collect();
+            known.tools(&format!("agents.{}.{key}", spec.name), &globs, &mut all);
+        }
     }
     let policy = &config.sections.policy;
     for (number, note) in policy.tools.iter().enumerate() {

@@ -20,7 +20,7 @@ fn model(state: &mut RunState, response: ModelResponse) {
 }
 
 fn reporting(limits: Limits, report: Option<ReportSpec>) -> RunState {
-    let agent_tools = AgentTools { report, task_status: true, batch: false };
+    let agent_tools = AgentTools { report, task_status: true, ..AgentTools::default() };
     RunState::new(RunSpec { agent_tools, ..spec(limits) }, vec![Message::user("task")])
 }
 

@@ -4,7 +4,7 @@ mod claude;
 mod file;
 mod folder;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -230,10 +230,17 @@ fn check_destinations(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
             !is_in
         });
     }
+    let descriptions: BTreeMap<String, String> =
+        drafts.iter().map(|draft| (draft.spec.name.clone(), draft.spec.description.clone())).collect();
     for draft in drafts {
         let (kept, gone): (Vec<_>, Vec<_>) =
             draft.spec.router.destinations.drain(..).partition(|to| !left_out.contains(&to.agent));
         draft.spec.router.destinations = kept;
+        for to in &mut draft.spec.router.destinations {
+            if to.description.is_empty() {
+                to.description = descriptions.get(&to.agent).cloned().unwrap_or_default();
+            }
+        }
         for to in gone {
             let message = format!("the agent `{}` was left out: it is no destination", to.agent);
             problems.push(draft.problem(Severity::Warning, "router", message, "mend that agent"));
