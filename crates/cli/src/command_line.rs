@@ -167,7 +167,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 
 /// Examples of commands, by their path.
-const EXAMPLES: [(&str, &[&str]); 19] = [
+const EXAMPLES: [(&str, &[&str]); 20] = [
     (
         "add",
         &[

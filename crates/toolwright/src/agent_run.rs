@@ -14,7 +14,7 @@ use toolwright_core::agents::AgentSpec;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
-use toolwright_core::model::{Message, ModelSettings};
+use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
 use toolwright_core::pattern::nearest;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_core::store::StoreError;

@@ -199,7 +199,7 @@ fn an_agent_file_of_claude_code_is_taken_as_it_is() {
     );
     assert_eq!((spec.disallowed_tools.len(), spec.limits.turns), (2, Some(12)));
     assert!(spec.prompt.starts_with("You review database migrations."), "{}", spec.prompt);
-    let policy = spec.ruled(&Policy { profile: Profile::Trusted, rules: Vec::new(), tools: Vec::new() });
+    let policy = spec.ruled(&Policy { profile: Profile::Trusted, rules: Vec::new(), tools: Vec::new(), within: None });
     for (command, runs) in [
         ("git diff HEAD~1", true),
         ("git diff", true),

@@ -67,7 +67,7 @@ async fn receive(
     let body = match tokio::time::timeout(BODY_LIMIT, axum::body::to_bytes(body, MAX_PAYLOAD)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => return ApiError::too_large(MAX_PAYLOAD).into_response(),
-        Err(_) => return ApiError::late().into_response(),
+        Err(_) => return ApiError::timed_out().into_response(),
     };
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let request = SignedRequest {

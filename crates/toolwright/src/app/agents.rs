@@ -21,12 +21,7 @@ pub(super) struct AgentSettings {
 
 impl AgentSettings {
     fn of(config: &Config) -> Self {
-        let entries = config.sections.agents.as_ref().and_then(serde_json::Value::as_object);
-        let spec = |(name, entry): (&String, &serde_json::Value)| {
-            let spec = serde_json::from_value::<AgentSpec>(entry.clone()).ok()?;
-            Some(AgentSpec { name: name.clone(), ..spec })
-        };
-        let agents = entries.into_iter().flatten().filter_map(spec).collect();
+        let agents = config.agents.iter().map(|agent| agent.spec.clone()).collect();
         Self { agents, limits: config.sections.defaults.agents.clone() }
     }
 }
