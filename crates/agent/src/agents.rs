@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::agents::handoff::HANDED_BACK;
-use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree, check_name};
+use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree, check_name, child_session};
 use toolwright_core::approval::AgentStep;
 use toolwright_core::catalogue::{CallScope, Health, Provider, ProviderCall, ProviderError};
 use toolwright_core::context::ToolContext;
@@ -134,7 +134,7 @@ impl AgentProvider {
             driver: self.driver(spec, nested),
             parent: RunContext { agents, ..run.clone() },
             session: Session {
-                id: child::id(&spec.name, &run.session.id, &context.call_id),
+                id: child_session(&spec.name, &run.session.id, &context.call_id),
                 agent: Some(spec.name.clone()),
                 ..Session::clone(&run.session)
             },
@@ -200,7 +200,7 @@ impl Provider for AgentProvider {
             return Err(ToolError::new(ErrorKind::UnknownTool, format!("there is no agent for {}", call.tool)));
         };
         let report = self.run(spec, &call.arguments, context).await?;
-        let run = child::id(&spec.name, &context.session.id, &context.call_id);
+        let run = child_session(&spec.name, &context.session.id, &context.call_id);
         Ok(output(spec, report).with_extra("run", run.as_str()))
     }
 

@@ -9,11 +9,9 @@ use std::sync::Arc;
 use toolwright_core::ErrorKind;
 use toolwright_core::approval::AwaitsDecision;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::canonical::ContentHash;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
-use toolwright_core::session::CallId;
-use toolwright_core::{Policy, Session, SessionId};
+use toolwright_core::{Policy, Session};
 use toolwright_runtime::executor::Nested;
 use toolwright_runtime::{Catalogue, RunContext};
 
@@ -113,12 +111,6 @@ pub(crate) fn driver(nested: Nested<'_>, tools: Arc<toolwright_core::Snapshot>) 
     let executor = Arc::clone(nested.executor);
     let model = Arc::clone(&executor.services().model);
     Driver::new(executor, Catalogue::from_snapshot(tools), model, None)
-}
-
-/// The id of the run that a call of this session begins, always the same.
-pub(crate) fn id(agent: &str, session: &SessionId, call: &CallId) -> SessionId {
-    let hash = ContentHash::of_bytes(format!("{session}\n{call}").as_bytes()).to_string();
-    SessionId::new(format!("{agent}_{}", hash.get(..16).unwrap_or(&hash)))
 }
 
 fn failed(error: DriverError) -> ToolError {

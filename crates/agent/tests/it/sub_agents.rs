@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,10 +11,14 @@ use toolwright_agent::{AgentParts, AgentProvider, ChildEnd, Driver, Limits, RunO
 use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree as _, OnChildren};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::context::NoRedaction;
+use toolwright_core::job::{JobScope, Jobs as _, Listed};
 use toolwright_core::model::{Message, ModelResponse, PriceTable, Prices, StopReason, Usage, WrittenCall};
 use toolwright_core::store::{LedgerStore as _, RunStore};
 use toolwright_core::trace::{Trace, TraceOp};
-use toolwright_core::{CancelCause, Effects, Event, Policy, Profile, Services, Session, SessionId, Tool};
+use toolwright_core::{
+    CancelCause, Effects, Event, Policy, Profile, Services, Session, SessionId, Tool, ToolContext, ToolDefinition,
+    ToolError, ToolId, ToolOutput,
+};
 use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
 use toolwright_testkit::{FakeCall, FakeModel};
@@ -25,6 +30,14 @@ use crate::resume::Fragile;
 type Scripts = HashMap<&'static str, Vec<Reply>>;
 
 const WAIT: Duration = Duration::from_secs(20);
+
+/// Sends a message to the first job of the run's session.
+async fn send_to_job(tree: &Tree, text: &str) {
+    let (jobs, options) = (&tree.jobs, options());
+    let scope = JobScope::Of(&options.session);
+    let job = jobs.list(scope, Listed::Open, 1).await.unwrap().remove(0);
+    jobs.send(scope, &job.id, text.into()).await.unwrap();
+}
 
 /// The call of an agent.
 fn start(id: &'static str, agent: &'static str) -> (&'static str, &'static str, Value) {
@@ -40,6 +53,7 @@ struct Tree {
     store: Arc<SqliteStore>,
     model: Arc<FakeModel>,
     log: Arc<Log>,
+    jobs: Arc<JobManager>,
 }
 
 /// Answers by who asks, and by how often it has answered, so that a resumed run goes on where it was.
@@ -111,7 +125,7 @@ impl Tree {
             ..Services::none(Arc::new(SystemClock))
         };
         let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
-        settings.jobs = Some(jobs);
+        settings.jobs = Some(jobs.clone());
         settings.grace = Duration::from_secs(5);
         let prices = Prices { input: 10.0, output: 100.0, cached: None, cache_written: None };
         settings.prices = PriceTable::from_iter([("test".to_owned(), prices)]);
@@ -132,7 +146,7 @@ impl Tree {
         catalogue.refresh("test").await;
         catalogue.refresh("agents").await;
         let driver = Driver::new(executor, catalogue, model.clone(), Some(runs)).with_agents(store.clone(), limits);
-        Self { driver, store, model, log }
+        Self { driver, store, model, log, jobs }
     }
 
     async fn run(&self, options: &RunOptions) -> RunReport {
@@ -529,5 +543,55 @@ async fn a_run_does_not_end_over_live_agents() {
         })
         .await;
         assert_eq!(tree.agents().await, (1, 0), "{policy:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_reaches_an_agent_in_the_background() {
+    let scripts = HashMap::from([
+        ("root", vec![Reply::Calls(vec![start("1", "agent__a")]), Reply::Text("early"), Reply::Text("all done")]),
+        ("a", vec![Reply::Calls(vec![("1", "t__slow", json!({}))]), Reply::Text("a done")]),
+    ]);
+    let dir = tempfile::tempdir().unwrap();
+    let slow = Waits::new();
+    let background = AgentSpec { background: true, ..agent("a") };
+    let tree = Tree::new(dir.path(), scripts, vec![background], vec![slow.clone()]).await;
+    let options = options();
+    let sending = async {
+        until(|| slow.began.load(Ordering::SeqCst)).await;
+        send_to_job(&tree, "look into the cellar").await;
+        slow.go.notify_one();
+    };
+    let (report, ()) = tokio::join!(tree.run(&options), sending);
+    assert_eq!(report.answer, "all done");
+    let told = tree.results("a");
+    assert!(told.contains("your caller sent a message:\\nlook into the cellar"), "{told}");
+}
+
+/// A tool that waits until it may end.
+struct Waits {
+    began: AtomicBool,
+    go: tokio::sync::Notify,
+}
+
+impl Waits {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { began: AtomicBool::new(false), go: tokio::sync::Notify::new() })
+    }
+}
+
+#[async_trait::async_trait]
+impl Tool for Waits {
+    fn definition(&self) -> ToolDefinition {
+        let mut definition =
+            ToolDefinition::new(ToolId::parse("t:slow@1.0.0").unwrap(), "Waits.", Some(json!({"type": "object"})));
+        definition.effects = Effects::READ;
+        definition
+    }
+
+    async fn run(&self, _arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        self.began.store(true, Ordering::SeqCst);
+        self.go.notified().await;
+        Ok(ToolOutput::text("waited"))
     }
 }

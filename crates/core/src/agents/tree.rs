@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::AgentLimits;
+use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, StoreError, ToolError};
+use crate::session::{CallId, SessionId};
 
 /// Levels of agents below a run, unless configured otherwise.
 pub const DEFAULT_DEPTH: u32 = 5;
@@ -265,6 +267,14 @@ pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &Request<'_>) -> Re
         }
     }
     Ok(())
+}
+
+/// The session of the run that a call of `session` begins, which has the run's id too: always the same, so that a call that
+/// is made again goes on with its run.
+#[must_use]
+pub fn child_session(agent: &str, session: &SessionId, call: &CallId) -> SessionId {
+    let hash = ContentHash::of_bytes(format!("{session}\n{call}").as_bytes()).to_string();
+    SessionId::new(format!("{agent}_{}", hash.get(..16).unwrap_or(&hash)))
 }
 
 /// The agent `id` and its ancestors, the nearest first.

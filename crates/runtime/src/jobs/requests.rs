@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
+use toolwright_core::agents::{check_name, child_session};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::{JobRecord, JobScope, JobState, JobText, Jobs, Listed};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::store::StoreError;
+use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
 
 use super::{JobManager, LogFiles, log};
 use crate::store::jobs::{JobRequest, LEASE_MS};
@@ -65,10 +66,11 @@ impl Jobs for JobManager {
 
     async fn send(&self, scope: JobScope<'_>, id: &str, input: Value) -> Result<(), StoreError> {
         let job = self.get(scope, id).await?;
-        if job.state != JobState::WaitingInput {
-            return Err(StoreError::Refused(format!("job {id} does not wait for input: it is {}", job.state)));
+        match job.state {
+            JobState::WaitingInput => self.ask(&job, JobRequest::Send(input)).await,
+            JobState::Running if is_agent(&job) => self.tell_agent(&job, input).await,
+            state => Err(StoreError::Refused(format!("job {id} does not wait for input: it is {state}"))),
         }
-        self.ask(&job, JobRequest::Send(input)).await
     }
 
     async fn stop(&self, scope: JobScope<'_>, id: &str) -> Result<(), StoreError> {
@@ -87,7 +89,25 @@ impl Jobs for JobManager {
     }
 }
 
+/// Whether the job is the run of an agent.
+fn is_agent(job: &JobRecord) -> bool {
+    job.tool.namespace() == "agent" && check_name(job.tool.name()).is_ok()
+}
+
 impl JobManager {
+    /// Writes a message to the agent that runs as this job: it reads it before its next request.
+    async fn tell_agent(&self, job: &JobRecord, input: Value) -> Result<(), StoreError> {
+        let text = match input {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let to = child_session(job.tool.name(), &job.session, &job.call);
+        let caller = Some("your caller".to_owned());
+        let author = Author { session: Some(job.session.clone()), agent: caller, call: None };
+        let message = LogMessage { kind: MessageKind::Group, subject: job.id.clone(), text, data: Value::Null };
+        self.store.append(NewRow::message(&to, &job.principal, author, message)).await.map(drop)
+    }
+
     /// Asks the process that has the job: this one at once, another through the store.
     async fn ask(&self, job: &JobRecord, request: JobRequest) -> Result<(), StoreError> {
         if self.find(&job.id).is_some() {
