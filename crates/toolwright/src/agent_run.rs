@@ -392,11 +392,12 @@ impl Agent {
         }
     }
 
-    /// Tools that it may not use. With a list that names none, that is all of them.
+    /// Tools that it may not use, itself among them. With a list that names none, that is all of them.
     fn denied(&self) -> Vec<String> {
         let Some(spec) = &self.spec else { return Vec::new() };
         let none = self.tools.is_empty() && spec.tools.as_ref().is_some_and(Vec::is_empty);
-        if none { vec!["*".to_owned()] } else { spec.disallowed_tools.clone() }
+        let own = format!("agent:{}", spec.name);
+        if none { vec!["*".to_owned()] } else { spec.disallowed_tools.iter().cloned().chain([own]).collect() }
     }
 
     fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {
