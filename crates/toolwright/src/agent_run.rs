@@ -18,6 +18,7 @@ use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
 use toolwright_core::pattern::nearest;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_core::store::StoreError;
+use toolwright_core::trigger::Rights;
 use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile, Session};
 
@@ -282,9 +283,27 @@ impl Agent {
         self
     }
 
-    /// Works on behalf of this principal, and not of the owner.
-    pub(crate) fn on_behalf_of(mut self, principal: Principal) -> Self {
-        self.principal = Some(principal);
+    /// Gives it no more than these rights.
+    pub(crate) fn narrowed_to(mut self, rights: &Rights) -> Self {
+        self.principal = Some(rights.principal.clone());
+        self.profile = Some(self.profile.map_or(rights.profile, |own| own.stricter(rights.profile)));
+        let has_none = self.spec.as_ref().and_then(|spec| spec.tools.as_ref()).is_some_and(Vec::is_empty);
+        if has_none || rights.tools.is_empty() {
+            return self;
+        }
+        if self.tools.is_empty() {
+            self.tools.clone_from(&rights.tools);
+            return self;
+        }
+        let snapshot = self.app.catalogue().snapshot();
+        let both =
+            snapshot.list().iter().filter(|tool| tool.is_named_by(&self.tools) && tool.is_named_by(&rights.tools));
+        let mut both: Vec<String> = both.map(|tool| tool.id().to_string()).collect();
+        if both.is_empty() {
+            // An empty list would be all of them.
+            both.push("no tool".into());
+        }
+        self.tools = both;
         self
     }
 

@@ -226,11 +226,32 @@ fn rule_name(index: usize) -> Cow<'static, str> {
     }
 }
 
+impl Profile {
+    /// The one of two under which less runs.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        let rank = |profile| match profile {
+            Self::Ask => 0,
+            Self::Workspace => 1,
+            Self::Client => 2,
+            Self::Trusted => 3,
+            Self::Owner => 4,
+        };
+        if rank(other) < rank(self) { other } else { self }
+    }
+}
+
 impl Policy {
     /// A policy without rules.
     #[must_use]
     pub fn of(profile: Profile) -> Self {
         Self { profile, ..Self::default() }
+    }
+
+    /// The strictest profile of this policy and those that it is within.
+    #[must_use]
+    pub fn strictest_profile(&self) -> Profile {
+        self.within.as_ref().map_or(self.profile, |within| self.profile.stricter(within.strictest_profile()))
     }
 
     /// Decides. Pure and total: every call gets an answer. A rule whose condition fails on the call denies it.

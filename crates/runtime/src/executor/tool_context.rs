@@ -433,7 +433,7 @@ impl InnerCalls for NestedCaller {
     }
 
     fn profile(&self) -> Profile {
-        self.run.policy.profile
+        self.run.policy.strictest_profile()
     }
 
     async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {

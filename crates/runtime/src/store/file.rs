@@ -24,7 +24,7 @@ pub(super) const BUSY: Duration = Duration::from_secs(10);
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of [`SCHEMA`], kept as SQLite's `user_version`.
-const VERSION: u32 = 20;
+const VERSION: u32 = 21;
 
 /// The connection, opened when it is first needed; a failed opening is tried again by the next request.
 pub(super) struct Opened<'a> {

@@ -10,7 +10,7 @@ use toolwright_core::Profile;
 use toolwright_core::approval::Answers;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
-use toolwright_core::trigger::{Firing, Rights, Trigger};
+use toolwright_core::trigger::{Firing, Rights, Trigger, TriggerConfig};
 use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
@@ -61,7 +61,18 @@ impl Toolwright {
         }
         let config = self.config();
         let rights = self.owners_rights();
-        let named = config.sections.triggers.clone();
+        let mut named: Vec<(String, TriggerConfig)> = config.sections.triggers.clone().into_iter().collect();
+        for agent in &config.agents {
+            for (number, written) in agent.spec.triggers.iter().enumerate() {
+                let name = format!("{}-{}", agent.spec.name, number + 1);
+                match serde_json::from_value::<TriggerConfig>(written.clone().into()) {
+                    Ok(trigger) => {
+                        named.push((name, TriggerConfig { agent: Some(agent.spec.name.clone()), ..trigger }))
+                    }
+                    Err(error) => tracing::warn!("trigger {} of agent {}: {error}", number + 1, agent.spec.name),
+                }
+            }
+        }
         match self.triggers.configure(&rights, named).await {
             Ok(refused) => {
                 for (name, error) in refused {
@@ -103,15 +114,22 @@ impl Runs {
 
 /// The agent of a trigger, with no more rights than its creator had.
 fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Agent, Error> {
-    let config = app.config();
-    let model = trigger.config.model.clone().or_else(|| config.sections.models.default.clone());
-    let model = model.or_else(|| app.default_model.clone()).unwrap_or_default();
-    if let Some(name) = &trigger.config.agent {
-        return Err(Error::Usage(format!("there is no agent `{name}`")));
-    }
-    let agent = app.agent(model);
-    let rights = &trigger.rights;
-    Ok(agent.id(firing.run_id()).policy(rights.profile).tools(&rights.tools).on_behalf_of(rights.principal.clone()))
+    let model = trigger.config.model.as_deref();
+    let agent = match &trigger.config.agent {
+        Some(name) => {
+            let agent = app.agent_named(name)?;
+            match model {
+                Some(model) => agent.model(model),
+                None => agent,
+            }
+        }
+        None => {
+            let config = app.config();
+            let usual = config.sections.models.default.as_deref().or(app.default_model.as_deref());
+            app.agent(model.or(usual).unwrap_or_default())
+        }
+    };
+    Ok(agent.id(firing.run_id()).narrowed_to(&trigger.rights))
 }
 
 #[async_trait]
