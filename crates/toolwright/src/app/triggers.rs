@@ -15,7 +15,7 @@ use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
 
-use super::{Error, Toolwright};
+use super::{Error, LIST_WAIT, Toolwright};
 use crate::agent_run::Agent;
 
 /// The triggers of this process run until it is dropped.
@@ -136,6 +136,8 @@ fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Ag
 impl FiringTarget for Runs {
     async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String> {
         let app = self.app()?;
+        // An agent's own list of tools counts within its creator's.
+        app.list_unknown(LIST_WAIT).await;
         let agent = agent(&app, trigger, firing).map_err(|error| error.to_string())?;
         agent.create(firing.message(&trigger.config)).await.map_err(|error| error.to_string())
     }
