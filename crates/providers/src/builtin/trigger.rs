@@ -36,7 +36,7 @@ impl TriggerTool {
             TriggerKind::Timer => "Fires again and again after an interval.",
             TriggerKind::Schedule => "Fires at times of the clock: every so many minutes, hourly, daily, or by cron.",
             TriggerKind::Channel => "Fires when somebody else writes to a channel.",
-            TriggerKind::File => "Fires when files of the workspace change.",
+            TriggerKind::File => "Fires when files of the workspace are saved, renamed or removed.",
             TriggerKind::Webhook => "Fires when a signed HTTP request arrives.",
         };
         let id = format!("trigger:{}@1.0.0", kind.as_str());
@@ -98,10 +98,10 @@ impl Tool for TriggerTool {
                 json!({
                     "globs": {"type": "array", "items": {"type": "string"}, "minItems": 1,
                               "description": "Which files, from the workspace root, like src/**/*.rs."},
-                    "debounce": span("How long there must be no further change, like 2s."),
+                    "debounce": span("How long it must be quiet, like 2s."),
                 }),
                 &["globs"],
-                json!({"globs": ["src/**/*.rs"], "prompt": "Run the tests of what changed."}),
+                json!({"globs": ["src/**/*.rs"], "prompt": "Run the tests."}),
             ),
             TriggerKind::Webhook => (
                 json!({
