@@ -328,7 +328,8 @@ async fn every_definition_is_complete() {
     let ids: Vec<_> = listed.iter().map(|tool| tool.definition().id.as_str()).collect();
     let expect = "fs:read fs:write fs:edit fs:glob fs:grep fs:tree shell:bash shell:python job:list job:status job:wait \
                   job:read job:send job:stop job:info output:read output:grep output:extract \
-                  memory:scratchpad memory:search";
+                  memory:scratchpad memory:search trigger:timer trigger:schedule \
+                  trigger:channel trigger:file trigger:webhook";
     assert_eq!(ids, expect.split(' ').map(|id| format!("{id}@1.0.0")).collect::<Vec<_>>());
     for tool in &listed {
         let definition = tool.definition();
