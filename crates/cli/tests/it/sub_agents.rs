@@ -12,7 +12,7 @@ use crate::support::{Fixture, signal, until};
 
 /// Agents a, b and c; each starts the next, and c runs a command.
 const CHAIN: &str = "models:
-  prices: {openai/m: {input: 10, output: 100}}
+  openai/m: {prices: {input: 10, output: 100}}
 agents:
   a: {description: Starts b., prompt: You are a.}
   b: {description: Starts c., prompt: You are b.}
