@@ -24,11 +24,9 @@ fn who(asked: &Asked) -> &'static str {
     ["a", "b", "c"].into_iter().find(|name| system.contains(&format!("You are {name}."))).unwrap_or("root")
 }
 
-fn starts(agent: &str) -> Reply {
-    Reply::text_and_calls(
-        "",
-        vec![(&*format!("agent__{agent}"), json!({"reason": "it is asked for", "task": "go on"}))],
-    )
+fn starts(agent: &str, task: &str) -> Reply {
+    let call = json!({"reason": "it is asked for", "task": task});
+    Reply::text_and_calls("", vec![(&*format!("agent__{agent}"), call)])
 }
 
 /// The chain, where c runs `command`. Each answers by what is in its own conversation, so that it can go on in another
@@ -41,9 +39,9 @@ async fn chain(command: &'static str) -> (ScriptedModel, [(&'static str, String)
         let has_result = !asked.last_results().is_empty();
         match (who(asked), has_result) {
             (name, true) => Reply::text(format!("{name} is done.")),
-            ("root", false) => starts("a"),
-            ("a", false) => starts("b"),
-            ("b", false) => starts("c"),
+            ("root", false) => starts("a", "go on"),
+            ("a", false) => starts("b", "go on"),
+            ("b", false) => starts("c", "go on"),
             (_, false) => Reply::text_and_calls("", vec![("shell__bash", json!({"command": command}))]),
         }
     });
@@ -89,10 +87,12 @@ async fn costs_of_three_levels_roll_up() {
 async fn a_runaway_stops_at_the_limit() {
     let fixture =
         Fixture::with("defaults: {agents: {agents: 5}}\nagents:\n  a: {description: Starts., prompt: You are a.}\n");
-    let turn = Turn::computed(|asked| match who(asked) {
+    let parts = AtomicUsize::new(0);
+    let turn = Turn::computed(move |asked| match who(asked) {
         "a" => Reply::text("a is done."),
         _ if asked.last_result_text().contains("5 agents were started below this run") => Reply::text("I see."),
-        _ => starts("a"),
+        // Equal calls would end by the loop guard.
+        _ => starts("a", &format!("part {}", parts.fetch_add(1, Ordering::SeqCst))),
     });
     let (server, variables) = with_model(WireApi::OpenAi, Script::from(vec![turn]).repeating()).await;
     let output = ended(start(&fixture, &variables, &["run", "go", "--policy", "trusted", "--json"])).await;
