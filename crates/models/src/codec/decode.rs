@@ -18,6 +18,7 @@ pub struct Decoder {
     assembly: Box<dyn ApiDecoder>,
     fed: usize,
     seen: Seen,
+    complete: bool,
     failure: Option<ModelError>,
 }
 
@@ -66,7 +67,7 @@ impl Decoder {
             Api::Gemini => Box::<gemini::GeminiDecoder>::default(),
             Api::Ollama => Box::<ollama::OllamaDecoder>::default(),
         };
-        Self { api, framing, assembly, fed: 0, seen: Seen::default(), failure: None }
+        Self { api, framing, assembly, fed: 0, seen: Seen::default(), complete: false, failure: None }
     }
 
     /// Takes the next bytes and passes the pieces that they complete to `sink`. An error is kept for
@@ -83,18 +84,19 @@ impl Decoder {
         }
         let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
         self.failure = self.framing.feed(bytes, &mut |data| event(api, assembly, seen, data, sink)).err();
+        self.complete = self.assembly.answer().complete;
     }
 
     /// Whether the response is complete or has failed. After a complete one only usage figures may follow.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.failure.is_some() || self.assembly.is_complete()
+        self.failure.is_some() || self.complete
     }
 
     /// Whether the response is complete and its usage figures may still follow, as from servers that send them last.
     pub(crate) fn awaits_usage(&mut self) -> bool {
         let follow = matches!(self.api, Api::OpenAiChat | Api::Gemini);
-        let is_open = follow && !self.seen.mark && self.failure.is_none() && self.assembly.is_complete();
+        let is_open = follow && !self.seen.mark && self.failure.is_none() && self.complete;
         is_open && self.assembly.answer().usage == Usage::default()
     }
 
@@ -105,6 +107,7 @@ impl Decoder {
         }
         let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
         let last = self.framing.finish(&mut |data| event(api, assembly, seen, data, sink));
+        self.complete = self.assembly.answer().complete;
         // `finish` reports that the stream broke off; half an event adds nothing to that.
         self.failure = last.err().filter(|error| !is_cut(error));
     }
@@ -117,7 +120,7 @@ impl Decoder {
     pub fn finish(mut self) -> Result<ModelResponse, ModelError> {
         self.end(&mut |_| {});
         match self.failure.take() {
-            None if self.assembly.is_complete() => Ok(self.into_response()),
+            None if self.complete => Ok(self.into_response()),
             None if self.fed == 0 => Err(ModelError::new(ModelErrorKind::BadResponse, "the answer has not one byte")),
             None if !self.seen.any => {
                 let message = format!("the answer holds no {} event in its {} bytes", self.api, self.fed);

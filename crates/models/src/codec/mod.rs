@@ -1,4 +1,4 @@
-//! The codecs of the model APIs: one folder per API, with its encoder of requests and its decoder of responses.
+//! The codecs of the model APIs: one file or folder per API, with its encoder of requests and its decoder of responses.
 //!
 //! [`encode()`] and [`Decoder`] pick the folder. The files beside them are what the codecs share: legal histories,
 //! reasoning, model families and tools for requests; events, framing and the response under assembly for responses.
@@ -18,9 +18,10 @@ mod response;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use toolwright_core::model::{Exposed, ModelRequest, ShownTool, ToolChoice};
 
+use self::request::{set, tools_place};
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::{Toolset, translate};
 pub use decode::{Decoder, decode_whole};
@@ -126,6 +127,26 @@ impl EncodedTools {
             ToolChoice::Tool(name) if !self.is_function(name) => &ToolChoice::Auto,
             choice => choice,
         }
+    }
+
+    /// Writes the keys of OpenAI's APIs that are about tools; `named` is how one forces the call of a tool. Returns the tools.
+    fn write_openai(
+        &self,
+        body: &mut Map<String, Value>,
+        request: &ModelRequest,
+        named: impl FnOnce(&str) -> Value,
+    ) -> Option<Arc<str>> {
+        let tools = self.json.clone()?;
+        body.insert("tools".into(), tools_place());
+        let choice = match self.choice(request) {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some("required".into()),
+            ToolChoice::None => Some("none".into()),
+            ToolChoice::Tool(name) => Some(named(name)),
+        };
+        set(body, "tool_choice", choice);
+        set(body, "parallel_tool_calls", request.parallel_calls);
+        Some(tools)
     }
 
     fn is_function(&self, name: &str) -> bool {

@@ -194,7 +194,6 @@ struct Function<'a> {
 #[derive(Default)]
 pub(crate) struct OllamaDecoder {
     answer: ResponseBuilder,
-    complete: bool,
 }
 
 impl ApiDecoder for OllamaDecoder {
@@ -216,7 +215,7 @@ impl ApiDecoder for OllamaDecoder {
             }
         }
         if line.done == Some(true) {
-            self.complete = true;
+            self.answer.complete = true;
             self.answer.stop = line.done_reason.filled().map(stop_reason);
             self.answer.usage = Usage {
                 input_tokens: line.prompt_eval_count.unwrap_or(0),
@@ -233,16 +232,8 @@ impl ApiDecoder for OllamaDecoder {
         Ok(())
     }
 
-    fn is_complete(&self) -> bool {
-        self.complete
-    }
-
     fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
-    }
-
-    fn unclosed(&mut self) -> Vec<WrittenCall> {
-        Vec::new()
     }
 }
 

@@ -34,14 +34,14 @@ pub(crate) trait ApiDecoder: Send {
     /// Takes `[DONE]`, which ends the streams of some APIs. Only Chat Completions needs it.
     fn done(&mut self, _sink: Sink<'_>) {}
 
-    /// Whether the API has said that the response is complete.
-    fn is_complete(&self) -> bool;
-
     /// What was received.
     fn answer(&mut self) -> &mut ResponseBuilder;
 
-    /// Calls that have not closed, for a response that broke off. One whose arguments are a whole object is complete.
-    fn unclosed(&mut self) -> Vec<WrittenCall>;
+    /// Calls that have not closed, for a response that broke off. One whose arguments are a whole object is complete; of a
+    /// call that comes in parts another may have been to come.
+    fn unclosed(&mut self) -> Vec<WrittenCall> {
+        Vec::new()
+    }
 }
 
 /// What was received of a response.
@@ -55,6 +55,8 @@ pub(crate) struct ResponseBuilder {
     ids: HashSet<String>,
     /// The first number that was not tried for a generated id.
     free_id: usize,
+    /// Whether the API has said that the response is complete.
+    pub complete: bool,
     /// Why the model stopped, once the API said.
     pub stop: Option<StopReason>,
     /// Usage as the API reports it.

@@ -101,7 +101,6 @@ pub(crate) struct AnthropicDecoder {
     answer: ResponseBuilder,
     open: Vec<Block>,
     started: bool,
-    complete: bool,
 }
 
 impl ApiDecoder for AnthropicDecoder {
@@ -146,10 +145,6 @@ impl ApiDecoder for AnthropicDecoder {
         Ok(())
     }
 
-    fn is_complete(&self) -> bool {
-        self.complete
-    }
-
     fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
     }
@@ -187,7 +182,7 @@ impl AnthropicDecoder {
     /// Consecutive complete messages are one response. One that begins inside another replaces it: some relays begin again
     /// when their upstream breaks. That works only before any piece was passed on.
     fn start(&mut self, message: Option<&RawValue>, sink: Sink<'_>) -> Result<(), ModelError> {
-        if std::mem::take(&mut self.complete) {
+        if std::mem::take(&mut self.answer.complete) {
             self.started = false;
         }
         if self.started && self.answer.has_output() {
@@ -286,7 +281,7 @@ impl AnthropicDecoder {
 
     /// Drops blocks that have not closed.
     fn finish(&mut self, sink: Sink<'_>) {
-        self.complete = true;
+        self.answer.complete = true;
         self.open.clear();
         self.answer.release(sink);
     }

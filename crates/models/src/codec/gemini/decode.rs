@@ -108,14 +108,14 @@ pub(crate) struct GeminiDecoder {
     answer: ResponseBuilder,
     growing: Option<Growing>,
     interaction: Interaction,
-    complete: bool,
 }
 
 impl ApiDecoder for GeminiDecoder {
     fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
         let chunk: Chunk<'_> = parse(API, data)?;
         if chunk.event_type.filled().is_some() || chunk.object.as_str() == "interaction" {
-            self.complete |= self.interaction.event(data, &mut self.answer, sink)?;
+            let is_complete = self.interaction.event(data, &mut self.answer, sink)?;
+            self.answer.complete |= is_complete;
             return Ok(());
         }
         if let Some(error) = chunk.error {
@@ -153,17 +153,8 @@ impl ApiDecoder for GeminiDecoder {
         Ok(())
     }
 
-    fn is_complete(&self) -> bool {
-        self.complete
-    }
-
     fn answer(&mut self) -> &mut ResponseBuilder {
         &mut self.answer
-    }
-
-    fn unclosed(&mut self) -> Vec<WrittenCall> {
-        // Another argument may have been to come.
-        Vec::new()
     }
 }
 
@@ -237,7 +228,7 @@ impl GeminiDecoder {
         }
         self.growing = None;
         self.answer.stop = Some(reason);
-        self.complete = true;
+        self.answer.complete = true;
         self.answer.release(sink);
     }
 

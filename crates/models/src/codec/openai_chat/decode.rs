@@ -160,7 +160,6 @@ pub(crate) struct ChatDecoder {
     answer: ResponseBuilder,
     slots: Vec<Slot>,
     echo: Echo,
-    complete: bool,
 }
 
 impl ApiDecoder for ChatDecoder {
@@ -193,10 +192,6 @@ impl ApiDecoder for ChatDecoder {
 
     fn done(&mut self, sink: Sink<'_>) {
         self.close(sink);
-    }
-
-    fn is_complete(&self) -> bool {
-        self.complete
     }
 
     fn answer(&mut self) -> &mut ResponseBuilder {
@@ -322,7 +317,7 @@ impl ChatDecoder {
     }
 
     fn close(&mut self, sink: Sink<'_>) {
-        self.complete = true;
+        self.answer.complete = true;
         let mut slots = std::mem::take(&mut self.slots);
         let cut = matches!(self.answer.stop, Some(StopReason::MaxTokens | StopReason::Refusal));
         if cut && slots.last().is_some_and(|slot| slot.custom) {

@@ -4,14 +4,12 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
+use toolwright_core::model::{ModelRequest, OutputFormat};
 
 use super::{API, for_call, for_message, write};
 use crate::api::EncodedRequest;
 use crate::codec::history::{Image, LegalCall, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
-use crate::codec::request::{
-    SamplingNames, cache_key, output_schema, set, tools_place, with_instruction, write_sampling,
-};
+use crate::codec::request::{SamplingNames, cache_key, output_schema, set, with_instruction, write_sampling};
 use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
 
@@ -28,18 +26,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     body.insert("messages".into(), messages(request, encoded_tools.set()));
-    let tools = encoded_tools.json.clone();
-    if tools.is_some() {
-        body.insert("tools".into(), tools_place());
-        let choice = match encoded_tools.choice(request) {
-            ToolChoice::Auto => None,
-            ToolChoice::Required => Some(json!("required")),
-            ToolChoice::None => Some(json!("none")),
-            ToolChoice::Tool(name) => Some(json!({"type": "function", "function": {"name": name}})),
-        };
-        set(&mut body, "tool_choice", choice);
-        set(&mut body, "parallel_tool_calls", request.parallel_calls);
-    }
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let tools = encoded_tools.write_openai(&mut body, request, named);
     set(&mut body, "response_format", request.output.as_ref().map(response_format));
     set(&mut body, "max_completion_tokens", request.max_tokens);
     write_sampling(&mut body, request, model, &NAMES);

@@ -77,7 +77,6 @@ pub(crate) struct ResponsesDecoder {
     open: Vec<Open>,
     /// Whether items were streamed; then the response at the end repeats them.
     itemised: bool,
-    complete: bool,
 }
 
 impl ApiDecoder for ResponsesDecoder {
@@ -118,17 +117,13 @@ impl ApiDecoder for ResponsesDecoder {
                 self.over(parse_part(API, response)?, sink)?;
             }
             // Consecutive complete responses are one response.
-            "response.created" => (self.itemised, self.complete) = (false, false),
+            "response.created" => (self.itemised, self.answer.complete) = (false, false),
             "error" => return Err(error(data, event.error)),
             kind if kind.starts_with("response.") => {}
             _ if event.object.as_str() == "response" => self.over(parse(API, data)?, sink)?,
             _ => return failure::from_unknown(API, data).map_or(Ok(()), Err),
         }
         Ok(())
-    }
-
-    fn is_complete(&self) -> bool {
-        self.complete
     }
 
     fn answer(&mut self) -> &mut ResponseBuilder {
@@ -246,7 +241,7 @@ impl ResponsesDecoder {
         if self.answer.stop != Some(StopReason::Refusal) {
             self.answer.stop = Some(stop);
         }
-        self.complete = true;
+        self.answer.complete = true;
         self.open.clear();
         self.answer.release(sink);
         Ok(())

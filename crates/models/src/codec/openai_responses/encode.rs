@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::joined_text;
-use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat, ToolChoice};
+use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat};
 
 use super::API;
 use crate::api::EncodedRequest;
 use crate::codec::history::{Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
 use crate::codec::request::{
     ModelFamily, ModelKind, SamplingNames, cache_key, output_instruction, output_schema, set, speaks_of_json,
-    tools_place, write_sampling,
+    write_sampling,
 };
 use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
@@ -34,18 +34,8 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
         input.insert(0, message);
     }
     body.insert("input".into(), Value::Array(input));
-    let tools = encoded_tools.json.clone();
-    if tools.is_some() {
-        body.insert("tools".into(), tools_place());
-        let choice = match encoded_tools.choice(request) {
-            ToolChoice::Auto => None,
-            ToolChoice::Required => Some(json!("required")),
-            ToolChoice::None => Some(json!("none")),
-            ToolChoice::Tool(name) => Some(json!({"type": "function", "name": name})),
-        };
-        set(&mut body, "tool_choice", choice);
-        set(&mut body, "parallel_tool_calls", request.parallel_calls);
-    }
+    let named = |name: &str| json!({"type": "function", "name": name});
+    let tools = encoded_tools.write_openai(&mut body, request, named);
     set(&mut body, "text", request.output.as_ref().map(|output| json!({"format": format(output)})));
     set(&mut body, "max_output_tokens", request.max_tokens);
     write_sampling(&mut body, request, model, &NAMES);
