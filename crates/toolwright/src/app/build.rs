@@ -31,7 +31,9 @@ use url::Url;
 
 use super::llm_tools::{CompatCell, recommends};
 use crate::config::file::ToolEntry;
-use crate::config::{BUILTIN, Config, LLM, LlmEntry, REST, Server, Severity, environment, secret_file};
+use crate::config::{
+    BUILTIN, Config, LLM, Layer, LayerKind, LlmEntry, REST, Server, Severity, environment, secret_file,
+};
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
@@ -132,7 +134,9 @@ fn trigger_tools(config: &Config) -> Vec<TriggerTool> {
 /// What a tool must not change as a matter of course: every file that may be configuration, there or not,
 /// and the state, which holds approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
-    let files = config.candidates.iter().map(|layer| layer.path.clone());
+    // A project's folder of agents that is made anew counts once it is approved.
+    let is_new = |layer: &&Layer| layer.kind == LayerKind::ProjectAgents && !layer.path.exists();
+    let files = config.candidates.iter().filter(|layer| !is_new(layer)).map(|layer| layer.path.clone());
     // What a tool asks a model, or calls, is configuration too.
     let named = config.named_files.iter().chain(&config.compat.files).cloned();
     files.chain(named).chain([config.state_dir.clone()]).collect()
