@@ -89,7 +89,8 @@ impl Channels {
 }
 
 impl ChannelConfig {
-    /// The mailbox of the channel `name` as `session` sees it.
+    /// The mailbox of the channel `name` as `session` sees it: of a private one, the session that began the tree of agents
+    /// ([`SessionLog::root`](super::SessionLog::root)).
     #[must_use]
     pub fn address(&self, name: &str, session: &Session) -> SessionId {
         match self.reach {

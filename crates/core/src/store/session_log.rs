@@ -257,6 +257,11 @@ pub trait SessionLog: Send + Sync {
         Err(Unsupported("the session log").into())
     }
 
+    /// The session that began the tree of agents in which a session is: itself, where no other began it.
+    async fn root(&self, session: &SessionId) -> Result<SessionId, StoreError> {
+        Ok(session.clone())
+    }
+
     /// Waits until a mailbox has a message behind `after`, at most `limit`; whether it has one. Messages of this process
     /// are heard at once, those of others within a second.
     async fn wait(&self, _mailbox: &SessionId, _after: u64, _limit: Duration) -> Result<bool, StoreError> {

@@ -11,8 +11,8 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::duration::iso;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
-use toolwright_core::session::Session;
-use toolwright_core::store::channel::{Channels, Delivery, is_for};
+use toolwright_core::session::{Session, SessionId};
+use toolwright_core::store::channel::{ChannelConfig, Channels, Delivery, is_for};
 use toolwright_core::store::{Author, LogMessage, LogRow, MessageKind, NewRow, StoreError};
 use toolwright_core::tool::Tool;
 
@@ -32,7 +32,7 @@ pub(super) fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
 fn about(channels: &Channels) -> String {
     let lines = channels.lines();
     let listed = if lines.is_empty() { String::new() } else { format!("Channels: {}. ", lines.join("; ")) };
-    format!("{listed}Any other name is a channel of this session alone.")
+    format!("{listed}Any other name is a channel of this session and the agents that it starts.")
 }
 
 fn name() -> Value {
@@ -70,7 +70,7 @@ impl Tool for SendTool {
         let Sent { channel: name, message } = parse(arguments)?;
         let (session, call) = (&context.session, &context.call_id);
         let address = match self.0.get(&name) {
-            Ok(channel) => channel.address(&name, session),
+            Ok(channel) => address(&channel, &name, context).await?,
             Err(why) => return Ok(ToolOutput::failure(why)),
         };
         let message =
@@ -128,7 +128,7 @@ impl Tool for ReadTool {
             Err(why) => return Ok(ToolOutput::failure(why)),
         };
         let (log, reader) = (&context.services.log, &context.session.id);
-        let address = channel.address(&name, &context.session);
+        let address = address(&channel, &name, context).await?;
         let limit = limit.clamp(1, MAX_READ);
         let rows = match channel.delivery {
             Delivery::Queue => log.take(&address, reader.as_str(), limit).await?,
@@ -158,6 +158,13 @@ impl Tool for ReadTool {
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Workspace
     }
+}
+
+/// The mailbox of a channel. A private one is that of the whole tree of agents.
+async fn address(channel: &ChannelConfig, name: &str, context: &ToolContext) -> Result<SessionId, StoreError> {
+    let session = &context.session;
+    let root = context.services.log.root(&session.id).await?;
+    Ok(channel.address(name, &Session { id: root, ..Session::clone(session) }))
 }
 
 fn shown(name: &str, rows: &[LogRow]) -> ToolOutput {

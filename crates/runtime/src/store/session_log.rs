@@ -108,6 +108,15 @@ impl SessionLog for SqliteStore {
             .await
     }
 
+    async fn root(&self, session: &SessionId) -> Result<SessionId, StoreError> {
+        let id = session.as_str().to_owned();
+        let root = self.thread.run("look for the beginning of a tree of agents", move |db| {
+            let sql = "SELECT root FROM agents WHERE id = ?1";
+            db.prepare_cached(sql)?.query_row([id], |row| row.get::<_, String>(0)).optional()
+        });
+        Ok(root.await?.map_or_else(|| session.clone(), SessionId::new))
+    }
+
     async fn wait(&self, mailbox: &SessionId, after: u64, limit: Duration) -> Result<bool, StoreError> {
         let until = Instant::now() + limit;
         let mut mail = self.mail.subscribe();
