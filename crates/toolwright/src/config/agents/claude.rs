@@ -202,7 +202,7 @@ impl ToolList<'_> {
                 }
             }
         }
-        if !commands.is_empty() && !(whole_shell && !self.is_denial) {
+        if !commands.is_empty() && (!whole_shell || self.is_denial) {
             self.rules.push(Node::of_value(&shell_rule(&commands, self.is_denial), &at));
         }
         member.value = Node { at, data: Data::List(globs) };
