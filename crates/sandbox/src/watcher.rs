@@ -215,21 +215,21 @@ unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&L
         libc::dup2(signals, SIGNALS);
         close_from(SIGNALS + 1);
 
-        let (mut ended, mut patience) = (None, None);
+        let (mut ended, mut kill_deadline) = (None, None);
         while ended.is_none() {
             // What is written to the lifeline is for the watcher; here only its end is waited for.
             let mut sources = [libc::pollfd { fd: LIFELINE, events: 0, revents: 0 }, readable(SIGNALS)];
-            if patience.is_some() {
+            if kill_deadline.is_some() {
                 sources[0].fd = -1;
             }
-            let wait = if patience.is_some() { 100 } else { -1 };
+            let wait = if kill_deadline.is_some() { 100 } else { -1 };
             if libc::poll(sources.as_mut_ptr(), 2, wait) < 0 {
                 break;
             }
             if sources[0].revents != 0 {
-                patience = Some(seconds() + KILL_SECONDS + 1);
+                kill_deadline = Some(seconds() + KILL_SECONDS + 1);
             }
-            if patience.is_some_and(|end| seconds() > end) {
+            if kill_deadline.is_some_and(|end| seconds() > end) {
                 libc::kill(watcher, libc::SIGKILL);
             }
             drain_signals();

@@ -26,13 +26,13 @@ enum Known {
     /// The client that is to come has not told yet.
     Awaited,
     /// `ListRootsResult`.
-    Told(Value),
+    Given(Value),
 }
 
 impl Known {
     fn value(&self) -> Option<&Value> {
         match self {
-            Self::Told(result) => Some(result),
+            Self::Given(result) => Some(result),
             Self::NobodysOwn | Self::Awaited => None,
         }
     }
@@ -63,7 +63,7 @@ impl Roots {
             if state.known.value() == Some(&result) {
                 return;
             }
-            (state.known, state.version) = (Known::Told(result), state.version.wrapping_add(1));
+            (state.known, state.version) = (Known::Given(result), state.version.wrapping_add(1));
         }
         self.changed.notify(usize::MAX);
     }
@@ -91,7 +91,7 @@ impl Roots {
         self.when(|state| match &state.known {
             Known::Awaited => None,
             Known::NobodysOwn => Some(None),
-            Known::Told(result) => Some(Some(result.clone())),
+            Known::Given(result) => Some(Some(result.clone())),
         })
         .await
     }

@@ -274,11 +274,11 @@ impl JobNotice {
     /// Of a call that waits, as a job, for a person who has yet to look: so long at most. The model is told who
     /// approves, and nothing by which it could do so itself.
     #[must_use]
-    pub fn awaited(id: &str, tool: &ToolId, patience: Duration, follows: Follows) -> Self {
+    pub fn awaited(id: &str, tool: &ToolId, wait: Duration, follows: Follows) -> Self {
         let message = format!(
             "{tool} needs a person's approval, and has not run. It runs once a person has approved it with `toolwright \
              approvals`; after {} without an answer it is denied.",
-            crate::duration::format(patience)
+            crate::duration::format(wait)
         );
         let next = match follows {
             Follows::Itself => {

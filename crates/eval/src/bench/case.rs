@@ -20,7 +20,7 @@ const MAX_REPEAT: u32 = 100;
 /// Digits of an id that is made of the input.
 const ID_DIGITS: usize = 12;
 /// Faults that are told at once.
-const MAX_TOLD: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 const COMPARE: &str = "compare it with docs/bench.md";
 /// The values that a file of that size has, with room to spare; aliases may not make more of it.
@@ -193,7 +193,7 @@ pub fn parse(text: &str, file: &str) -> Result<Vec<Suite>, Vec<CaseError>> {
         reader.fault(whole, "it has no cases", "write them as docs/bench.md says");
     }
     let Reader { mut faults, groups, .. } = reader;
-    faults.truncate(MAX_TOLD);
+    faults.truncate(MAX_SHOWN);
     if faults.is_empty() { Ok(groups.into_iter().map(|(suite, _)| suite).collect()) } else { Err(faults) }
 }
 

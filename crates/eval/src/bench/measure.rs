@@ -26,7 +26,7 @@ const MAX_OUTPUT: usize = 2000;
 /// Characters of an error.
 const MAX_ERROR: usize = 500;
 /// Violations that are told of one input.
-const MAX_TOLD: usize = 3;
+const MAX_SHOWN: usize = 3;
 
 /// What is measured, with what.
 pub struct Prepared {
@@ -69,7 +69,7 @@ impl Suite {
         let Some(schema) = schema else { return Ok(()) };
         let mut faults = Vec::new();
         for Case { id, input, line, key, .. } in &self.cases {
-            for Violation { path, message, .. } in schema.violations(input).into_iter().take(MAX_TOLD) {
+            for Violation { path, message, .. } in schema.violations(input).into_iter().take(MAX_SHOWN) {
                 let key = if key.is_empty() { "input".to_owned() } else { format!("{key}.input") };
                 let colon = if path.is_empty() { "" } else { ": " };
                 let message = format!("the input of case `{id}`: {path}{colon}{message}");

@@ -400,11 +400,11 @@ mod tests {
             assert_eq!(Value::Object(found), expect, "{given}");
             assert_eq!(wrong.is_empty(), given == expect, "{wrong:?}");
         };
-        let careless = json!({
+        let malformed = json!({
             "uri": "a:b", "name": null, "title": 1, "description": null, "mimeType": null, "size": "9", "later": null,
             "annotations": null, "icons": null, "_meta": null,
         });
-        check(ListKind::Resources, careless, json!({"uri": "a:b", "later": null, "name": "a:b"}));
+        check(ListKind::Resources, malformed, json!({"uri": "a:b", "later": null, "name": "a:b"}));
         check(ListKind::Templates, json!({"uriTemplate": "a:{b}"}), json!({"uriTemplate": "a:{b}", "name": "a:{b}"}));
         let annotations = json!({"audience": ["user", "all"], "priority": 2, "lastModified": "today", "later": 1});
         check(

@@ -22,7 +22,7 @@ use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 /// Operations of one document that may be tools.
 const MAX_OPERATIONS: usize = 10_000;
 /// Operations that are looked at, to be told.
-const MAX_TOLD: usize = 100_000;
+const MAX_SHOWN: usize = 100_000;
 /// Additional methods of one path.
 const MAX_ADDITIONAL: usize = 64;
 /// Bytes of a description that a model reads; the whole is in the tool's documentation then.
@@ -134,7 +134,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
     let mut found = Vec::new();
     let mut named = Named::default();
     for entry in operations(&document, spec) {
-        if import.operations == MAX_TOLD {
+        if import.operations == MAX_SHOWN {
             import.warnings.push(format!("the document has more than {MAX_TOLD} operations; the others are left out"));
             break;
         }

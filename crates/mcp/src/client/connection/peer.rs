@@ -371,13 +371,13 @@ impl Folders {
         let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
         let mut seen = roots.version();
         // Nobody may wait for this to its end: of a connection that is given up nothing is left.
-        let given_up = CancellationToken::new();
-        let unless_held = given_up.clone().drop_guard();
+        let abandoned = CancellationToken::new();
+        let unless_held = abandoned.clone().drop_guard();
         tokio::spawn(async move {
             loop {
                 tokio::select! {
                     () = inbox.over.cancelled() => return,
-                    () = given_up.cancelled() => return,
+                    () = abandoned.cancelled() => return,
                     newer = roots.newer_than(seen) => seen = newer,
                 }
                 let Some(peer) = peer_of.upgrade() else { return };

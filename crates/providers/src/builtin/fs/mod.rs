@@ -30,7 +30,7 @@ pub use guard::PathGuard;
 const MAX_WHOLE_FILE: u64 = 8 * 1024 * 1024;
 
 /// Bytes in which binary data is looked for, as `git` and `grep` do.
-const SNIFF: usize = 8 * 1024;
+const TYPE_PROBE: usize = 8 * 1024;
 
 /// The `fs` tools; see [`BuiltinOptions`].
 pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
@@ -103,7 +103,7 @@ fn read_existing(target: &Target) -> Result<Option<(Vec<u8>, Metadata)>, ToolErr
 }
 
 fn looks_binary(bytes: &[u8]) -> bool {
-    bytes[..bytes.len().min(SNIFF)].contains(&0)
+    bytes[..bytes.len().min(TYPE_PROBE)].contains(&0)
 }
 
 /// `3 lines`, `1 line`.

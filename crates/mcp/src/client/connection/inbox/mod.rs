@@ -245,7 +245,7 @@ impl Inbox {
         self.lock().recent_calls.forget(id);
     }
 
-    fn leave(&self, id: RequestId, is_given_up: bool) {
+    fn leave(&self, id: RequestId, is_abandoned: bool) {
         let waiting = {
             let mut state = self.lock();
             let State { waiting, open, recent_calls, .. } = &mut *state;
@@ -254,7 +254,7 @@ impl Inbox {
             // Under the same lock: at no time is it neither in flight nor past.
             if let Some(Waiting { purpose: Purpose::Call(caller), .. }) = &waiting {
                 // The answer may have come just before.
-                if is_open && is_given_up {
+                if is_open && is_abandoned {
                     recent_calls.give_up(id, caller, Instant::now());
                 } else {
                     recent_calls.end(&caller.session, Instant::now());
