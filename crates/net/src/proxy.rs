@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_cannot_be_used_is_named_and_its_password_is_not() {
+    fn unusable_proxies_are_named_without_passwords() {
         let settings =
             ProxySettings::from_lookup(|name| (name == "HTTPS_PROXY").then(|| "socks5://u:secret@p:1".to_owned()));
         let error = settings.apply(reqwest::Client::builder()).expect_err("socks").to_string();

@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_token_that_is_refused_is_the_last_until_the_server_takes_another() {
+    fn refused_new_tokens_stop_further_ones() {
         let trial = Trial::default();
         let [old, new, other] = ["old", "new", "other"].map(HeaderValue::from_static);
         assert!(!trial.is_refused(Some(&old)), "nothing is known of it");

@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connections_that_say_nothing_do_not_hold_up_the_answer() {
+    async fn silent_connections_do_not_delay_the_answer() {
         let loopback = Loopback::listen(None).await.expect("a port");
         let port = Url::parse(&loopback.redirect_uri()).expect("a url").port().expect("a port");
         let mut silent = Vec::new();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_browser_waits_for_what_comes_of_its_login_and_is_told_that() {
+    async fn browsers_are_shown_how_the_login_ended() {
         for (ends, expect) in [(Ok(()), LOGGED_IN), (Err("503"), UNFINISHED)] {
             let loopback = Loopback::listen(None).await.expect("a port");
             let uri = Url::parse(&loopback.redirect_uri()).expect("a url");

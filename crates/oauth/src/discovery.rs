@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_speaks_for_its_own_path_and_below() {
+    fn resources_speak_for_paths_below_them() {
         for (server, resource, expect) in [
             ("https://h/mcp", "https://h/mcp", true),
             ("https://h/mcp", "https://h", true),
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_source_decides_and_nothing_asked_for_is_lost() {
+    fn the_narrowest_scope_source_decides() {
         let words = |text: &str| text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
         for (configured, before, challenged, supported, server, expect) in [
             ("", "", "", "", "", ""),

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn credentials_are_kept_for_one_name_and_one_url() {
+    async fn credentials_belong_to_one_name_and_url() {
         let folder = tempfile::tempdir().expect("a folder");
         for store in [CredentialStore::memory(), CredentialStore::folder(folder.path().join("oauth"))] {
             let (one, other) = (("../a", "https://h"), ("../a", "https://other"));

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_first_token_is_told_where_nothing_is_heard_of_the_second() {
+    fn refusals_show_when_the_second_is_silent() {
         let failed = |why: &str| Revocation::Failed(why.to_owned());
         for (refused, ended, expect) in [
             (None, Ok(Revocation::Revoked), Revocation::Revoked),

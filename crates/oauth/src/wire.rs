@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_need_tls_but_for_this_machine_and_plain_servers() {
+    fn endpoints_need_tls_except_locally() {
         for (server, endpoint, expect) in [
             ("https://h/mcp", "https://as/token", true),
             ("https://h/mcp", "http://as/token", false),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_refuses_or_fails_has_not_said_that_it_has_no_metadata() {
+    fn failing_servers_may_still_have_metadata() {
         for (status, expect) in [
             (200, false),
             (400, false),

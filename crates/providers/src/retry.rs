@@ -114,7 +114,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     #[tokio::test]
-    async fn failures_are_asked_for_again_after_a_pause_and_successes_when_they_are_old() {
+    async fn failed_and_expired_lists_are_requested_again() {
         let retry = ListRetry::default();
         let (asked, mut asks) = mpsc::unbounded_channel();
         retry.listen(Arc::new(move || {

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_divided_only_by_the_process_alone_in_it() {
+    fn groups_are_divided_only_when_alone() {
         let both = Controllers { pids: true, memory: true };
         for (available, is_root, members, expect) in [
             (Controllers::default(), false, &[7][..], Err(NONE)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_taken_into_use_and_its_leaves_are_limited() {
+    fn used_groups_limit_their_leaves() {
         let folder = tempfile::tempdir().expect("folder");
         let path = |name: &str| folder.path().join(name);
         let read = |name: &str| std::fs::read_to_string(path(name)).expect("file");

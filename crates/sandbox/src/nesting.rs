@@ -129,7 +129,7 @@ mod linux {
         use super::*;
 
         #[test]
-        fn a_chain_of_parents_leads_to_a_watcher_or_not() {
+        fn parent_chains_may_lead_to_watchers() {
             use Seen::{Child, Foreign, Gone, Hidden, Watcher};
             for (chain, expect) in [
                 (&[(9, Child { of: 5 }), (5, Child { of: 1 }), (1, Child { of: 0 })][..], false),
@@ -145,7 +145,7 @@ mod linux {
         }
 
         #[test]
-        fn a_finite_hard_limit_of_locks_is_the_mark() {
+        fn finite_lock_limits_are_the_mark() {
             for (limits, expect) in [
                 (
                     "Max file size  10 10 bytes\nMax file locks            unlimited            unlimited            locks\n",
@@ -163,7 +163,7 @@ mod linux {
         }
 
         #[test]
-        fn a_name_cannot_pass_for_more_than_a_name() {
+        fn names_cannot_pass_for_paths() {
             for (stat, expect) in [
                 (&b"7 (sh) S 4 7 7"[..], Some(Seen::Child { of: 4 })),
                 (b"7 (a) S 1 (b) S 4 7 7", Some(Seen::Child { of: 4 })),

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_protected_at_any_depth_in_any_case() {
+    fn protected_names_hold_at_any_depth() {
         check(&["toolwright.yaml", "a/.MCP.json", "TOOLWRIGHT.YML", "toolwright.yaml/x"], true, true);
         check(&[".github/workflows/ci.yml", "a/.GitHub/Workflows", ".cargo/config.toml", ".local/bin/ls"], false, true);
         check(

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recall_and_completeness_count_what_is_among_the_first() {
+    fn recall_and_completeness_count_the_first() {
         for (ranked, relevant, k, share, all) in [
             (&[3, 1, 2][..], &[3][..], 1, 1.0, true),
             (&[3, 1, 2], &[2], 1, 0.0, false),

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn several_words_score_by_their_mean_and_filters_hold() {
+    fn words_score_by_mean_within_filters() {
         check("read file", &[("fs:read", 70.0), ("fs:read_lines", 60.0), ("web:thread", 30.0), ("web:fetch", 20.0)]);
         let filter = SearchFilter { namespace: Some("web".into()), ..SearchFilter::default() };
         assert_eq!(search(&snapshot(), "", 20, &filter).len(), 2);

@@ -226,7 +226,7 @@ mod exact_tests {
     }
 
     #[test]
-    fn every_name_of_a_tool_counts_where_it_stands_alone() {
+    fn tool_names_count_when_alone() {
         for query in ["fs:read@1.0.0", "use FS__Read, then stop", "run (fs:read).", "what does cat_file do?", "`read`"]
         {
             check(query, &["read"]);
@@ -245,7 +245,7 @@ mod exact_tests {
     }
 
     #[test]
-    fn a_word_of_a_language_is_a_name_only_where_it_is_meant_as_one() {
+    fn words_are_names_only_when_meant() {
         check("search", &["search"]);
         check("Search.", &["search"]);
         check("use 'search' now", &["search"]);

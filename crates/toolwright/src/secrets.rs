@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_in_addresses_arguments_headers_and_environment_are_masked() {
+    fn secrets_are_masked_everywhere() {
         for (address, expect) in [
             ("https://h:1/mcp", "https://h:1/mcp"),
             ("https://me:pw@h/mcp", "https://me:[secret]@h/mcp"),

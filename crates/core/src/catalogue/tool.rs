@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the provider itself is tested")]
-    fn tools_of_equal_name_in_two_namespaces_are_told_apart() {
+    fn equal_names_in_two_namespaces_differ() {
         let ids = ["a:read@1.0.0", "b:read@1.0.0", "b:read@2.0.0"];
         let tools = ids.map(|id| Arc::new(Says(id)) as Arc<dyn Tool>).to_vec();
         let provider = StaticProvider::new("p", ProviderKind::Native, tools).expect("registers");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn few_or_small_tools_are_shown_and_the_rest_is_searched() {
+    fn few_small_tools_are_shown_others_searched() {
         use Exposure::{Deferred, Direct, Search};
         for (cost, window, without, with) in [
             ((0, 0), None, Direct, Direct),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_done_where_the_api_can() {
+    fn requested_exposures_hold_where_possible() {
         use Exposure::{Deferred, Direct, Pick, Search};
         for exposure in [Direct, Pick, Search] {
             assert_eq!(check(Some(exposure), (9_000, 9_000_000), None, true), exposure);

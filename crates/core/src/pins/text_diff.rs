@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_and_no_name_begins_a_line_of_its_own() {
+    fn texts_and_names_begin_no_line() {
         assert_eq!(short("ok\n\r\n\tfine\u{2028}x"), "ok\\n\\r\\n\\tfine⟨U+2028⟩x");
         for (name, expect) in [
             ("a-b_$1/c.d", "a-b_$1/c.d"),

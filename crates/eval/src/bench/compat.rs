@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_fit_for_tools_from_a_score_on() {
+    fn models_fit_from_a_score_on() {
         let check = |tool: &str, min_score: f64, expect: &[&str]| {
             let compat = compat();
             assert_eq!(compat.models_for(tool, min_score).collect::<Vec<_>>(), expect, "{tool} {min_score}");

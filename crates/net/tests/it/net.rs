@@ -36,7 +36,7 @@ async fn send(client: &HttpClient, request: HttpRequest) -> Result<HttpResponse,
 }
 
 #[tokio::test]
-async fn addresses_that_are_not_public_are_refused_in_every_spelling() {
+async fn private_addresses_are_refused_in_every_spelling() {
     let client = HttpClient::new(
         AddressPolicy::default(),
         HttpOptions { proxies: ProxySettings::none(), ..HttpOptions::default() },
@@ -109,7 +109,7 @@ async fn addresses_that_are_not_public_are_refused_in_every_spelling() {
 }
 
 #[tokio::test]
-async fn a_name_is_judged_by_all_it_resolves_to() {
+async fn names_are_judged_by_all_addresses() {
     let server = Server::start(|_| Reply::ok("text/plain", "in")).await;
     let names = Names::new(&[
         ("private.example", &[&["10.0.0.1"]]),
@@ -141,7 +141,7 @@ async fn a_name_is_judged_by_all_it_resolves_to() {
 }
 
 #[tokio::test]
-async fn a_name_cannot_change_its_mind_between_check_and_dial() {
+async fn names_cannot_change_between_check_and_dial() {
     let server = Server::start(|_| Reply::ok("text/plain", "rebound")).await;
     let names = Names::new(&[("rebind.example", &[&[PUBLIC], &["127.0.0.1"]])]);
     let client = client(&[], &names);
@@ -247,7 +247,7 @@ async fn credentials_and_bodies_stay_with_their_origin() {
 }
 
 #[tokio::test]
-async fn bodies_are_bounded_in_bytes_and_time_and_by_cancel() {
+async fn bodies_are_bounded_by_bytes_and_time() {
     let server = Server::start(|request| match request.line.split(' ').nth(1).expect("path") {
         "/whole" => Reply::ok("text/plain", "0123456789"),
         _ => Reply::pieces("text/plain", &["01234", "56789"]).and_hang(),
@@ -349,7 +349,7 @@ async fn as_a_child_of_the_test_above() {
 }
 
 #[tokio::test]
-async fn a_borrowed_client_is_checked_and_stays_with_its_origin() {
+async fn borrowed_clients_stay_with_their_origin() {
     let other = Server::start(|_| Reply::ok("text/plain", "other")).await;
     let target = other.url("/");
     let server = Server::start(move |request| match request.line.split(' ').nth(1).expect("path") {

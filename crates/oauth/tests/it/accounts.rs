@@ -14,7 +14,7 @@ use super::world::World;
 use super::{deps, parts, person, refusal};
 
 #[tokio::test]
-async fn a_logout_takes_the_token_back_where_the_server_lets_it_and_forgets_it_in_any_case() {
+async fn logouts_revoke_and_forget_tokens() {
     for (revocation, expect) in [(Some(200), "Revoked"), (Some(400), "unsupported_token_type"), (None, "NotOffered")] {
         let world = World::start(|world| world.revocation = revocation).await;
         let store = CredentialStore::memory();
@@ -52,7 +52,7 @@ async fn a_logout_takes_the_token_back_where_the_server_lets_it_and_forgets_it_i
 }
 
 #[tokio::test]
-async fn a_login_is_told_from_the_one_before_and_a_renewal_is_not() {
+async fn logins_are_distinct_renewals_are_not() {
     let world = World::start(|_| {}).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
@@ -82,7 +82,7 @@ async fn a_login_is_told_from_the_one_before_and_a_renewal_is_not() {
 }
 
 #[tokio::test]
-async fn a_login_in_another_process_is_followed_at_once() {
+async fn logins_of_other_processes_count_at_once() {
     let world = World::start(|_| {}).await;
     let folder = tempfile::tempdir().expect("a folder");
     // One store for each process.
@@ -110,7 +110,7 @@ async fn a_login_in_another_process_is_followed_at_once() {
 }
 
 #[tokio::test]
-async fn entries_of_one_name_at_two_addresses_have_a_login_each() {
+async fn two_addresses_have_a_login_each() {
     let world = World::start(|world| world.revocation = Some(200)).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());

@@ -13,7 +13,7 @@ async fn login(world: &World) -> Result<LoginState, OAuthError> {
 }
 
 #[tokio::test]
-async fn a_page_in_place_of_metadata_has_the_next_place_asked() {
+async fn pages_instead_of_metadata_are_skipped() {
     let world = World::start(|world| world.is_silent = true).await;
     world.no_metadata.store(200, Ordering::SeqCst);
     world.no_server_metadata.store(200, Ordering::SeqCst);
@@ -60,7 +60,7 @@ async fn optional_members_of_answers_may_be_null() {
 }
 
 #[tokio::test]
-async fn lifetimes_with_a_fraction_and_lists_of_scopes_are_read() {
+async fn fractional_lifetimes_and_scope_lists_are_read() {
     for lifetime in [json!(3600.5), json!(3600.0), json!("3600.5"), json!("3600")] {
         let says = json!({"expires_in": lifetime, "scope": ["a", "b c"]});
         let world = World::start(|world| world.says.token = says).await;
@@ -71,7 +71,7 @@ async fn lifetimes_with_a_fraction_and_lists_of_scopes_are_read() {
 }
 
 #[tokio::test]
-async fn the_member_of_an_answer_that_cannot_be_read_is_named() {
+async fn unreadable_members_of_answers_are_named() {
     for (says, expect) in [
         (json!({"access_token": null}), "it has no `access_token`"),
         (json!({"scope": {"sesame": 1}}), "its `scope` cannot be an object"),
@@ -93,7 +93,7 @@ async fn the_member_of_an_answer_that_cannot_be_read_is_named() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_is_told_without_characters_that_deceive() {
+async fn server_texts_lose_deceptive_characters() {
     let world = World::start(|world| {
         world.says.server = json!({"issuer": "https://a\u{202e}b\u{200b}c\u{1b}]0;d\u{7}\u{9b}e\u{e0041}f"});
     })
@@ -103,7 +103,7 @@ async fn what_a_server_says_is_told_without_characters_that_deceive() {
 }
 
 #[tokio::test]
-async fn an_authorization_server_on_a_host_that_is_not_public_is_refused_with_the_setting_that_allows_it() {
+async fn private_authorization_servers_are_refused_with_remedy() {
     let world = World::start(|world| {
         let issuer = world.base.replace("127.0.0.1", "localhost");
         world.says.server = json!({"issuer": issuer});

@@ -27,7 +27,7 @@ fn proof(world: &World) -> [Option<String>; 3] {
 }
 
 #[tokio::test]
-async fn a_server_that_names_no_proofs_is_shown_secrets_by_http_basic() {
+async fn secrets_default_to_http_basic() {
     let text = |text: &str| Some(text.to_owned());
     for methods in [json!(null), json!([])] {
         let silent = |registered: Option<serde_json::Value>| {
@@ -59,7 +59,7 @@ async fn a_server_that_names_no_proofs_is_shown_secrets_by_http_basic() {
 }
 
 #[tokio::test]
-async fn a_client_that_registers_shows_the_secret_that_it_was_given() {
+async fn registered_clients_show_their_secret() {
     let world = World::start(|world| world.registered = Some(json!({"client_secret": "sesame"}))).await;
     person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
     assert_eq!(world.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"], "none");
@@ -67,7 +67,7 @@ async fn a_client_that_registers_shows_the_secret_that_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_registration_that_the_authorization_server_has_forgotten_is_made_anew() {
+async fn forgotten_registrations_are_made_anew() {
     // The login page says so, to the person alone.
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
@@ -97,7 +97,7 @@ async fn a_registration_that_the_authorization_server_has_forgotten_is_made_anew
 }
 
 #[tokio::test]
-async fn a_configured_client_that_is_not_known_is_for_its_operator_to_mend() {
+async fn unknown_configured_clients_need_the_operator() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     let configured = || configured(&world, &store, "ours");
@@ -112,7 +112,7 @@ async fn a_configured_client_that_is_not_known_is_for_its_operator_to_mend() {
 }
 
 #[tokio::test]
-async fn a_client_that_may_not_renew_asks_anew_where_no_person_is_needed() {
+async fn clients_without_renewal_ask_anew() {
     for code in ["unauthorized_client", "invalid_client"] {
         // Once because the token is at its end, once because the server refuses it.
         for lifetime in [Some(1), None] {
@@ -136,7 +136,7 @@ async fn a_client_that_may_not_renew_asks_anew_where_no_person_is_needed() {
 }
 
 #[tokio::test]
-async fn a_configured_client_that_may_not_renew_needs_a_login_which_is_said_or_begun() {
+async fn configured_clients_without_renewal_need_logins() {
     let world = World::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
     let configured = || configured(&world, &store, "ours");
@@ -152,7 +152,7 @@ async fn a_configured_client_that_may_not_renew_needs_a_login_which_is_said_or_b
 }
 
 #[tokio::test]
-async fn a_client_that_the_settings_do_not_name_any_more_renews_nothing() {
+async fn clients_no_longer_configured_renew_nothing() {
     let world = World::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
     let configured = |id: &str| configured(&world, &store, id);
@@ -166,7 +166,7 @@ async fn a_client_that_the_settings_do_not_name_any_more_renews_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_known_or_cannot_be_replaced_logs_in_again() {
+async fn known_clients_log_in_again() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -185,7 +185,7 @@ async fn a_client_that_is_known_or_cannot_be_replaced_logs_in_again() {
 }
 
 #[tokio::test]
-async fn a_client_with_rights_of_its_own_asks_nobody() {
+async fn clients_with_own_rights_ask_nobody() {
     let world = World::start(|_| {}).await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&told);

@@ -13,7 +13,7 @@ use super::world::World;
 use super::{bearer, parts, person, refusal};
 
 #[tokio::test]
-async fn a_person_logs_in_once_and_every_process_has_the_token() {
+async fn one_login_serves_every_process() {
     let world = World::start(|_| {}).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
@@ -48,7 +48,7 @@ async fn a_person_logs_in_once_and_every_process_has_the_token() {
 }
 
 #[tokio::test]
-async fn the_authorization_server_is_not_another_one_because_the_metadata_cannot_be_had() {
+async fn missing_metadata_does_not_change_the_server() {
     let elsewhere = World::start(|_| {}).await;
     let world = World::start(|world| world.issuer = Some(elsewhere.base.clone())).await;
     let store = CredentialStore::memory();
@@ -62,7 +62,7 @@ async fn the_authorization_server_is_not_another_one_because_the_metadata_cannot
 }
 
 #[tokio::test]
-async fn metadata_that_is_refused_at_one_place_is_looked_for_at_the_next() {
+async fn refused_metadata_is_sought_elsewhere() {
     for (status, found) in [(403, true), (401, true), (400, true), (404, true), (503, false), (429, false)] {
         let world = World::start(|_| {}).await;
         world.no_server_metadata.store(status, Ordering::SeqCst);
@@ -80,7 +80,7 @@ async fn an_address_can_be_pasted() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_given_up_keeps_what_another_process_renewed_meanwhile() {
+async fn abandoned_logins_keep_renewed_tokens() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -99,7 +99,7 @@ async fn a_login_that_is_given_up_keeps_what_another_process_renewed_meanwhile()
 }
 
 #[tokio::test]
-async fn what_the_server_wants_besides_is_remembered_for_the_next_login() {
+async fn extra_scopes_are_remembered_for_login() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -122,7 +122,7 @@ async fn what_the_server_wants_besides_is_remembered_for_the_next_login() {
 }
 
 #[tokio::test]
-async fn without_a_login_the_remedy_is_named_and_nothing_is_asked() {
+async fn missing_logins_name_the_remedy() {
     let world = World::start(|_| {}).await;
     let oauth = OAuth::new(parts(&world, &CredentialStore::memory()));
     for (header, expect) in

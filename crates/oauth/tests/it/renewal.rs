@@ -12,7 +12,7 @@ use super::world::World;
 use super::{bearer, parts, person, refusal};
 
 #[tokio::test]
-async fn a_token_is_renewed_before_its_end_in_one_flight() {
+async fn tokens_renew_early_and_once() {
     let world = World::start(|world| {
         world.lifetime = Some(2);
         world.pause = Duration::from_millis(100);
@@ -35,7 +35,7 @@ async fn a_token_is_renewed_before_its_end_in_one_flight() {
 }
 
 #[tokio::test]
-async fn a_renewal_outlives_the_call_that_asked_for_it() {
+async fn renewals_outlive_their_call() {
     let world = World::start(|world| {
         world.lifetime = Some(1);
         world.pause = Duration::from_millis(300);
@@ -52,7 +52,7 @@ async fn a_renewal_outlives_the_call_that_asked_for_it() {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
+async fn refused_renewals_need_a_person() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -73,7 +73,7 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
 }
 
 #[tokio::test]
-async fn what_an_authorization_server_fails_at_is_tried_once_for_all_who_wait() {
+async fn failing_requests_are_shared_by_all_waiting() {
     // Once the metadata, once the token.
     for is_metadata in [true, false] {
         let world = World::start(|world| {
@@ -100,7 +100,7 @@ async fn what_an_authorization_server_fails_at_is_tried_once_for_all_who_wait() 
 }
 
 #[tokio::test]
-async fn only_the_refresh_tokens_own_end_has_it_forgotten() {
+async fn only_ended_refresh_tokens_are_forgotten() {
     for (status, code, expect) in [
         (400, "invalid_grant", None),
         (200, "bad_refresh_token", None),

@@ -13,7 +13,7 @@ use super::world::World;
 use super::{bearer, deps, parts, person, refusal};
 
 #[tokio::test]
-async fn a_server_that_refuses_new_tokens_is_not_brought_one_by_each_request() {
+async fn refusing_servers_get_no_further_tokens() {
     for is_client in [false, true] {
         // Its MCP server takes none.
         let world = World::start(|_| {}).await;
@@ -42,7 +42,7 @@ async fn a_server_that_refuses_new_tokens_is_not_brought_one_by_each_request() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_server_took_is_renewed_when_it_is_refused_later() {
+async fn accepted_tokens_renew_when_refused_later() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
@@ -71,7 +71,7 @@ async fn a_token_that_the_server_took_is_renewed_when_it_is_refused_later() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_and_ends_is_not_renewed_at_once() {
+async fn refused_ending_tokens_wait_for_renewal() {
     let world = World::start(|world| world.lifetime = Some(2)).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_pinned_key_signed_and_what_is_new_enough_is_believed() {
+    fn only_new_documents_of_pinned_keys_count() {
         let same = |_: &mut Value| ();
         let usual = |_: &mut VerifyOptions<'_>| ();
         check(same, usual, None);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_does_not_depend_on_how_it_is_written() {
+    fn signatures_ignore_formatting() {
         let key = key();
         let text = sign(&document(), &key).expect("signed").to_string();
         let mut back: Value = serde_json::from_str(&text).expect("JSON");
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_survives_its_text_and_signs_for_its_public_half() {
+    fn keys_survive_their_text_form() {
         let pem = SigningKey::generate().expect("key");
         let key = SigningKey::read(pem.as_bytes()).expect("read");
         let public: PublicKey = key.public().to_string().parse().expect("public");

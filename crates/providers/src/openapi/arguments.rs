@@ -534,7 +534,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_that_differ_in_illegal_characters_are_told_apart_in_any_order() {
+    fn illegal_characters_keep_parameters_apart() {
         use Place::{Cookie, Header, Path, Query};
         let check = |stated: &[(Place, &str)], expect: &[&str]| {
             let mut reversed: Vec<_> = stated.to_vec();

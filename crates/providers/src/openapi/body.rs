@@ -562,7 +562,7 @@ mod tests {
     use crate::openapi::Origin;
 
     #[test]
-    fn bodies_of_one_schema_share_what_is_made_of_it() {
+    fn bodies_of_one_schema_share_its_translation() {
         let schemas =
             json!({"S": {"type": "object", "properties": {"a": {"type": "string"}}}, "T": {"type": "object"}});
         let text = json!({"openapi": "3.0.0", "components": {"schemas": schemas}}).to_string();

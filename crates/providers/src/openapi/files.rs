@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_quotes_is_what_yaml_1_2_says() {
+    fn unquoted_scalars_follow_yaml_1_2() {
         for (written, expect) in [
             ("y", json!("y")),
             ("N", json!("N")),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_yaml_may_be_is_bounded_by_what_it_comes_to() {
+    fn yaml_is_bounded_by_its_expansion() {
         // As many values as a large description has, and one anchor that is used far more often than there are anchors.
         let mut text = String::from("a: &a {type: string}\nall:\n");
         for _ in 0..2_000 {

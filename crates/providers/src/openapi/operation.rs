@@ -487,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_of_one_name_are_told_apart_until_they_are() {
+    fn operations_of_one_name_are_made_distinct() {
         let check = |operations: &[(&str, &str, &str)], expect: &[&str]| {
             let method = |method: &str| Method::from_bytes(method.as_bytes()).expect("method");
             let own: Vec<(Method, String)> = operations

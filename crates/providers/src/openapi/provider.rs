@@ -529,7 +529,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_document_is_read_at_a_time_though_nobody_waits_for_the_first() {
+    async fn documents_are_read_one_at_a_time() {
         let provider =
             OpenApiProvider::new(OpenApiConfig::new("api", Origin::File("a".into())), HttpOptions::default());
         let of = |text: String| Fetched { text, origin: Origin::File("a".into()) };

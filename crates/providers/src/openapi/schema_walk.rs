@@ -466,7 +466,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn required_names_are_looked_for_once_each_and_within_bounds() {
+    fn required_names_are_searched_once_within_bounds() {
         let convert = |item: Value, names: Vec<String>| {
             // The one that hides `a` is the last of many.
             let mut items = vec![item; 400];
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_too_much_leaves_nothing_for_others() {
+    fn greedy_schemas_use_up_the_budget() {
         let budget = Budget::new();
         assert_eq!(budget.take(MAX_PARTS - 2), Ok(()));
         assert_eq!((budget.take(1), budget.take(0)), (Ok(()), Ok(())));
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_the_parts_of_all_that_is_in_it() {
+    fn values_have_the_parts_of_their_contents() {
         for (value, expect) in [
             (json!(1), 0),
             (json!("x".repeat(TEXT - 1)), 0),

@@ -354,7 +354,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn streams_are_cut_into_items_wherever_their_bytes_are_cut() {
+    fn streams_split_into_items_at_any_chunking() {
         let check = |make: fn() -> Splitter, stream: &str, expect: &[&str]| {
             for size in [1, 2, 3, 1000] {
                 let mut splitter = make();

@@ -88,7 +88,7 @@ async fn call(
 }
 
 #[tokio::test]
-async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
+async fn signed_tools_run_within_their_grants() {
     let publisher = Publisher::start().await;
     let with_key = json!({"headers": {"Authorization": "Bearer ${ACME_KEY}"}});
     publisher.publish(&publisher.document(
@@ -150,7 +150,7 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
+async fn unverified_documents_leave_the_last_good_one() {
     let publisher = Publisher::start().await;
     let provider = publisher.provider(publisher.spec());
     publisher.put(Some(publisher.document(1, json!([template("a")])).to_string()));
@@ -196,7 +196,7 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
 }
 
 #[tokio::test]
-async fn a_document_is_verified_and_made_into_tools_once_and_its_time_is_looked_at_each_time() {
+async fn documents_are_verified_once_and_expire() {
     let publisher = Publisher::start().await;
     let provider = publisher.provider(publisher.spec());
     let serials = |tools: &[Arc<RegisteredTool>]| tools.iter().map(|tool| tool.serial()).collect::<Vec<_>>();
@@ -218,7 +218,7 @@ async fn a_document_is_verified_and_made_into_tools_once_and_its_time_is_looked_
 }
 
 #[tokio::test]
-async fn a_call_that_was_checked_against_the_old_definition_does_not_run_the_new_implementation() {
+async fn calls_do_not_run_newer_definitions() {
     let publisher = Publisher::start().await;
     let provider = publisher.provider(publisher.spec());
     publisher.publish(&publisher.document(1, json!([template("old"), publisher.rest("status", json!({}))])));
@@ -233,7 +233,7 @@ async fn a_call_that_was_checked_against_the_old_definition_does_not_run_the_new
 }
 
 #[tokio::test]
-async fn it_is_fetched_over_https_from_public_addresses_within_its_bound() {
+async fn documents_come_bounded_from_public_https() {
     let publisher = Publisher::start().await;
     publisher.publish(&publisher.document(1, json!([])));
     let check = async |change: &dyn Fn(&mut CatalogueConfig), why: &str| {
@@ -250,7 +250,7 @@ async fn it_is_fetched_over_https_from_public_addresses_within_its_bound() {
 }
 
 #[tokio::test]
-async fn another_publisher_under_the_same_name_is_judged_by_itself() {
+async fn publishers_of_one_name_are_judged_separately() {
     let publisher = Publisher::start().await;
     let (first, second) = (publisher.key.public(), Publisher::start().await.key);
     publisher.publish(&publisher.document(9, json!([template("a")])));
@@ -282,7 +282,7 @@ async fn another_publisher_under_the_same_name_is_judged_by_itself() {
 }
 
 #[tokio::test]
-async fn what_was_kept_before_keys_were_told_apart_is_read_as_of_the_keys_of_now() {
+async fn older_kept_documents_count_for_present_keys() {
     let publisher = Publisher::start().await;
     publisher.publish(&publisher.document(9, json!([template("a")])));
     publisher.provider(publisher.spec()).list().await.expect("listed");
@@ -308,7 +308,7 @@ async fn what_was_kept_before_keys_were_told_apart_is_read_as_of_the_keys_of_now
 }
 
 #[tokio::test]
-async fn a_catalogue_that_has_expired_since_it_was_listed_runs_nothing_and_is_asked_for_again() {
+async fn expired_catalogues_run_nothing_and_refetch() {
     let publisher = Publisher::start().await;
     let provider = publisher.provider(publisher.spec());
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
@@ -335,7 +335,7 @@ async fn a_catalogue_that_has_expired_since_it_was_listed_runs_nothing_and_is_as
 }
 
 #[tokio::test]
-async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
+async fn calls_before_the_first_list_run() {
     let publisher = Publisher::start().await;
     publisher.publish(&publisher.document(1, json!([template("a")])));
     let before = publisher.provider(publisher.spec()).list().await.expect("listed");
@@ -350,7 +350,7 @@ async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
 }
 
 #[tokio::test]
-async fn a_publisher_sets_no_more_than_an_operator_could_and_nothing_unseen() {
+async fn publishers_set_no_more_than_operators() {
     let publisher = Publisher::start().await;
     let provider = publisher.provider(publisher.spec());
     let mut version = 0;

@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 const FAILED: ErrorKind = ErrorKind::ExecutionError;
 
 #[tokio::test]
-async fn a_whole_file_is_its_text_and_its_facts_ride_beside_it() {
+async fn whole_files_come_with_their_facts() {
     let ws = Workspace::new();
     for text in ["one\ntwo\n", "no end", "\u{feff}bom\r\n", "ünï\n"] {
         ws.put("a.txt", text);
@@ -37,7 +37,7 @@ async fn ranges_and_line_numbers() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_read_in_parts_and_not_hashed() {
+async fn large_files_are_read_in_parts() {
     let ws = Workspace::new();
     let line = format!("{}\n", "x".repeat(99));
     ws.put("big.log", line.repeat(100_000));
@@ -50,7 +50,7 @@ async fn a_large_file_is_read_in_parts_and_not_hashed() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_file_is_refused_in_words() {
+async fn binary_files_are_refused_in_words() {
     let ws = Workspace::new();
     ws.put("bin", b"\x7fELF\0\0");
     ws.put("dir/x", "");
@@ -110,7 +110,7 @@ async fn no_path_leads_out_of_the_workspace() {
 }
 
 #[tokio::test]
-async fn a_new_file_is_judged_by_the_folder_it_would_land_in() {
+async fn new_files_are_judged_by_their_folder() {
     let ws = Workspace::new();
     ways_out(&ws);
     symlink(ws.outer.path().join("not-yet"), ws.path("dangling")).expect("link");
@@ -148,7 +148,7 @@ async fn the_guard_can_warn_or_be_off() {
 }
 
 #[tokio::test]
-async fn a_file_must_have_been_read_before_it_is_changed() {
+async fn files_must_be_read_before_changes() {
     let ws = Workspace::new();
     ws.put("a.txt", "one\n");
     let write = json!({"path": "a.txt", "content": "two\n"});
@@ -184,7 +184,7 @@ async fn a_hash_stands_for_having_read() {
 }
 
 #[tokio::test]
-async fn writing_makes_folders_keeps_permissions_and_leaves_nothing_else() {
+async fn writing_makes_folders_and_keeps_permissions() {
     let ws = Workspace::new();
     let made = ws.call("fs:write", json!({"path": "a/b/c.txt", "content": "x"})).await.expect("writes");
     assert_eq!(

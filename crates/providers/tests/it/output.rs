@@ -75,7 +75,7 @@ fn with(text: impl Into<String>) -> Workspace {
 }
 
 #[tokio::test]
-async fn stored_output_is_read_by_bytes_and_by_lines() {
+async fn stored_output_reads_by_bytes_and_lines() {
     let none = Workspace::new();
     none.fails("output:read", json!({"handle": HANDLE}), ErrorKind::InternalError, &["not supported"]).await;
     let ws = with("one\ntwo\nthree\nfour");
@@ -114,7 +114,7 @@ async fn stored_output_is_searched() {
 }
 
 #[tokio::test]
-async fn of_a_long_line_the_match_is_shown_and_where_it_is() {
+async fn long_lines_show_match_and_position() {
     let ws = with(format!("{}needle{}\n", "é".repeat(5000), "x".repeat(90_000)));
     let found = ws.ok("output:grep", json!({"handle": HANDLE, "pattern": "needle"})).await;
     assert!(found.starts_with("1:[at byte 9875; toolwright cut 99506 of 100006 bytes of this line] …"), "{found}");

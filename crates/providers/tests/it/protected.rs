@@ -23,7 +23,7 @@ fn check(ws: &Workspace, paths: &[&str], expect: CallScope) {
 }
 
 #[tokio::test]
-async fn what_starts_commands_is_not_written_as_a_matter_of_course() {
+async fn files_that_start_commands_are_guarded() {
     let ws = Workspace::new();
     ws.put("toolwright.yaml", "policy: {}\n");
     ws.put("sub/x", "");
@@ -61,7 +61,7 @@ fn a_link_hides_nothing() {
 }
 
 #[test]
-fn the_configurations_own_files_are_protected_under_any_name() {
+fn configuration_files_are_protected_under_any_name() {
     let ws = Workspace::with(|root| BuiltinOptions {
         protected: ["conf/custom.yaml", "given.yaml", "state"].map(|name| root.join(name)).to_vec(),
         ..BuiltinOptions::default()
@@ -79,7 +79,7 @@ fn the_configurations_own_files_are_protected_under_any_name() {
 }
 
 #[tokio::test]
-async fn what_is_withheld_is_neither_read_nor_listed_nor_written() {
+async fn withheld_files_are_unreachable() {
     for path_guard in [PathGuard::Block, PathGuard::Warn, PathGuard::Off] {
         let withheld = |root: &Path| vec![root.join(".state")];
         let options =
@@ -116,7 +116,7 @@ async fn what_is_withheld_is_neither_read_nor_listed_nor_written() {
 }
 
 #[test]
-fn the_name_of_the_root_itself_does_not_matter() {
+fn the_roots_own_name_does_not_matter() {
     let mut ws = Workspace::new();
     ws.put(".cursor/worktrees/a/x", "");
     let root = ws.path(".cursor/worktrees/a");
@@ -137,7 +137,7 @@ async fn a_hard_link_is_replaced_not_written_through() {
 }
 
 #[tokio::test]
-async fn a_path_that_leads_elsewhere_by_now_is_not_written() {
+async fn redirected_paths_are_not_written() {
     let mut ws = Workspace::new();
     ws.put("a/config", "old");
     ws.put(".git/config", "old");

@@ -103,7 +103,7 @@ async fn urls_take_values_encoded_and_in_their_place() {
 
 /// Its schema says whether it may be null or empty; what is left out then is meant to be.
 #[tokio::test]
-async fn a_required_value_that_may_be_null_or_empty_is_left_out() {
+async fn nullable_required_values_are_left_out() {
     let headers = json!({"X-A": "${parameters.a}", "X-B": "b ${parameters.a}"});
     let sent = exchange("/?q=1", json!({"headers": headers, "query": {"a": "${parameters.a}"}}), json!({"a": null}));
     let sent = sent.await.expect("null");
@@ -177,7 +177,7 @@ async fn bodies_keep_types_and_drop_what_is_absent() {
 }
 
 #[tokio::test]
-async fn what_is_missing_or_would_escape_is_refused_before_anything_is_sent() {
+async fn missing_or_escaping_values_are_refused_unsent() {
     let server = Server::start(|_| Reply::ok("text/plain", "")).await;
     let check = async |path: &str, more: Value, arguments: Value, fragment: &str| {
         let error = call(entry(&server, path, more), arguments).await.expect_err(path);
@@ -315,7 +315,7 @@ async fn streams_are_passed_on_as_they_come() {
 }
 
 #[tokio::test]
-async fn what_a_stream_brought_is_the_result_though_it_does_not_end() {
+async fn unfinished_streams_still_give_results() {
     let check = async |reply: fn() -> Reply, time: u64, is_error: bool, note: &str| {
         let server = Server::start(move |_| reply()).await;
         let workspace = Workspace::new();
@@ -336,7 +336,7 @@ async fn what_a_stream_brought_is_the_result_though_it_does_not_end() {
 
 /// There are servers that ask for the length of a body that there could be (411).
 #[tokio::test]
-async fn what_could_have_a_body_and_has_none_says_so() {
+async fn missing_bodies_are_said_to_be_empty() {
     for (method, expect) in
         [("POST", Some("0")), ("PUT", Some("0")), ("PATCH", Some("0")), ("GET", None), ("DELETE", None)]
     {
@@ -346,7 +346,7 @@ async fn what_could_have_a_body_and_has_none_says_so() {
 }
 
 #[tokio::test]
-async fn no_member_of_an_object_stands_in_the_place_of_another_parameter() {
+async fn object_members_do_not_replace_other_parameters() {
     let more = json!({"query": {"key": "secret", "object": "${parameters.object}", "b": "${parameters.b}"}});
     for taken in ["key", "b", "fix"] {
         let arguments = json!({"a": 1, "object": {"x": 1, taken: "mine"}});
@@ -358,7 +358,7 @@ async fn no_member_of_an_object_stands_in_the_place_of_another_parameter() {
 }
 
 #[tokio::test]
-async fn addresses_are_the_operators_to_open_tool_by_tool() {
+async fn operators_open_addresses_tool_by_tool() {
     let server = Server::start(|_| Reply::ok("text/plain", "in")).await;
     let closed =
         call(entry(&server, "/?key=s3cret", json!({"allowed_hosts": []})), json!({"a": 1})).await.expect_err("refused");
@@ -422,7 +422,7 @@ async fn entries_become_definitions() {
 }
 
 #[test]
-fn wrong_entries_are_found_at_once_and_by_name() {
+fn wrong_entries_are_found_by_name() {
     let schema = json!({"type": "object", "properties": {"x": {}}});
     for (more, fragments) in [
         (json!({"url": "https://h/${parameters.y}"}), ["restTools.t.url", "does not declare"]),

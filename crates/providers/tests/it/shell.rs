@@ -50,7 +50,7 @@ async fn a_failed_command_says_how_it_ended() {
 }
 
 #[tokio::test]
-async fn a_timeout_kills_the_tree_and_keeps_what_was_printed() {
+async fn timeouts_kill_the_tree_and_keep_output() {
     let ws = Workspace::new();
     let seconds = unique_sleep();
     let command = format!("echo begun; setsid sleep {seconds} & sleep {seconds}");
@@ -112,7 +112,7 @@ async fn cancel_and_abandonment_kill_the_tree() {
 }
 
 #[tokio::test]
-async fn what_is_left_in_the_background_does_not_delay_the_result() {
+async fn background_processes_do_not_delay_results() {
     let ws = Workspace::new();
     let seconds = unique_sleep();
     let text = ws.ok("shell:bash", json!({"command": format!("sleep {seconds} & echo done")})).await;
@@ -198,7 +198,7 @@ async fn long_output_goes_to_the_store_whole() {
 }
 
 #[tokio::test]
-async fn a_failure_with_long_output_keeps_its_exit_code() {
+async fn failures_with_long_output_keep_exit_codes() {
     let (ws, _) = with_store(u64::MAX);
     let output = ws.call("shell:bash", json!({"command": "seq 1 100000; exit 3"})).await.expect("runs");
     let text = joined_text(&output.content);
@@ -212,7 +212,7 @@ async fn a_failure_with_long_output_keeps_its_exit_code() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_costs_the_middle_and_says_so() {
+async fn failing_stores_cost_the_middle() {
     for quota in [0, 100_000] {
         let (ws, _) = with_store(quota);
         let output = ws.call("shell:bash", json!({"command": "seq 1 100000"})).await.expect("runs");

@@ -65,7 +65,7 @@ async fn bodies_become_text_by_their_type() {
 }
 
 #[tokio::test]
-async fn what_is_not_text_is_named_and_not_shown() {
+async fn binary_content_is_named_not_shown() {
     for (content_type, body) in
         [("image/png", "\u{1}png"), ("application/octet-stream", "a\0b"), ("text/plain", "a\0b")]
     {
@@ -80,7 +80,7 @@ async fn what_is_not_text_is_named_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_status_that_says_failure_is_one_and_a_redirect_is_told() {
+async fn failure_statuses_fail_and_redirects_show() {
     let server = Server::start(|request| match request.line.split(' ').nth(1).expect("path") {
         "/moved" => Reply::redirect(302, "/gone?x=1"),
         _ => Reply::new(
@@ -112,7 +112,7 @@ async fn a_cut_is_signed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_is_an_error_with_its_remedy() {
+async fn failed_fetches_name_their_remedy() {
     let server = Server::start(|_| Reply::pieces("text/plain", &["x"]).and_hang()).await;
     let refused =
         fetch(&[]).run(json!({"url": server.url("/")}), &Workspace::new().context).await.expect_err("refused");

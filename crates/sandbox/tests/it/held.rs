@@ -52,7 +52,7 @@ async fn limits_hold() {
 }
 
 #[tokio::test]
-async fn names_of_configuration_are_held_while_a_command_runs() {
+async fn configuration_names_are_held_during_commands() {
     let world = World::new();
     let protected = |sandbox: &Enforcement| sandbox.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
     let mut sandbox = world.sandbox(Workspace);
@@ -87,7 +87,7 @@ async fn names_of_configuration_are_held_while_a_command_runs() {
 }
 
 #[tokio::test]
-async fn a_lock_on_a_configuration_holds_no_start_up() {
+async fn locked_configurations_do_not_delay_starts() {
     let world = World::new();
     // The project's own file, and what looks like a placeholder of another command.
     let placeholder = format!("{{}}{}\n", " ".repeat(61));
@@ -105,7 +105,7 @@ async fn a_lock_on_a_configuration_holds_no_start_up() {
 }
 
 #[tokio::test]
-async fn a_users_own_file_is_never_taken_for_a_placeholder() {
+async fn users_files_are_never_placeholders() {
     let world = World::new();
     std::fs::write(world.path("ws/.mcp.json"), "{}\n").expect("file");
     world.run(Workspace, "true").await;
@@ -126,7 +126,7 @@ async fn a_sandboxed_command_keeps_the_mark_of_nesting() {
 }
 
 #[tokio::test]
-async fn a_tree_that_multiplies_is_ended_at_its_limit() {
+async fn multiplying_trees_end_at_their_limit() {
     let world = World::new();
     let mut sandbox = world.sandbox(ReadOnly);
     sandbox.settings.limits.processes = Some(40);
@@ -141,7 +141,7 @@ async fn a_tree_that_multiplies_is_ended_at_its_limit() {
 }
 
 #[tokio::test]
-async fn a_tree_that_eats_memory_is_ended_at_its_limit() {
+async fn memory_hungry_trees_end_at_their_limit() {
     let world = World::new();
     let mut sandbox = world.sandbox(ReadOnly);
     sandbox.settings.limits.memory = Some(200 << 20);

@@ -116,7 +116,7 @@ fn said(gateway: &mut Child) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_tree_is_kept_in_a_group_that_goes_with_it() {
+async fn trees_have_groups_that_end_with_them() {
     let Some(group) = Group::new("tree") else { return eprintln!("no cgroup v2 to write here, skipped") };
     let mut tasks = vec![("plain", "exit code 7 None".to_owned())];
     if group.read("cgroup.controllers").contains("pids") {

@@ -71,7 +71,7 @@ async fn streams_environment_and_directory_reach_the_command() {
 }
 
 #[tokio::test]
-async fn the_command_gets_the_signals_and_descriptors_that_any_child_gets() {
+async fn commands_get_ordinary_signals_and_descriptors() {
     // `trap` lists what bash found ignored when it started.
     let script = "trap; grep SigBlk /proc/self/status; ls /proc/self/fd | wc -l";
     let plain =
@@ -138,7 +138,7 @@ async fn a_daemon_without_environment_is_known_as_ours() {
 }
 
 #[tokio::test]
-async fn who_is_at_the_other_end_of_a_connection() {
+async fn connection_peers_are_identified() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let local = listener.local_addr().expect("address");
     let _own = tokio::net::TcpStream::connect(local).await.expect("connected");
@@ -226,7 +226,7 @@ async fn a_command_that_kills_its_watchers_stays_nested() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_behind_ends_with_it_and_its_output_ends_at_once() {
+async fn background_processes_end_with_their_command() {
     let seconds = unique_sleep();
     let mut child = start(&format!("setsid sleep {seconds} & echo started; exit 4"));
     // The background process holds the pipe: without its end this would wait for minutes.
@@ -307,7 +307,7 @@ async fn stand_in_for_an_attacked_gateway() {
 const ATTACKED: &str = "TOOLWRIGHT_TEST_ATTACKED";
 
 #[tokio::test]
-async fn an_attacked_watcher_leaves_nothing_behind_a_killed_gateway() {
+async fn attacked_watchers_leave_nothing_behind() {
     let seconds = unique_sleep();
     let mut gateway = tokio::process::Command::new(std::env::current_exe().expect("test binary"))
         .args(["--exact", "process::stand_in_for_an_attacked_gateway"])

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_the_models_and_the_file_is_read_when_one_is_asked() {
+    fn token_files_are_read_at_first_use() {
         let dir = tempfile::tempdir().expect("dir");
         let table = TokenTable::new(words(dir.path()));
         assert!(!table.is_loaded());
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_told_and_counts_are_estimates() {
+    fn missing_token_files_warn_and_estimate() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("tokenizer.json");
         for (content, why) in [(None, "cannot be read"), (Some("{}"), "damaged")] {

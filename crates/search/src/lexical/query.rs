@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_words_are_looked_for_where_there_is_nothing_else() {
+    fn stop_words_count_only_alone() {
         for (turns, expect) in [
             (&["get"][..], "get"),
             (&["Show me."], "show me"),

@@ -98,7 +98,7 @@ fn words_find_tools_wherever_they_stand() {
 }
 
 #[test]
-fn the_best_of_each_clause_rises_above_what_has_a_little_of_all() {
+fn clause_winners_beat_broad_matches() {
     let tools = [
         tool("mail_the_city", "Mails the weather of a city.", json!({})),
         tool("get_weather", "", json!({})),
@@ -116,7 +116,7 @@ fn the_best_of_each_clause_rises_above_what_has_a_little_of_all() {
 }
 
 #[test]
-fn other_words_stand_for_a_word_where_they_are_known() {
+fn known_synonyms_stand_for_words() {
     let tools =
         [tool("fetch_picture", "", json!({})), tool("translator", "", json!({})), tool("play_song", "", json!({}))];
     let index = LexicalIndex::build(&tools, None);
@@ -137,7 +137,7 @@ fn other_words_stand_for_a_word_where_they_are_known() {
 }
 
 #[test]
-fn a_name_that_is_asked_for_as_a_whole_stands_first() {
+fn whole_names_rank_first() {
     let tools = [
         tool("list_user_files_of_a_project", "Files, files and files.", json!({})),
         tool("list_files", "Of anyone.", json!({})),
@@ -182,7 +182,7 @@ fn equals_stand_in_their_order_and_limits_hold() {
 }
 
 #[test]
-fn what_begins_alike_is_found_among_any_number_of_words_out_of_use() {
+fn prefixes_are_found_among_unused_words() {
     let gone: String = (600..1200).map(|n| format!("weata{} ", letters(n))).collect();
     let old = LexicalIndex::build(&[tool("gone", &gone, json!({}))], None);
     let tools = tools();
@@ -192,7 +192,7 @@ fn what_begins_alike_is_found_among_any_number_of_words_out_of_use() {
 }
 
 #[test]
-fn a_dictionary_that_is_mostly_out_of_use_is_made_anew() {
+fn mostly_unused_dictionaries_are_rebuilt() {
     let many = |first: &str| -> Vec<Tool> {
         let words = |n: usize| (n * 600..(n + 1) * 600).map(|n| format!("{first}{}", letters(n)));
         (0..9).map(|n| tool("many", &words(n).collect::<Vec<_>>().join(", "), json!({}))).collect()
@@ -295,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn keeping_some_is_ranking_all_and_dropping_the_rest(
+    fn keeping_some_equals_ranking_all(
         pool in prop::collection::vec(some_tool(), 1..150),
         kept in subsequence((0..150).collect::<Vec<usize>>(), 0..150),
         query in "((read|file|data|base|HTTPServer|weather) ){1,5}",
@@ -311,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_may_be_a_schema_and_anything_a_query(parameters in any_json(), query in any::<String>()) {
+    fn any_schema_and_query_are_accepted(parameters in any_json(), query in any::<String>()) {
         let odd = Tool { examples: vec![parameters.clone()], ..tool("odd", &query, parameters) };
         let index = LexicalIndex::build(&[odd], None);
         prop_assert_eq!(index.rank("odd", 1, &all).len(), 1);

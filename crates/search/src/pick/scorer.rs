@@ -179,7 +179,7 @@ mod scores_tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_the_rest_is_forgotten() {
+    fn used_entries_stay_and_others_go() {
         let key = |number: usize| (ContentHash::of_bytes(b"query"), ContentHash::of_bytes(&number.to_le_bytes()));
         let kept = KeptScores::default();
         for number in 0..5 * GENERATION {

@@ -51,7 +51,7 @@ fn check(query: &str, change: impl FnOnce(&mut PickOptions), expect: &[(&str, f3
 }
 
 #[test]
-fn the_share_of_the_querys_words_orders_and_ties_go_by_registration() {
+fn word_share_orders_with_registration_ties() {
     check(
         "write a file",
         |_| {},
@@ -70,7 +70,7 @@ fn the_share_of_the_querys_words_orders_and_ties_go_by_registration() {
 }
 
 #[test]
-fn a_word_in_prose_alone_needs_a_better_score() {
+fn prose_matches_need_better_scores() {
     let snapshot = snapshot();
     let ids = |query: &str, score: f32, min_score: f64| {
         let (query, options) = (PickInput::from(query), PickOptions { min_score, ..PickOptions::default() });
@@ -103,7 +103,7 @@ fn a_named_tool_comes_first_whatever_its_score() {
 }
 
 #[test]
-fn named_tools_keep_their_order_in_the_ranking_and_filters_apply_to_them() {
+fn named_tools_keep_order_and_filters() {
     let snapshot = snapshot();
     let order = |query: &str, ranked: &[usize], options: &PickOptions| -> Vec<usize> {
         let ranked: Vec<_> = ranked.iter().map(|&index| Ranked { index, score: 0.5 }).collect();
@@ -124,7 +124,7 @@ fn named_tools_keep_their_order_in_the_ranking_and_filters_apply_to_them() {
 }
 
 #[test]
-fn a_conversation_is_searched_for_by_its_last_turns() {
+fn conversations_search_by_their_last_turns() {
     let snapshot = snapshot();
     let options = PickOptions::default();
     let found = |turns: &[&str]| -> Vec<String> {
@@ -145,7 +145,7 @@ fn a_conversation_is_searched_for_by_its_last_turns() {
 }
 
 #[test]
-fn those_who_may_not_be_chosen_are_left_out_before_they_are_scored_and_the_reason_is_told() {
+fn excluded_tools_are_unscored_with_reasons() {
     let all = ["read_file", "write_file", "audit", "follow", "scan"];
     let excluded = |change: &dyn Fn(&mut PickOptions), expect: &[(&str, &str)]| {
         let (picked, names) = keyword("file", |options| change(options));
@@ -198,7 +198,7 @@ fn what_is_picked_fits_what_is_left() {
 }
 
 #[test]
-fn what_is_not_text_is_searched_for_as_json() {
+fn non_text_queries_search_as_json() {
     for (input, expect) in [
         (json!("write a file"), "write a file"),
         (json!({"task": "write", "to": ["a", 1]}), r#"{"task":"write","to":["a",1]}"#),
@@ -221,7 +221,7 @@ fn details_come_with_debug_only() {
 }
 
 #[test]
-fn without_a_ranking_the_order_is_that_of_registration() {
+fn unranked_tools_keep_registration_order() {
     let snapshot = snapshot();
     let options = PickOptions { max_candidates: 3, ..PickOptions::default() };
     let query = PickInput::from("web__search");

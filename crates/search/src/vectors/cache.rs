@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_counts_for_nothing_and_hinders_nothing() {
+    fn leftovers_of_crashes_are_ignored() {
         check_damaged(|bytes| bytes.truncate(bytes.len() - 1), &[1], &[1, 3]);
         check_damaged(|bytes| bytes.extend([7; 20]), &[1, 2], &[1, 2, 3]);
         check_damaged(|bytes| bytes[HEADER + 33] ^= 1, &[2], &[2, 3]);

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_changes_nothing_for_the_others() {
+    fn dropped_tools_change_nothing_for_others() {
         let (words, vectors) = (words(&[(8, 1.0), (3, 0.6), (5, 0.4)], 1.5, 1), vectors(&ROWS));
         let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
         let ranked = fuse(&words, meaning, ROWS.len(), 10, &|index| index != 3 && index != 1);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_ranks_by_words_and_then_by_meaning_too() {
+    fn auto_ranks_by_words_and_meaning() {
         let names = ["draw_circle", "send_mail", "mail_list", "get_weather", "send_parcel"];
         let tools: Vec<Tool> = names.into_iter().enumerate().map(|(n, name)| Tool(n, name)).collect();
         let index = LexicalIndex::build(&tools, None);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_without_a_vector_goes_by_its_words() {
+    fn tools_without_vectors_rank_by_words() {
         let rows = ROWS.iter().map(|row| Some(Quantized::of(&unit(row)))).chain([None, None]);
         let vectors = Vectors::build(8, rows);
         let meaning = Some(Meaning { vectors: &vectors, query: &QUERY });
@@ -456,7 +456,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_in_scores_are_numbers_that_do_not_rise(
+        fn scores_are_numbers_in_falling_order(
             rows in proptest::collection::vec(any::<[f32; 3]>(), 0..80),
             query in any::<[f32; 3]>(),
             found in proptest::collection::btree_map(0_usize..90, any::<f32>(), 0..20),

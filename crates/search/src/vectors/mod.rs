@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_come_first_and_what_is_not_near_not_at_all() {
+    fn nearest_vectors_come_first() {
         check(&[1.0, 0.0], 9, &[0, 3]);
         check(&[0.0, 1.0], 9, &[4, 3]);
         check(&[0.0, 1.0], 1, &[4]);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_of_another_length_or_of_no_numbers_are_near_nothing() {
+    fn invalid_vectors_are_near_nothing() {
         let rows = [&[1.0][..], &[1.0, 0.0], &[f32::NAN, f32::INFINITY], &[1.0, 0.0, 0.0]].map(Quantized::of);
         let vectors = Vectors::build(2, rows.into_iter().map(Some).chain([None]));
         assert_eq!(vectors.rank(&[1.0, 0.0], 9, &|_| true).len(), 1);
@@ -318,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scores_are_those_of_the_vectors_before_they_were_quantised(
+        fn quantised_scores_match_the_original_vectors(
             rows in proptest::collection::vec(proptest::collection::vec(-1.0_f32..1.0, 48), 1..20),
         ) {
             let rows: Vec<Vec<f32>> = rows.into_iter().map(unit).collect();

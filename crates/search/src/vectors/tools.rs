@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn agents_with_different_tools_do_not_evict_each_other() {
+    async fn different_agents_do_not_evict_each_other() {
         let vectors = ToolVectors::new(Letters::new(), None);
         let first = vectors.of(&tools(0..30)).await.unwrap();
         for others in 1..BUILDS as u64 {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_waits_for_no_build_of_something_else() {
+    async fn ready_indexes_wait_for_no_build() {
         let letters = Letters { dimensions: 8, stops_after: Some(3), hangs: true, ..Letters::default() };
         let vectors = Arc::new(ToolVectors::new(Arc::new(letters), None));
         let first = vectors.of(&tools(0..3)).await.unwrap();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_that_cannot_be_written_costs_nothing_else() {
+    async fn unwritable_caches_cost_nothing_else() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let vectors = ToolVectors::new(Letters::new(), Some(&file.path().join("below")));
         assert_eq!(vectors.of(&tools(0..3)).await.unwrap().len(), 3);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_at_the_same_time_shares_the_work() {
+    async fn concurrent_requests_share_the_work() {
         let letters = Letters::new();
         let vectors = ToolVectors::new(Arc::clone(&letters) as _, None);
         let tools = tools(0..300);

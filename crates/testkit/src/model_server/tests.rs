@@ -48,7 +48,7 @@ fn openai_rules() {
 }
 
 #[test]
-fn a_schema_of_the_answer_is_one_that_strict_modes_take() {
+fn answer_schemas_fit_strict_modes() {
     let object = |property: Value, required: Value| json!({"type": "object", "properties": {"a": property}, "required": required, "additionalProperties": false});
     let plain = object(json!({"type": "string"}), json!(["a"]));
     let bounded = object(json!({"type": "integer", "minimum": 0}), json!(["a"]));
@@ -98,7 +98,7 @@ fn a_schema_of_the_answer_is_one_that_strict_modes_take() {
 }
 
 #[test]
-fn openai_takes_json_objects_where_json_is_spoken_of() {
+fn openai_json_objects_need_the_word_json() {
     let object = json!({"type": "json_object"});
     for (said, expect) in [("one JSON object", None), ("an object", Some("must contain the word 'json'"))] {
         let messages = json!([{"role": "user", "content": said}]);
@@ -146,7 +146,7 @@ fn responses_rules() {
 }
 
 #[test]
-fn tool_searches_pair_up_and_what_they_load_has_a_namespace() {
+fn tool_searches_pair_and_load_namespaces() {
     let user = json!({"type": "message", "role": "user", "content": "go"});
     let search =
         json!({"type": "tool_search_call", "execution": "client", "call_id": "c1", "arguments": {"query": "a"}});

@@ -91,7 +91,7 @@ fn a_legacy_client_is_asked_within_its_call() {
 }
 
 #[test]
-fn a_state_is_good_for_its_own_request_only() {
+fn request_states_fit_their_own_request() {
     let mut peer = Peer::start(PROGRAM, &[]);
     let mut ask = |params: Value| {
         peer.send(&modern("tools/call", params));
@@ -193,7 +193,7 @@ fn a_modern_subscription_hears_of_changes() {
 }
 
 #[test]
-fn http_refuses_what_the_headers_or_the_meta_get_wrong() {
+fn http_refuses_wrong_headers_or_meta() {
     let peer = HttpPeer::start(PROGRAM, &[]);
     let version = ("mcp-protocol-version", "2026-07-28");
     let check = |headers: &[(&str, &str)], body: &Value, status: &str, code: Option<i64>| {

@@ -86,7 +86,7 @@ fn slow_reports_progress_then_answers() {
 }
 
 #[test]
-fn a_cancel_is_noted_and_the_call_stays_unanswered() {
+fn cancelled_calls_stay_unanswered() {
     let mut peer = start(&[]);
     let cancel = |id: u64| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
     peer.begin_call(1, "observe_cancel", &json!({"ms": 60_000}));
@@ -152,7 +152,7 @@ fn the_counter_keeps_what_death_would_hide() {
 }
 
 #[test]
-fn a_spawned_child_has_a_session_of_its_own() {
+fn spawned_children_have_own_sessions() {
     let mut peer = start(&[]);
     peer.begin_call(1, "spawn_child", &json!({}));
     let pid = peer.answer(1)["result"]["structuredContent"]["pid"].as_u64().unwrap().to_string();

@@ -56,7 +56,7 @@ fn context() -> ToolContext {
 }
 
 #[tokio::test]
-async fn a_task_whose_server_an_older_one_replaces_ends_before_its_call_must() {
+async fn tasks_end_when_older_servers_replace_theirs() {
     let newer = Served::start(0, &[]);
     let transport = McpTransport::Http { url: newer.url.clone(), headers: Default::default() };
     let deps = McpDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), roots: Arc::default() };

@@ -217,7 +217,7 @@ fn sealtools() {
 
 /// Otherwise no rule about strict tools would have been tried.
 #[test]
-fn a_schema_that_is_strict_already_is_sent_strict() {
+fn strict_schemas_are_sent_strict() {
     let ready: Vec<Subject> =
         nasty().into_iter().filter(|subject| subject.tool.name.ends_with("strict_ready")).collect();
     for (api, dialect) in targets() {

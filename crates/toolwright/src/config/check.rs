@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_stands_by_itself_or_in_a_configuration() {
+    fn policies_stand_alone_or_in_configurations() {
         let bare = "profile: ask\nrules:\n- effect: deny\n  when: has(args.x)\ntools:\n- tool: 'a:*'\n  tags: [t]\n";
         let whole =
             format!("server: {{http: x}}\npolicy:\n{}", bare.replace('\n', "\n  ").replace("profile", "  profile"));
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_file_line_and_field() {
+    fn problems_name_file_line_and_field() {
         for (text, expect) in [
             (
                 "rules:\n- effect: ask\n  when: args.",

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_name_however_it_is_reached() {
+    fn files_have_one_name_by_any_path() {
         for (file, folder, expect) in [
             ("/home/me/p/toolwright.yaml", Some("/home/me/p"), "/home/me/p/toolwright.yaml"),
             ("/link/./toolwright.yaml", Some("/home/me/p"), "/home/me/p/toolwright.yaml"),

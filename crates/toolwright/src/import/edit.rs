@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_takes_the_comments_of_the_entry_along_and_no_others() {
+    fn removal_takes_the_entrys_own_comments() {
         for (before, after) in [
             (
                 "mcpServers:\n  # about a\n  # more\n  a:\n    command: x\n  b:\n    command: y\n",

@@ -89,7 +89,7 @@ fn every_file_loads_without_a_problem() {
 }
 
 #[test]
-fn the_gateway_reads_but_does_not_change_the_database() {
+fn gateways_read_without_changing_the_database() {
     let config = config("github-and-postgres.yaml");
     let sql = |text: &str| call("db:query", json!({ "sql": text }));
     check(

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_replaces_none_and_leaves_no_other() {
+    fn new_files_replace_none() {
         let folder = tempfile::tempdir().expect("folder");
         let dir = Dir::root(folder.path()).expect("root");
         let name = OsStr::new("a");

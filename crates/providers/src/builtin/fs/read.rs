@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_bounded_at_a_line_or_inside_the_first_one() {
+    fn text_is_cut_at_lines() {
         let long = format!("{}\n", "x".repeat(MAX_TEXT - 10));
         check(
             &format!("a\n{long}b\nc\n{long}"),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_comes_in_pieces_is_one_line() {
+    fn lines_in_pieces_are_one_line() {
         let mut range = LineRange::new(1, 1, true);
         for piece in ["aa", "bb\n", "c"] {
             range.take(piece.as_bytes());

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_keeps_both_ends_and_counts_the_rest() {
+    fn long_output_keeps_both_ends() {
         let text = collect(600, &[b"begin", &[b'x'; 5000], b"end"]).into_ends(300, ", since");
         assert!(text.starts_with("beginxx") && text.ends_with("xxend"), "{text}");
         assert!(text.contains("[… toolwright cut 4708 of 5008 bytes here, since …]"), "{text}");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn one_piece_may_be_longer_than_all_that_is_kept() {
+    fn pieces_may_exceed_what_is_kept() {
         let capture = collect(10, &[&[b'x'; 100_000]]);
         assert_eq!((capture.head.len(), capture.tail.len(), capture.total()), (10, 10, 100_000));
         assert!(!capture.fits(1) && collect(10, &[b"12345"]).fits(5));

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_left_out_and_cannot_swallow_the_page() {
+    fn noise_cannot_swallow_the_page() {
         check("<script>if (a < b) '<p>'</script><style>p{}</style><nav><ul><li>Home</nav><p>x<footer>f</footer>", "x");
         check("<nav><a href=/>Home</a><main>text</main>", "text");
         check("<title>T  t</title><p>x", "# T t\n\nx");

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_has_one_boundary_and_the_type_of_its_root_once() {
+    fn multipart_bodies_have_one_boundary_and_type() {
         let of = |kind: &str| [Written { content_type: kind.to_owned(), bytes: Vec::new() }];
         for (stated, root, expect) in [
             ("multipart/form-data", "a/b", "multipart/form-data; boundary=B"),

@@ -419,7 +419,7 @@ mod tests {
 
     /// Models fill optional members with nothing.
     #[test]
-    fn an_empty_media_type_of_a_file_says_nothing() {
+    fn empty_media_types_say_nothing() {
         for empty in ["", " "] {
             let body = json!({"base64": "YWJj", "content_type": empty});
             let kinds = Kinds::Any("*/*".into());
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_heads_and_a_boundary_of_their_own() {
+    fn parts_have_own_heads_and_boundary() {
         let part = |content| PartWriting { content, ..PartWriting::default() };
         let file = PartWriting { content_type: Some("image/png".into()), ..part(PartContent::File) };
         let pipes = part(PartContent::Styled(Style::PipeDelimited, Explode::No));

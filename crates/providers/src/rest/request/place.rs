@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_hold_what_stands_between_items_are_refused() {
+    fn items_containing_the_separator_are_refused() {
         let header = |value: Value, explode: Explode, is_written: bool| {
             let written = header_text("X", &value, explode, Writing::Styled);
             assert_eq!(written.is_ok(), is_written, "{value}");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_is_no_header_no_cookie_and_no_part_of_a_path() {
+    fn empty_lists_are_left_out_everywhere() {
         for value in [json!([]), json!({}), json!([null]), json!({"k": null})] {
             assert_eq!(header_text("h", &value, Explode::No, Writing::Styled), Ok(None));
             for style in [PathStyle::Simple, PathStyle::Label, PathStyle::Matrix] {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_schema_are_elements_by_their_names() {
+    fn values_without_schema_become_named_elements() {
         for (value, expect) in [
             (json!("a<b>&\"\r"), "<r>a&lt;b&gt;&amp;\"&#13;</r>"),
             (json!({}), "<r/>"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_have_is_refused_and_not_mended() {
+    fn invalid_xml_is_refused_not_mended() {
         let mut deep = json!(1);
         for _ in 0..=MAX_DEPTH {
             deep = json!({"a": deep});
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_is_one_text_and_declares_the_namespace_of_its_prefix() {
+    fn attributes_are_texts_and_declare_their_namespace() {
         let id = XmlNode { place: XmlPlace::Attribute, ..XmlNode::default() };
         let kind = XmlNode {
             place: XmlPlace::Attribute,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_gives_back_by_the_schema_is_written() {
+    fn written_xml_reads_back_by_its_schema() {
         let list = XmlNode { list: XmlList::Wrapped, ..XmlNode::default() };
         let nested = XmlNode { items: Some(0), ..list.clone() };
         let named = |name: &str, place: XmlPlace| XmlNode { name: Some(name.into()), place, ..XmlNode::default() };

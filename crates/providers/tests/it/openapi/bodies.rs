@@ -19,7 +19,7 @@ fn of_xml(schema: Value) -> Value {
 
 /// The examples of OpenAPI 3.0.4 and 3.1.1, "XML Object Examples", as members of an object; and what goes beyond them.
 #[tokio::test]
-async fn xml_is_written_by_the_names_and_places_of_its_document() {
+async fn xml_follows_the_documents_names_and_places() {
     let text = || json!({"type": "string"});
     let named = |name: &str| json!({"type": "string", "xml": {"name": name}});
     let animals = |items: Value, xml: Value| json!({"animals": {"type": "array", "items": items, "xml": xml}});
@@ -69,7 +69,7 @@ async fn xml_is_written_by_the_names_and_places_of_its_document() {
 }
 
 #[tokio::test]
-async fn xml_of_components_has_their_names_and_may_recur() {
+async fn component_xml_has_names_and_may_recur() {
     let person = json!({
         "type": "object",
         "xml": {"namespace": "urn:p"},
@@ -101,7 +101,7 @@ async fn xml_of_components_has_their_names_and_may_recur() {
 }
 
 #[tokio::test]
-async fn what_an_xml_body_cannot_hold_is_the_callers_error_and_a_bad_name_the_documents() {
+async fn xml_errors_name_caller_or_document() {
     let refused = |schema: Value| {
         let operation = json!({"operationId": "op", "requestBody": {"content": of_xml(schema)}});
         let imported = import_of(&document(json!({"/": {"post": operation}}), json!({})), |_| {});
@@ -141,7 +141,7 @@ fn parts(sent: &Received) -> (String, Vec<String>) {
 }
 
 #[tokio::test]
-async fn parts_of_every_multipart_type_are_written_by_their_own_encoding() {
+async fn multipart_parts_use_their_own_encoding() {
     let disposition = |name: &str| format!("Content-Disposition: form-data; name=\"{name}\"\r\n");
     let schema = json!({"type": "object", "properties": {
         "meta": {"type": "object", "xml": {"name": "m"}, "properties": {"id": {"type": "integer", "xml": {"attribute": true}}}},
@@ -185,7 +185,7 @@ async fn parts_of_every_multipart_type_are_written_by_their_own_encoding() {
 }
 
 #[tokio::test]
-async fn a_list_is_a_body_of_parts_without_names() {
+async fn lists_become_parts_without_names() {
     let schema =
         json!({"type": "array", "prefixItems": [{"type": "object"}], "items": {"type": "string", "format": "binary"}});
     let media = json!({
@@ -219,7 +219,7 @@ fn import_in_time(content: Value, components: Value) -> String {
 }
 
 #[test]
-fn schemas_that_are_combined_in_circles_and_fans_do_not_hold_an_import_up() {
+fn recursive_schema_combinations_import_in_time() {
     let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
     let times = |name: &str| vec![reference(name); 40];
     let mut components = json!({
@@ -249,7 +249,7 @@ fn schemas_that_are_combined_in_circles_and_fans_do_not_hold_an_import_up() {
 }
 
 #[test]
-fn a_whole_file_names_no_root_but_a_component_in_it_does() {
+fn components_of_files_name_their_root() {
     let folder = tempfile::tempdir().expect("folder");
     std::fs::write(folder.path().join("pet.xml"), json!({"type": "object", "Dog": {"type": "object"}}).to_string())
         .expect("file");
@@ -267,7 +267,7 @@ fn a_whole_file_names_no_root_but_a_component_in_it_does() {
 }
 
 #[tokio::test]
-async fn a_list_has_no_names_for_form_data_and_is_one_where_it_may_be_null() {
+async fn nullable_lists_are_form_data_without_names() {
     let list = |kind: Value| json!({"schema": {"type": kind, "items": {"type": "object"}}});
     let more = || json!({"openapi": "3.1.0"});
     for (media, stated) in [("multipart/mixed", "multipart/mixed"), ("multipart/*", "multipart/mixed")] {
@@ -288,7 +288,7 @@ async fn a_list_has_no_names_for_form_data_and_is_one_where_it_may_be_null() {
 }
 
 #[tokio::test]
-async fn parts_have_one_boundary_and_one_type_whatever_the_document_states() {
+async fn stated_types_do_not_change_the_boundary() {
     let schema = || json!({"type": "object", "properties": {"a": {"type": "string", "format": "binary"}}});
     for (media, expect) in [
         ("multipart/form-data; boundary=x", "multipart/form-data; boundary=B"),
@@ -307,7 +307,7 @@ async fn parts_have_one_boundary_and_one_type_whatever_the_document_states() {
 }
 
 #[tokio::test]
-async fn xml_is_written_by_the_node_types_of_a_newer_document() {
+async fn newer_documents_set_xml_node_types() {
     let typed = |kind: &str, node: &str| json!({"type": kind, "xml": {"nodeType": node}});
     let list = |node: &str| json!({"type": "array", "items": {"type": "string"}, "xml": {"nodeType": node}});
     for (properties, value, expect) in [
@@ -332,7 +332,7 @@ async fn xml_is_written_by_the_node_types_of_a_newer_document() {
 }
 
 #[tokio::test]
-async fn methods_that_a_newer_document_adds_are_sent_and_none_is_passed_over() {
+async fn methods_of_newer_documents_are_sent() {
     let operation = |id: &str| json!({"operationId": id});
     let item = json!({
         "get": operation("get"), "query": operation("op"),
@@ -411,7 +411,7 @@ fn what_many_operations_share_is_copied_within_bounds() {
 }
 
 #[test]
-fn what_a_refused_operation_had_of_xml_is_not_kept_beyond_the_bounds() {
+fn refused_operations_free_their_xml() {
     let schemas: serde_json::Map<String, Value> = (0..300)
         .map(|at| {
             let properties: serde_json::Map<String, Value> =
@@ -438,7 +438,7 @@ fn what_a_refused_operation_had_of_xml_is_not_kept_beyond_the_bounds() {
 }
 
 #[test]
-fn an_operation_of_many_names_is_read_in_time() {
+fn operations_with_many_names_read_in_time() {
     let names: Vec<String> = (0..40_000).map(|at| format!("p{at}")).collect();
     let mapping: serde_json::Map<String, Value> =
         names.iter().map(|name| (name.clone(), json!(format!("#/components/schemas/{name}")))).collect();
@@ -457,7 +457,7 @@ fn an_operation_of_many_names_is_read_in_time() {
 }
 
 #[test]
-fn a_document_of_too_many_operations_is_told_and_not_looked_through() {
+fn documents_with_too_many_operations_are_refused() {
     let paths: serde_json::Map<String, Value> = (0..100_001).map(|at| (format!("/{at}"), json!({"get": {}}))).collect();
     let imported = import_of(&document(paths.into(), json!({})), |_| {});
     assert_eq!((imported.tools.len(), imported.refused.len(), imported.operations), (10_000, 90_000, 100_000));

@@ -50,7 +50,7 @@ async fn call(provider: &OpenApiProvider, tool: &RegisteredTool) -> Result<ToolO
 }
 
 #[tokio::test]
-async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serves() {
+async fn unreachable_documents_are_retried_and_served_cached() {
     let site = api().await;
     let provider = provider_of(&site, spec_of(&site));
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
@@ -89,7 +89,7 @@ async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serve
 }
 
 #[tokio::test]
-async fn what_was_read_last_serves_whatever_became_of_the_row_that_keeps_it() {
+async fn the_last_document_serves_without_its_row() {
     let site = api().await;
     publish(&site, Some(&one("Reads.")));
     let provider = provider_of(&site, spec_of(&site));
@@ -132,7 +132,7 @@ async fn nothing_is_read_before_it_is_listed() {
 }
 
 #[tokio::test]
-async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
+async fn calls_before_the_first_list_run() {
     let site = api().await;
     publish(&site, Some(&one("Reads.")));
     let before = provider_of(&site, spec_of(&site)).list().await.expect("listed");
@@ -152,7 +152,7 @@ async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
 }
 
 #[tokio::test]
-async fn servers_are_relative_to_where_a_document_was_found() {
+async fn servers_are_relative_to_their_document() {
     let site = api().await;
     publish(&site, Some(&document(json!({"/p": {"get": {"operationId": "op"}}}), json!({"servers": [{"url": "v2"}]}))));
     let straight = provider_of(&site, spec_of(&site)).list().await.expect("listed");
@@ -175,7 +175,7 @@ async fn servers_are_relative_to_where_a_document_was_found() {
 }
 
 #[tokio::test]
-async fn what_changes_calls_or_results_and_no_definition_has_cached_results_of_its_own() {
+async fn changed_requests_have_own_cached_results() {
     let site = api().await;
     let variables = |default: &str| {
         let host = json!({"url": "https://{host}.example/", "variables": {"host": {"default": default}}});

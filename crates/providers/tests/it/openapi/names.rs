@@ -49,7 +49,7 @@ async fn called(document: &Value, group_by: GroupBy) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn operations_that_would_share_a_name_are_each_called_by_their_own() {
+async fn operations_sharing_names_get_their_own() {
     let operation = |path: &str| (path.to_owned(), json!({"get": {}}));
     let paths = ["/users", "/users/", "/a.json", "/a/json", "/a/{b}", "/a/b"].map(operation);
     let mut paths: Map<String, Value> = paths.into_iter().collect();
@@ -64,7 +64,7 @@ async fn operations_that_would_share_a_name_are_each_called_by_their_own() {
 }
 
 #[test]
-fn whatever_a_document_calls_its_operations_each_is_called_by_its_own_name() {
+fn each_operation_is_called_by_its_name() {
     let segment = prop::sample::select(vec!["a", "A", "b", "{a}", "{b}", "a.b", "a_b", "", "é"]);
     let path = prop::collection::vec(segment, 1..4).prop_map(|segments| format!("/{}", segments.join("/")));
     let id = prop::sample::select(vec!["", "get_a", "get_a_b", "get_a_get_a", "A", "a", "get_A", "x y"]);

@@ -9,7 +9,7 @@ use super::{document, file_spec, import_of, schema};
 use crate::wire::{Names, Reply, Server, options};
 
 #[test]
-fn what_cannot_be_sent_is_refused_with_a_reason() {
+fn unsendable_operations_are_refused_with_reasons() {
     let check = |operation: Value, fragment: &str| {
         let imported = import_of(&document(json!({"/p": {"post": operation}}), json!({})), |_| {});
         let reason = imported.refused.first().map(|refused| refused.reason.as_str()).unwrap_or("imported");
@@ -43,7 +43,7 @@ fn what_cannot_be_sent_is_refused_with_a_reason() {
 }
 
 #[test]
-fn other_files_are_read_from_below_the_documents_folder_only() {
+fn files_are_read_below_the_document_only() {
     let folder = tempfile::tempdir().expect("folder");
     let write = |path: &str, text: &str| {
         let path = folder.path().join(path);
@@ -85,7 +85,7 @@ fn other_files_are_read_from_below_the_documents_folder_only() {
 }
 
 #[test]
-fn credentials_go_to_the_same_host_over_https_where_the_document_s_address_leads_there() {
+fn credentials_follow_the_document_to_https() {
     let check = |named: &str, found: &str, server: &str, expect: Result<(), &str>| {
         let security = json!({"security": [{"k": []}], "servers": [{"url": server}],
             "components": {"securitySchemes": {"k": {"type": "http", "scheme": "bearer"}}}});
@@ -118,7 +118,7 @@ fn credentials_go_to_the_same_host_over_https_where_the_document_s_address_leads
 }
 
 #[tokio::test]
-async fn documents_are_fetched_under_the_address_policy_and_get_no_credentials_to_give_away() {
+async fn document_fetches_obey_policy_without_credentials() {
     let text = document(
         json!({"/": {"get": {"operationId": "op"}}}),
         json!({"security": [{"k": []}], "components": {"securitySchemes": {"k": {"type": "http", "scheme": "bearer"}}}}),

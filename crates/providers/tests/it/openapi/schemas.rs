@@ -28,7 +28,7 @@ fn a_discriminator_says_which_values_are_whose() {
 }
 
 #[test]
-fn the_default_of_a_discriminator_takes_any_value_and_none() {
+fn discriminator_defaults_take_any_value() {
     let kind = json!({"type": "object", "properties": {"kind": {"type": "string"}}});
     let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
     for default in ["Dog", "#/components/schemas/Dog"] {
@@ -44,7 +44,7 @@ fn the_default_of_a_discriminator_takes_any_value_and_none() {
 }
 
 #[test]
-fn schemas_of_3_0_become_those_of_2020_12() {
+fn openapi_3_0_schemas_become_2020_12() {
     let check = |schema: Value, expect: Value| {
         let body = json!({"content": {"application/json": {"schema": schema}}});
         let imported = import_of(&document(json!({"/": {"post": {"requestBody": body}}}), json!({})), |_| {});
@@ -76,7 +76,7 @@ fn schemas_of_3_0_become_those_of_2020_12() {
 
 /// As FastAPI and pydantic write a parameter or property of an enumeration.
 #[test]
-fn what_stands_beside_a_reference_holds_with_it_since_3_1() {
+fn siblings_of_references_hold_since_3_1() {
     let check = |version: &str, schema: Value, expect: Value| {
         let schemas = json!({
             "Color": {"type": "string", "title": "Color", "enum": ["red", "blue"]},
@@ -114,7 +114,7 @@ fn what_stands_beside_a_reference_holds_with_it_since_3_1() {
 }
 
 #[test]
-fn what_is_read_only_is_required_of_nobody_wherever_it_is_stated() {
+fn read_only_members_are_never_required() {
     let check = |schema: Value, expect: Value| {
         let base = json!({"type": "object", "properties": {"id": {"type": "string", "readOnly": true}, "n": {}}});
         let more = json!({"components": {"schemas": {"Base": base, "Need": {"required": ["id", "n"]}}}});
@@ -143,7 +143,7 @@ fn what_is_read_only_is_required_of_nobody_wherever_it_is_stated() {
 }
 
 #[test]
-fn a_schema_that_asks_for_what_another_hides_is_repeated_without_that() {
+fn hidden_requirements_are_dropped_in_copies() {
     let check = |schema: Value, expect: Value, definitions: &[&str]| {
         let text = || json!({"type": "string"});
         let base = json!({"type": "object", "properties": {"id": {"type": "string", "readOnly": true}, "n": {}}});

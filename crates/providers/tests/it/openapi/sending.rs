@@ -46,7 +46,7 @@ async fn parameters_go_where_they_belong() {
 }
 
 #[tokio::test]
-async fn a_cookie_of_the_style_cookie_is_sent_as_it_is_given() {
+async fn cookie_style_cookies_are_sent_verbatim() {
     let parameter = |style: &str| json!({"name": "c", "in": "cookie", "style": style, "schema": {}});
     let of = async |style: &str, value: Value| {
         let paths = json!({"/": {"get": {"operationId": "op", "parameters": [parameter(style)]}}});
@@ -88,7 +88,7 @@ async fn bodies_are_written_by_media_type() {
 }
 
 #[tokio::test]
-async fn credentials_are_put_in_and_are_not_the_models_to_give() {
+async fn credentials_are_not_model_arguments() {
     let schemes = json!({
         "key": {"type": "apiKey", "in": "query", "name": "api_key"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "sid"},
@@ -132,7 +132,7 @@ async fn credentials_are_put_in_and_are_not_the_models_to_give() {
 
 /// What explodes has names of the model's choosing, and servers take the first of two.
 #[tokio::test]
-async fn no_argument_stands_in_the_place_of_a_credential() {
+async fn arguments_do_not_replace_credentials() {
     let schemes = json!({
         "key": {"type": "apiKey", "in": "query", "name": "api_key"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "sid"},
@@ -172,7 +172,7 @@ async fn no_argument_stands_in_the_place_of_a_credential() {
 }
 
 #[tokio::test]
-async fn tokens_are_fetched_once_and_again_when_they_are_refused() {
+async fn tokens_are_refetched_when_refused() {
     let count = std::sync::atomic::AtomicUsize::new(0);
     let server = Server::start(move |request| {
         if request.line.starts_with("POST /token ") {
@@ -205,7 +205,7 @@ async fn tokens_are_fetched_once_and_again_when_they_are_refused() {
 }
 
 #[tokio::test]
-async fn responses_are_shaped_and_their_schema_is_kept_where_it_is_sound() {
+async fn responses_keep_sound_schemas() {
     let server = Server::start(|_| Reply::ok("application/json", r#"{"items":[{"n":1},{"n":2}]}"#)).await;
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
@@ -238,7 +238,7 @@ async fn responses_are_shaped_and_their_schema_is_kept_where_it_is_sound() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_before_anything_is_sent() {
+async fn missing_arguments_are_reported_before_sending() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
     let paths = json!({"/{id}": {"get": {"operationId": "op"}}});

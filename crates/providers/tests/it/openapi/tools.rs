@@ -11,7 +11,7 @@ use super::{document, file_spec, import_of};
 use crate::wire::{Names, options};
 
 #[test]
-fn names_are_legal_and_distinct_and_tools_are_grouped_and_filtered() {
+fn tool_names_are_legal_distinct_and_filtered() {
     let operation = |id: &str, tag: &str| json!({"operationId": id, "tags": [tag]});
     let paths = json!({
         "/a": {"get": operation("issues/list", "Issues & PRs"), "post": operation("issues.list", "x")},
@@ -50,7 +50,7 @@ fn names_are_legal_and_distinct_and_tools_are_grouped_and_filtered() {
 }
 
 #[test]
-fn server_variables_that_the_document_does_not_have_or_allow_are_issues() {
+fn unknown_server_variables_are_issues() {
     let variables = json!({"port": {"enum": ["80", "443"], "default": "80"}, "stage": {"default": "v1"}});
     let servers = json!([{"url": "https://shop.example:{port}/{stage}", "variables": variables}]);
     let source = document(json!({"/a": {"get": {"operationId": "a"}, "put": {}}}), json!({"servers": servers}));
@@ -78,7 +78,7 @@ fn server_variables_that_the_document_does_not_have_or_allow_are_issues() {
 }
 
 #[tokio::test]
-async fn an_operation_of_which_nothing_is_said_is_called_by_its_request() {
+async fn undescribed_operations_are_named_by_request() {
     let dir = tempfile::tempdir().expect("folder");
     let path = dir.path().join("d.json");
     let listed = async |operation: Value, change: fn(&mut OpenApiConfig)| {
@@ -109,7 +109,7 @@ async fn an_operation_of_which_nothing_is_said_is_called_by_its_request() {
 }
 
 #[test]
-fn a_lifetime_for_a_whole_document_covers_what_only_reads() {
+fn document_lifetimes_cover_readers() {
     let operation = |id: &str| json!({"operationId": id});
     let paths = json!({"/": {"get": operation("read"), "post": operation("order"), "put": operation("search"),
         "delete": operation("own"), "head": operation("writes")}});
@@ -133,7 +133,7 @@ fn a_lifetime_for_a_whole_document_covers_what_only_reads() {
 
 /// Pins are of what the document says, so that its operator's own words are no drift.
 #[tokio::test]
-async fn tools_are_foreign_and_their_pins_of_the_documents_words_alone() {
+async fn pins_cover_the_documents_words_alone() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
     let listed = async |summary: &str, server: &str, change: fn(&mut OpenApiConfig)| {
@@ -168,7 +168,7 @@ async fn tools_are_foreign_and_their_pins_of_the_documents_words_alone() {
 
 /// Rules of policy may go by tags.
 #[test]
-fn the_tags_of_a_document_are_a_part_of_what_is_pinned() {
+fn document_tags_are_pinned() {
     let hash = |tags: Value| {
         let operation = json!({"operationId": "op", "tags": tags});
         let imported = import_of(&document(json!({"/": {"post": operation}}), json!({})), |_| {});

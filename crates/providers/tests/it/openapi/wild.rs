@@ -164,7 +164,7 @@ async fn optional_uploads_and_lists_of_them_are_files() {
 }
 
 #[tokio::test]
-async fn a_nullable_upload_of_an_older_document_is_a_file() {
+async fn nullable_uploads_of_older_documents_are_files() {
     let schema = json!({"type": "object", "properties": {
         "f": {"type": "string", "format": "binary", "nullable": true},
         "g": {"nullable": true, "allOf": [{"type": "string", "format": "binary"}]},
@@ -176,7 +176,7 @@ async fn a_nullable_upload_of_an_older_document_is_a_file() {
 }
 
 #[tokio::test]
-async fn bytes_of_any_media_type_are_sent_as_bytes() {
+async fn bytes_are_sent_under_any_media_type() {
     let file = json!({"type": "string", "format": "binary"});
     for media in ["*/*", "application/*"] {
         let content = json!({media: {"schema": file}});
@@ -193,7 +193,7 @@ async fn bytes_of_any_media_type_are_sent_as_bytes() {
 }
 
 #[tokio::test]
-async fn the_media_type_of_a_range_is_the_files_own() {
+async fn media_ranges_take_the_files_type() {
     for (schema, version) in [
         (json!({"type": "string", "format": "binary"}), "3.0.3"),
         (json!({}), NEWER),
@@ -228,7 +228,7 @@ async fn the_media_type_of_a_range_is_the_files_own() {
 
 /// Twilio's filters.
 #[tokio::test]
-async fn parameters_that_differ_in_illegal_characters_say_which_they_are() {
+async fn parameters_with_illegal_characters_say_their_name() {
     let parameter = |name: &str| json!({"name": name, "in": "query", "description": "Filter.", "schema": {}});
     let names = ["StartTime", "StartTime<", "StartTime>"];
     for order in [[0, 1, 2], [2, 1, 0]] {
@@ -247,7 +247,7 @@ async fn parameters_that_differ_in_illegal_characters_say_which_they_are() {
 }
 
 #[test]
-fn what_stands_beside_the_reference_of_a_path_counts() {
+fn siblings_of_path_references_count() {
     let operation = |id: &str| json!({"operationId": id});
     let parameter = |name: &str, kind: &str| json!({"name": name, "in": "query", "schema": {"type": kind}});
     let more = json!({"openapi": NEWER, "components": {"pathItems": {"P": {
@@ -316,7 +316,7 @@ fn schemas_are_found_by_their_own_names() {
 }
 
 #[test]
-fn a_name_that_several_schemas_have_at_once_is_refused_with_its_reason() {
+fn ambiguous_schema_names_are_refused() {
     let page = |id: &str| {
         json!({"$id": id, "$dynamicAnchor": "item", "type": "object", "properties":
         {"items": {"$dynamicRef": "#item"}}})
@@ -329,7 +329,7 @@ fn a_name_that_several_schemas_have_at_once_is_refused_with_its_reason() {
 }
 
 #[test]
-fn schemas_of_other_files_are_found_by_their_own_names() {
+fn schemas_in_other_files_are_found() {
     let folder = tempfile::tempdir().expect("folder");
     let others = "Pet: {$id: 'https://ids.example/pet', type: object, required: [n], properties: {n: {$ref: '#/$defs/n'}}, \
                   $defs: {n: {type: integer}}}\nTag: {$anchor: tag, type: string}\n";
@@ -353,7 +353,7 @@ fn schemas_of_other_files_are_found_by_their_own_names() {
 }
 
 #[tokio::test]
-async fn a_path_ends_before_its_fragment_and_its_query() {
+async fn paths_end_before_fragment_and_query() {
     let get = |parameters: Value| json!({"get": {"operationId": "op", "parameters": parameters}});
     let q = || json!([{"name": "q", "in": "query", "schema": {}}]);
     for (path, parameters, arguments, expect) in [
@@ -378,7 +378,7 @@ async fn a_path_ends_before_its_fragment_and_its_query() {
 }
 
 #[tokio::test]
-async fn a_parameter_of_a_paths_query_keeps_its_name_and_need_not_be_stated() {
+async fn path_query_parameters_keep_their_names() {
     let q = || json!([{"name": "q", "in": "query", "schema": {}}]);
     for (path, parameters, arguments, expect) in [
         ("/a?{q}", q(), json!({"q": "z"}), "/base/a?q=z"),
@@ -401,7 +401,7 @@ async fn a_parameter_of_a_paths_query_keeps_its_name_and_need_not_be_stated() {
 
 /// No argument stands in its place, stated or not.
 #[tokio::test]
-async fn what_a_credential_fills_is_no_argument_of_a_paths_query() {
+async fn credentials_in_path_queries_are_no_arguments() {
     for (path, name) in [("/a?k={k}", "k"), ("/a?{k}", "k"), ("/a?k={q}", "q")] {
         for parameters in [json!([]), json!([{"name": name, "in": "query", "schema": {}}])] {
             let paths = json!({path: {"get": {"operationId": "op", "parameters": parameters}}});
@@ -419,7 +419,7 @@ async fn what_a_credential_fills_is_no_argument_of_a_paths_query() {
 }
 
 #[tokio::test]
-async fn a_parameter_that_a_path_shows_twice_is_one_argument() {
+async fn repeated_path_parameters_are_one_argument() {
     let id = json!([{"name": "id", "in": "path", "required": true, "schema": {"type": "integer"}}]);
     for parameters in [id, json!([])] {
         let paths = || json!({"/a/{id}/b/{id}": {"get": {"operationId": "op", "parameters": parameters}}});
@@ -433,7 +433,7 @@ async fn a_parameter_that_a_path_shows_twice_is_one_argument() {
 }
 
 #[test]
-fn a_path_of_too_many_parameters_is_refused_in_time() {
+fn paths_with_too_many_parameters_are_refused() {
     let path: String = (0..200_000).map(|at| format!("/{{p{at}}}")).collect();
     let started = std::time::Instant::now();
     for path in [path.clone(), format!("/a?{}", path.replace('/', "&"))] {
@@ -444,7 +444,7 @@ fn a_path_of_too_many_parameters_is_refused_in_time() {
 }
 
 #[test]
-fn places_that_nothing_is_named_at_are_not_made() {
+fn unnamed_places_are_not_made() {
     // Each of many objects stands at a place whose name is as long as the document.
     let objects = vec![json!({}); 300_000];
     let nested = json!({"x".repeat(1 << 20): objects, "y".repeat(4 << 10): vec![json!({"$anchor": "a"}); 50_000]});
@@ -456,7 +456,7 @@ fn places_that_nothing_is_named_at_are_not_made() {
 }
 
 #[test]
-fn a_path_that_refers_to_itself_has_its_parameters_once() {
+fn self_referring_paths_have_parameters_once() {
     let parameters: Vec<Value> = (0..900).map(|at| json!({"name": format!("p{at}"), "in": "query"})).collect();
     let item = |next: &str| json!({"$ref": format!("#/components/pathItems/{next}"), "get": {"operationId": next}, "parameters": parameters});
     let more = json!({"openapi": NEWER, "components": {"pathItems": {"A": item("B"), "B": item("A")}}});
@@ -487,7 +487,7 @@ fn lists_of_uploads_in_lists_refer_to_themselves() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_tried_once() {
+fn unreadable_files_are_tried_once() {
     let folder = tempfile::tempdir().expect("folder");
     // It takes a while to find that it is nothing.
     let broken = format!("{{\"a\": [{} }}", "1,".repeat(1 << 20));
@@ -510,7 +510,7 @@ fn a_file_that_cannot_be_read_is_tried_once() {
 }
 
 #[tokio::test]
-async fn what_is_required_and_would_be_sent_as_nothing_is_an_error() {
+async fn required_values_sent_as_nothing_fail() {
     for (place, style) in [("query", "form"), ("query", "deepObject"), ("header", "simple"), ("cookie", "form")] {
         for (given, fragment) in
             [(json!([]), "is sent as nothing"), (json!({}), "is sent as nothing"), (json!(null), "required and null")]
@@ -538,7 +538,7 @@ async fn what_is_required_and_would_be_sent_as_nothing_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_item_that_holds_a_separator_is_refused_before_anything_is_sent() {
+async fn items_with_separators_are_refused_unsent() {
     for (place, style, explode, given) in [
         ("header", "simple", false, json!(["a,b", "c"])),
         ("path", "label", true, json!(["a.b", "c"])),
@@ -556,7 +556,7 @@ async fn an_item_that_holds_a_separator_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn every_request_that_is_not_idempotent_has_its_key() {
+async fn non_idempotent_requests_have_keys() {
     let key = async |item: Value, more: Value, arguments: Value| {
         let sent = sent(json!({"/": item}), more, arguments, |_| {}).await;
         sent.header("idempotency-key").map(str::to_owned)

@@ -30,7 +30,7 @@ fn replaced<'a>(from: &'a str, to: &'a str) -> impl Fn(Vec<u8>) -> Option<Vec<u8
 }
 
 #[test]
-fn what_is_missing_or_cut_is_named_with_the_remedy() {
+fn missing_model_files_name_the_remedy() {
     for file in ["config.json", "tokenizer.json", "model.safetensors"] {
         check(file, |_| None, &["cannot be read", "sentence-transformer directory"]);
         check(file, |bytes| Some(bytes[..bytes.len() / 2].to_vec()), &["get it anew, with all that belongs to it"]);

@@ -43,7 +43,7 @@ async fn vectors_are_those_of_the_reference() {
 }
 
 #[tokio::test]
-async fn a_text_has_the_same_vector_alone_and_among_others_and_its_length_is_one() {
+async fn text_vectors_are_stable_and_normalised() {
     let dir = tiny::directory(&PLAIN);
     let model = SentenceTransformer::load(dir.path()).unwrap();
     let texts: Vec<String> =
@@ -85,7 +85,7 @@ async fn prompts_stand_before_what_they_are_for() {
 }
 
 #[tokio::test]
-async fn weights_inside_a_model_with_a_head_and_a_bare_directory_do_as_well() {
+async fn models_load_with_and_without_head() {
     let dir = tiny::directory(&PLAIN);
     let expect = one(&SentenceTransformer::load(dir.path()).unwrap(), TEXTS[0]).await;
     let tensors = tiny::tensors().into_iter().map(|(name, tensor)| (format!("bert.{name}"), tensor)).collect();
@@ -97,7 +97,7 @@ async fn weights_inside_a_model_with_a_head_and_a_bare_directory_do_as_well() {
 }
 
 #[test]
-fn models_are_told_apart_by_their_weights_settings_and_tokenizers() {
+fn model_identity_covers_weights_settings_tokenizers() {
     let dir = tiny::directory(&PLAIN);
     let id = || SentenceTransformer::load(dir.path()).unwrap().id().to_owned();
     let first = id();

@@ -142,7 +142,7 @@ fn told(breaches: &[Breach]) -> Vec<String> {
 }
 
 #[test]
-fn each_example_breaks_its_rule_only_and_is_mended() {
+fn examples_break_one_rule_each() {
     for Example { api, rule, breaks, mended } in examples() {
         let found = check_tools(api, &breaks);
         let shown: String = breaks.to_string().chars().take(600).collect();
