@@ -11,10 +11,12 @@ use clap::builder::RangedU64ValueParser;
 use serde_json::Value;
 use toolwright::agent::{Dispatch, DriverError, ReportSpec, Transcript};
 use toolwright::app::{InboxPerson, Person};
+use toolwright::config::{Config, Problem};
 use toolwright::core::agents::AgentSpec;
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::exposure::ExposureChoice;
 use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
+use toolwright::core::pattern::nearest;
 use toolwright::core::{Approver, Profile, Session};
 use toolwright::models::default_model;
 use toolwright::{Error, Limits, Toolwright};
@@ -23,7 +25,6 @@ use crate::app::variable;
 use crate::exit::Failure;
 use crate::terminal::person::{Terminal, asked_for};
 use crate::terminal::screen::{is_interactive, say};
-use crate::use_tools::agents::unknown;
 use crate::values::{AskName, ask, dispatch, duration, effort, exposure, profile_name};
 
 #[derive(Debug, Args)]
@@ -312,6 +313,21 @@ impl Transcript for TranscriptFile {
             *file = None;
         }
     }
+}
+
+/// No agent has this name: which is near, or why it is left out.
+pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
+    let names = config.agents.iter().map(|agent| agent.spec.name.as_str());
+    let is_of = |problem: &&Problem| {
+        let file = problem.file.as_ref().and_then(|file| file.file_stem());
+        file.is_some_and(|stem| stem == name) || problem.field.starts_with(&format!("agents.{name}"))
+    };
+    let hint = match (config.problems.iter().find(is_of), nearest(name, names)) {
+        (Some(problem), _) => problem.to_string(),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => "`toolwright agents ls` lists the agents".to_owned(),
+    };
+    Failure::not_found(format!("there is no agent `{name}`; {hint}"))
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use toolwright::config::{Config, LoadOptions, load, user_file};
+use toolwright::config::{Config, LayerKind, LoadOptions, load, user_file};
 use toolwright::sandbox::is_nested;
 use toolwright::trust::{
     Approval, Change, Judged, Standing, TrustStore, is_project_file, judge, write_approved, write_approved_agent,
 };
 
-use crate::app::{Global, not_nested, options, variable};
+use crate::app::{Global, cwd, not_nested, options, read, variable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{
     BOLD, WARN, harmless, is_interactive, one_line, print_json, print_text, say, say_warning, styled,
@@ -277,4 +277,21 @@ fn change(change: &Change) -> Vec<String> {
         one_line(&format!("{start}{}", text.chars().skip(from).collect::<String>()), MAX_VALUE)
     };
     vec![format!("{}: was {}, is {}", change.path, shown(was), shown(is))]
+}
+
+/// The file that edits go to: the user's own where that is wanted, else the one given, else the nearest
+/// `toolwright.yaml` of the project, else a new one.
+pub(crate) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
+    let cwd = cwd()?;
+    if user {
+        return user_file(&variable)
+            .ok_or_else(|| Failure::usage("--user needs a home: set HOME or XDG_CONFIG_HOME to an absolute path"));
+    }
+    if let Some(file) = &global.config {
+        return Ok(cwd.join(file));
+    }
+    let config = read(global)?;
+    let project = config.candidates.iter().filter(|layer| layer.kind == LayerKind::Project);
+    let found = project.map(|layer| layer.path.clone()).find(|path| path.is_file());
+    Ok(found.unwrap_or_else(|| cwd.join("toolwright.yaml")))
 }

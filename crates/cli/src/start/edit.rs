@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use toolwright::config::{
-    Config, Layer, LayerKind, forget_secrets, keep_secrets, masked, names_variable, secret_file, user_file,
-};
+use toolwright::config::{Config, Layer, forget_secrets, keep_secrets, masked, names_variable, secret_file, user_file};
 use toolwright::core::pattern::nearest;
 use toolwright::gateway::ServerConfig;
 use toolwright::import::edit::{EditError, Entries, add_servers, entries_of, remove_entry};
@@ -16,7 +14,7 @@ use toolwright::import::{Source, is_toolwright, take_secrets};
 use toolwright::models::endpoints_from_env;
 use toolwright::trust::TrustStore;
 
-use crate::app::trust::write;
+use crate::app::trust::{target, write};
 use crate::app::{Global, cwd, read, variable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{WARN, harmless, has_unseen, one_line, print_json, say, say_warning, styled};
@@ -127,23 +125,6 @@ impl DocumentOptions {
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
-}
-
-/// The file that edits go to: the user's own where that is wanted, else the one given, else the nearest
-/// `toolwright.yaml` of the project, else a new one.
-pub(crate) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
-    let cwd = cwd()?;
-    if user {
-        return user_file(&variable)
-            .ok_or_else(|| Failure::usage("--user needs a home: set HOME or XDG_CONFIG_HOME to an absolute path"));
-    }
-    if let Some(file) = &global.config {
-        return Ok(cwd.join(file));
-    }
-    let config = read(global)?;
-    let project = config.candidates.iter().filter(|layer| layer.kind == LayerKind::Project);
-    let found = project.map(|layer| layer.path.clone()).find(|path| path.is_file());
-    Ok(found.unwrap_or_else(|| cwd.join("toolwright.yaml")))
 }
 
 pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
@@ -474,6 +455,7 @@ fn warn_of_repository(path: &Path, entries: &[(String, Value)]) {
 mod tests {
 
     use super::*;
+    use toolwright::config::LayerKind;
 
     #[test]
     fn the_starter_is_a_configuration_without_faults() {

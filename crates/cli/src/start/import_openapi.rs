@@ -9,10 +9,10 @@ use toolwright::import::edit::{EditError, Entries, add_entries};
 use toolwright::net::{HttpClient, HttpOptions};
 use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiConfig, OpenApiError, Origin};
 
-use crate::app::trust::write;
+use crate::app::trust::{target, write};
 use crate::app::{Global, cwd, read};
 use crate::exit::{Done, Exit, Failure};
-use crate::start::edit::{Import, at, target, text_of};
+use crate::start::edit::{Import, at, text_of};
 use crate::terminal::screen::{DIM, WARN, harmless, print_json, print_text, say, say_warning, styled};
 
 /// Refusals that are shown to a person; all are in the JSON.

@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use toolwright::config::{AgentEntry, Config, Problem};
+use toolwright::config::{AgentEntry, Config};
 use toolwright::core::agents::check_name;
 use toolwright::core::duration;
-use toolwright::core::pattern::nearest;
 
-use crate::app::trust::write_agent;
+use crate::app::agent::unknown;
+use crate::app::trust::{target, write_agent};
 use crate::app::{Global, usable};
 use crate::exit::{Done, Exit, Failure};
-use crate::start::edit::target;
 use crate::terminal::screen::{BOLD, DIM, harmless, print_json, print_text, say, styled};
 use crate::terminal::table::{Table, name, print_list};
 
@@ -119,21 +118,6 @@ fn show(global: &Global, config: &Config, name: &str) -> Done {
         print_text(&format!("\n{}", harmless(&spec.prompt)))?;
     }
     Ok(Exit::Ok)
-}
-
-/// No agent has this name: which is near, or why it is left out.
-pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
-    let names = config.agents.iter().map(|agent| agent.spec.name.as_str());
-    let is_of = |problem: &&Problem| {
-        let file = problem.file.as_ref().and_then(|file| file.file_stem());
-        file.is_some_and(|stem| stem == name) || problem.field.starts_with(&format!("agents.{name}"))
-    };
-    let hint = match (config.problems.iter().find(is_of), nearest(name, names)) {
-        (Some(problem), _) => problem.to_string(),
-        (None, Some(near)) => format!("did you mean `{near}`?"),
-        (None, None) => "`toolwright agents ls` lists the agents".to_owned(),
-    };
-    Failure::not_found(format!("there is no agent `{name}`; {hint}"))
 }
 
 /// What the file of a new agent says.

@@ -11,7 +11,7 @@ use toolwright_mcp::tasks::announce;
 
 use super::message::{self, Id, Message, Params, Refused, Request, RpcError, notification, to_json};
 use super::protocol::{BATCHING, Era, MODERN_VERSIONS, SERVER_INFO, era_of, negotiate};
-use super::request::{PendingRequest, Work, tasks};
+use super::request::{CALL, PendingRequest, Work, tasks};
 use super::response::{Event, Reply, ReplyTo, Waiting, whole};
 use super::session::Caller;
 use super::sources::is_forwarded;
@@ -23,7 +23,6 @@ const DISCOVER_TTL_MS: u64 = 3_600_000;
 /// How long it may cache a list: not at all, because a list may change at any moment.
 const LIST_TTL_MS: u64 = 0;
 
-pub(crate) const CALL: &str = "tools/call";
 /// The one legacy revision that has tasks.
 const WITH_TASKS: &str = "2025-11-25";
 

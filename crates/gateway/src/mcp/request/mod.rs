@@ -32,13 +32,14 @@ use self::tasks::{AskRoute, TaskClient, TaskProgress};
 use super::client::approval::ClientApprover;
 use super::client::input_required::{Binding, PausableCall, Resumed, given_answers};
 use super::client::{DetachedClient, NamedSource, RequestClient, SessionClient};
-use super::dispatch::CALL;
 use super::message::{Params, Request, RpcError};
 use super::protocol::{Era, Level};
 use super::response::{Attached, Progress, Reply, ReplyTo, ResponseChannel, Waiting};
 use super::session::Caller;
 use crate::Gateway;
 use crate::mcp::Elicitation;
+
+pub(crate) const CALL: &str = "tools/call";
 
 /// Added to policy's reason where the gateway acts by itself.
 const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
