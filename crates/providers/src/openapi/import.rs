@@ -135,7 +135,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
     let mut named = Named::default();
     for entry in operations(&document, spec) {
         if import.operations == MAX_SHOWN {
-            import.warnings.push(format!("the document has more than {MAX_TOLD} operations; the others are left out"));
+            import.warnings.push(format!("the document has more than {MAX_SHOWN} operations; the others are left out"));
             break;
         }
         import.operations += 1;
