@@ -127,7 +127,7 @@ fn unusable_triggers_are_refused_by_the_program() {
     let fixture = Fixture::new();
     let check = |words: &[&str], says: &str| fails(&fixture, &[&["triggers", "add"], words].concat(), 2, &[says]);
     check(&["schedule", "cron=0 0 30 2 *", "prompt=p"], "never fires");
-    check(&["schedule", "hourly_at=3", "time_zone=Europe/Olso", "prompt=p"], "did you mean Europe/Oslo?");
+    check(&["schedule", "hourly_at=3", "time_zone=Europe/Olso", "prompt=p"], "like Europe/Oslo");
     check(&["webhook", "prompt=p"], "needs a secret");
     check(&["timer", "interval=1h"], "needs a `prompt`");
     check(&["daily", "prompt=p"], "one of timer, schedule");
