@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use toolwright_core::ErrorKind;
 use toolwright_core::approval::AwaitsDecision;
-use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::cancel::{CancelCause, CancelOnDrop};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::{Policy, Session};
@@ -71,7 +71,7 @@ impl ChildRun {
             Err(error) => return Err(failed(error)),
         };
         let cancel = options.cancel.clone();
-        let mut dropped = CancelOnDrop(Some(cancel.clone()));
+        let cancel_on_drop = CancelOnDrop::new(&cancel);
         // On a task of its own: agents are nested deep, and the stack of one thread is not.
         let running = tokio::spawn(async move {
             let report = driver.run(&mut state, &options).await;
@@ -80,7 +80,7 @@ impl ChildRun {
         let (report, state) = running
             .await
             .map_err(|error| ToolError::new(ErrorKind::InternalError, format!("an agent broke: {error}")))?;
-        dropped.0 = None;
+        cancel_on_drop.disarm();
         let report = report.map_err(failed)?;
         match report.status {
             Status::Cancelled => Err(ToolError::canceled(cancel.cause().unwrap_or(CancelCause::CallerGone))),
@@ -91,17 +91,6 @@ impl ChildRun {
                 None => Err(ToolError::new(ErrorKind::InternalError, "an agent was suspended, and nothing is asked")),
             },
             _ => Ok(report),
-        }
-    }
-}
-
-/// Cancels a run whose caller no longer waits for it.
-struct CancelOnDrop(Option<Cancel>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(cancel) = self.0.take() {
-            cancel.cancel(CancelCause::CallerGone);
         }
     }
 }

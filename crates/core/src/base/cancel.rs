@@ -189,6 +189,31 @@ impl Cancel {
     }
 }
 
+/// Cancels a token when it is dropped, with [`CancelCause::CallerGone`], unless it is disarmed before.
+#[derive(Debug)]
+#[must_use = "dropped at once, it cancels at once"]
+pub struct CancelOnDrop(Option<Cancel>);
+
+impl CancelOnDrop {
+    /// A guard of this token.
+    pub fn new(cancel: &Cancel) -> Self {
+        Self(Some(cancel.clone()))
+    }
+
+    /// Ends the guard without cancelling.
+    pub fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.0.take() {
+            cancel.cancel(CancelCause::CallerGone);
+        }
+    }
+}
+
 impl fmt::Debug for Cancel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Cancel").field(&self.cause()).finish()
@@ -263,5 +288,14 @@ mod tests {
         let future = waiter.join().expect("thread");
         parent.cancel(CancelCause::User);
         assert_eq!(future.now_or_never(), Some(CancelCause::User));
+    }
+
+    #[test]
+    fn a_dropped_guard_cancels_unless_disarmed() {
+        let cancel = Cancel::new();
+        CancelOnDrop::new(&cancel).disarm();
+        assert_eq!(cancel.cause(), None);
+        drop(CancelOnDrop::new(&cancel));
+        assert_eq!(cancel.cause(), Some(CancelCause::CallerGone));
     }
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolwright_core::call::{RawArguments, ToolCall};
-use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::cancel::{Cancel, CancelCause, CancelOnDrop};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::client::NoClient;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -118,15 +118,6 @@ fn no_arguments() -> Value {
     Map::new().into()
 }
 
-/// Cancels a call whose client is gone. Has no effect on a call that ended.
-struct CancelOnDrop(Cancel);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel(CancelCause::CallerGone);
-    }
-}
-
 /// `POST /api/call`.
 pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBody(asked): JsonBody<Call>) -> Answer {
     let timeout = span("timeout", asked.timeout.as_deref())?;
@@ -145,7 +136,8 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBo
     };
     let written = ToolCall { id: id.clone(), name: asked.tool, arguments };
     let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let cancel_on_drop = CancelOnDrop(Cancel::new());
+    let cancel = Cancel::new();
+    let cancel_on_drop = CancelOnDrop::new(&cancel);
     let options = &api.gateway.options;
     let session = api.session();
     let client = api.gateway.with_fallback(Arc::new(NoClient), &session, None, |otherwise| otherwise);
@@ -155,7 +147,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBo
     let run = RunContext {
         origin: Origin::Gateway,
         results_for: ResultsFor::Client,
-        cancel: cancel_on_drop.0.clone(),
+        cancel,
         client,
         timeout,
         background_after: asked.background.then_some(Duration::ZERO),
@@ -167,7 +159,9 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBo
         let _permit = permit;
         executor.run_calls(vec![written], &run).await.pop()
     });
-    let outcome = match running.await {
+    let ended = running.await;
+    cancel_on_drop.disarm();
+    let outcome = match ended {
         Ok(Some(outcome)) => outcome,
         Ok(None) => Outcome::failed(id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome")),
         Err(error) => {
