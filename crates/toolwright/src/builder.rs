@@ -13,8 +13,9 @@ use toolwright_core::tool::StaticProvider;
 use toolwright_core::{Approver, Profile, Tool};
 use toolwright_models::Api;
 
-use crate::app::{Error, HostOptions, Toolwright, VariableSource};
+use crate::app::{HostOptions, Toolwright, VariableSource};
 use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
+use crate::error::Error;
 
 /// Variables for the command `toolwright` and for the telemetry of this process. An embedded Toolwright does not read
 /// them.

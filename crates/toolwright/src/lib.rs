@@ -37,10 +37,10 @@
 //! [`models`] (model APIs), [`agent`] (the loop), [`server`] (the gateway), and [`config`], [`app`], [`import`] and [`trust`],
 //! on which the command `toolwright` is built.
 
-mod agent_run;
 pub mod app;
 mod builder;
 pub mod config;
+mod error;
 pub mod guide;
 pub mod import;
 mod jsonc;
@@ -62,10 +62,10 @@ pub use toolwright_search as search;
 pub use toolwright_telemetry as telemetry;
 pub use toolwright_textcalls as textcalls;
 
-pub use agent_run::{Agent, Conversation, Events};
-pub use app::{Error, PickedTool, Toolwright};
+pub use app::{Agent, Conversation, Events, PickedTool, Toolwright};
 pub use builder::{Builder, Builtins};
 pub use config::trust;
+pub use error::Error;
 pub use serve::{Ask, Serve, Serving, Transport, ViewsChanged};
 pub use toolwright_agent::{Limits, PlannedCall, PlannedCalls, RunReport, Status, plan_calls};
 pub use toolwright_core::policy::Rule;

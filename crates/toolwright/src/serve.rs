@@ -15,8 +15,9 @@ use toolwright_gateway::{
 use toolwright_sandbox::peer_process;
 use toolwright_search::ToolFinder;
 
-use crate::app::{DrivenGroups, Error, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
+use crate::app::{DrivenGroups, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
 use crate::config::Config;
+use crate::error::Error;
 use crate::private_file::{api_token, api_token_file};
 
 /// The remedy where policy asks and nobody answers.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
+use toolwright::Error;
 use toolwright::Toolwright;
-use toolwright::app::{Error, VariableSource};
+use toolwright::app::VariableSource;
 pub(crate) use toolwright::config::variable;
 use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
 use toolwright::sandbox::is_nested;

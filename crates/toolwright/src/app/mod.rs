@@ -3,16 +3,13 @@
 mod agents;
 mod build;
 mod client;
-mod error;
 mod fallback_client;
-mod groups;
 mod llm_tools;
 mod reload;
 mod select;
 mod stores;
 mod telemetry;
 mod tools;
-mod triggers;
 mod unmatched;
 
 use std::collections::HashMap;
@@ -40,17 +37,16 @@ use toolwright_search::{Selector, ToolVectors};
 use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, Server};
+use crate::error::Error;
 
+pub use agents::{Agent, Conversation, DrivenGroups, Events, RunningTriggers};
 pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};
-pub use error::Error;
 pub use fallback_client::{GatewayFallback, InboxPerson};
-pub use groups::DrivenGroups;
 pub use reload::{Reloaded, watch};
 pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;
 pub use tools::{CallOptions, PickedTool};
-pub use triggers::RunningTriggers;
 
 /// How long a provider may take to list before it counts as failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -20,8 +20,9 @@ use toolwright_runtime::Executor;
 
 use super::build::{ProviderSettings, absent, server_spec};
 use super::llm_tools::{LlmSettings, Offered};
-use super::{Error, Running, Toolwright};
+use super::{Running, Toolwright};
 use crate::config::{ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, Severity};
+use crate::error::Error;
 use crate::private_file::private_folder;
 
 /// How often the calls of a retired provider are counted.

@@ -17,7 +17,8 @@ use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::LlmOptions;
 use toolwright_search::{Pick, SearchFilter, SearchHit, search_or_similar};
 
-use super::{ClientOptions, Error, Toolwright};
+use super::{ClientOptions, Toolwright};
+use crate::error::Error;
 
 /// How long to wait for sources that have not listed their tools yet. Slower ones go on listing by themselves.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(30);

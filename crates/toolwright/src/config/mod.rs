@@ -2,17 +2,13 @@
 //! to with all its layers, variables filled in.
 
 mod agents;
-mod check;
-pub mod file;
+mod files;
 mod layers;
-mod llm_tools;
 mod load;
-mod models;
 mod node;
-mod servers;
+mod sections;
 mod sources;
 pub mod trust;
-mod variables;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,26 +26,26 @@ use toolwright_runtime::executor::GuardBinding;
 use toolwright_runtime::{QueueConfig, TrafficConfig};
 use toolwright_telemetry::Telemetry;
 
-use self::layers::Stamp;
+use self::files::Stamp;
 use crate::secrets::mask;
 use crate::trust::Judged;
 
 pub use agents::AgentEntry;
-pub use check::{json_schema, policy_file};
-pub use file::{ConfigFile, EmbeddingsConfig, PolicyConfig};
-pub use layers::{Layer, LayerKind, user_file};
-pub use llm_tools::{LlmEntry, Tuned};
+pub use files::{Layer, LayerKind, Variables, user_file};
 pub use load::{LoadOptions, load, state_dir};
-pub use models::{CompatSource, ModelConfig, ModelsConfig, read_compat};
 pub use node::{At, Problem, Severity};
-pub use variables::{Variables, forget_secrets, keep_secrets, names_variable, secret_file, variable};
+pub use sections::check::{json_schema, policy_file};
+pub use sections::file::{self, ConfigFile, EmbeddingsConfig, PolicyConfig};
+pub use sections::llm_tools::{LlmEntry, Tuned};
+pub use sections::models::{CompatSource, ModelConfig, ModelsConfig, read_compat};
+pub use sections::variables::{forget_secrets, keep_secrets, names_variable, secret_file, variable};
 
-pub(crate) use agents::{ANY as ANY_FILE, contents, is_agent_folder, summary as agent_summary};
-pub(crate) use check::snake_case;
-pub(crate) use layers::{checked, project_kind, read_text};
+pub(crate) use agents::{ANY as ANY_FILE, contents, summary as agent_summary};
+pub(crate) use files::{is_agent_folder, project_kind, read_text};
 pub(crate) use load::place_of_code;
-pub(crate) use servers::{is_understood, timeout};
-pub(crate) use variables::environment;
+pub(crate) use sections::check::{checked, snake_case};
+pub(crate) use sections::servers::{is_understood, timeout};
+pub(crate) use sections::variables::environment;
 
 /// Name of the provider of built-in tools.
 pub(crate) const BUILTIN: &str = "builtin";

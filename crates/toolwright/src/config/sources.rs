@@ -12,9 +12,9 @@ use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolC
 use url::Url;
 
 use super::Config;
-use super::check::{entry_schema, snake_case};
 use super::node::{At, Data, Member, Node, Problem, Severity};
-use super::variables::{Holds, Scope};
+use super::sections::check::{entry_schema, snake_case};
+use super::sections::variables::{Holds, Scope};
 use crate::trust::Judged;
 
 const COMPARE: &str = "compare it with `toolwright config schema`";

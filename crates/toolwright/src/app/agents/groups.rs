@@ -11,8 +11,9 @@ use toolwright_core::session::SessionId;
 use toolwright_core::store::group::Member;
 use toolwright_core::store::{Claim, RunStore as _};
 
-use super::{Error, Toolwright};
-use crate::agent_run::Agent;
+use super::Agent;
+use crate::app::Toolwright;
+use crate::error::Error;
 
 /// How often the members are looked up.
 const LOOK: Duration = Duration::from_secs(1);

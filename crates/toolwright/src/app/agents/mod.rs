@@ -1,17 +1,18 @@
 //! Agents: a model that works on a task with the available tools.
 
+mod conversation;
+mod groups;
+mod tools;
+mod triggers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
 use toolwright_agent::{
-    BASE_PROMPT, Dispatch, Driver, DriverError, Limits, ReportSpec, RunOptions, RunReport, RunSpec, RunState,
-    Transcript,
+    BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec, RunState, Transcript,
 };
 use toolwright_core::agents::AgentSpec;
-use toolwright_core::cancel::CancelCause;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
@@ -20,10 +21,16 @@ use toolwright_core::session::{Principal, SessionId};
 use toolwright_core::store::StoreError;
 use toolwright_core::trigger::Rights;
 use toolwright_core::variables::Variables;
-use toolwright_core::{Approver, Cancel, ContentBlock, Profile, Session};
+use toolwright_core::{Approver, Cancel, Profile, Session};
 
-use crate::app::{ClientOptions, Error, LIST_WAIT, Person, Toolwright};
+use crate::app::{ClientOptions, LIST_WAIT, Person, Toolwright};
 use crate::config::AgentEntry;
+use crate::error::Error;
+
+pub use conversation::{Conversation, Events};
+pub use groups::DrivenGroups;
+pub(super) use tools::AgentSettings;
+pub use triggers::RunningTriggers;
 
 /// How long a run that has given its answer waits for its background jobs.
 const JOB_WAIT: Duration = Duration::from_secs(600);
@@ -445,177 +452,4 @@ fn as_agent(session: &Arc<Session>, agent: Option<&AgentSpec>) -> Arc<Session> {
 
 fn usage(message: &str) -> Error {
     Error::Usage(message.to_owned())
-}
-
-/// A conversation with an agent.
-pub struct Conversation {
-    app: Arc<Toolwright>,
-    driver: Driver,
-    options: RunOptions,
-    spec: RunSpec,
-    state: Option<RunState>,
-    on_event: Option<OnEvent>,
-}
-
-impl std::fmt::Debug for Conversation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Conversation").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-impl Conversation {
-    /// Sends a message, and works until it is answered.
-    ///
-    /// # Errors
-    /// [`Error::Agent`] when the state cannot be saved, or the last message is not answered yet: see
-    /// [`proceed`](Self::proceed).
-    pub async fn send(&mut self, message: impl Into<String>) -> Result<RunReport, Error> {
-        let message = message.into();
-        match &mut self.state {
-            None => self.state = Some(RunState::new(self.spec.clone(), vec![Message::user(message)])),
-            Some(state) => {
-                state.continue_with(vec![ContentBlock::text(message)]).map_err(|error| Error::Agent(error.into()))?
-            }
-        }
-        self.proceed().await
-    }
-
-    /// Continues with a message that is not answered yet: after a person has decided, or after an interruption.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send); [`Error::Usage`] before the first message.
-    pub async fn proceed(&mut self) -> Result<RunReport, Error> {
-        let state = self.state.as_mut().ok_or_else(|| usage("nothing was sent yet: begin with `send`"))?;
-        let observation = self.on_event.clone().map(|see| {
-            let (run, session) = (Arc::clone(&self.options.run_id), self.options.session.id.clone());
-            self.app.events().observe(move |event| {
-                if event.concerns(&run, &session) {
-                    see(event);
-                }
-            })
-        });
-        let mut dropped = CancelOnDrop(Some(self.options.cancel.clone()));
-        let report = self.driver.run(state, &self.options).await;
-        dropped.0 = None;
-        if let Some(observation) = observation {
-            observation.end().await;
-        }
-        Ok(report?)
-    }
-
-    /// Waits until messages have come that wake the conversation, like the end of a background job or the firing of a trigger:
-    /// [`proceed`](Self::proceed) then answers them. Before the first message of the user it waits for ever. To drop the
-    /// future loses nothing.
-    ///
-    /// # Errors
-    /// [`Error::Agent`] when the messages cannot be read.
-    pub async fn receive(&mut self) -> Result<(), Error> {
-        match &mut self.state {
-            Some(state) => self.driver.receive(state, &self.options).await.map_err(|error| Error::Agent(error.into())),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Loads the saved run of this conversation's name. Held calls may run then.
-    ///
-    /// # Errors
-    /// [`Error::Agent`] when there is no such run, it cannot be read, or another process drives it.
-    pub async fn load(&mut self) -> Result<(), Error> {
-        let mut state = self.driver.load(&self.options).await?;
-        state.dispatch();
-        self.spec = state.spec().clone();
-        if let Some(agent) = &self.spec.agent {
-            // Its profile is whoever's who resumes it; what it may not do stays.
-            self.options.policy = Arc::new(agent.ruled(&self.options.policy));
-            self.options.session = as_agent(&self.options.session, Some(agent));
-        }
-        self.state = Some(state);
-        Ok(())
-    }
-
-    /// Loads the saved run of this conversation's name, or begins one that waits for messages, with `introduction` before
-    /// them: see [`receive`](Self::receive).
-    ///
-    /// # Errors
-    /// As [`load`](Self::load), but for a run that there is not.
-    pub async fn attend(&mut self, introduction: String) -> Result<(), Error> {
-        match self.load().await {
-            Err(Error::Agent(DriverError::NotFound(_))) => {
-                self.state = Some(RunState::resident(self.spec.clone(), introduction));
-                Ok(())
-            }
-            loaded => loaded,
-        }
-    }
-
-    /// Forgets the conversation: the next message begins a new one.
-    pub fn reset(&mut self) {
-        self.state = None;
-    }
-
-    /// Sets the token that cancels later work.
-    pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.options.cancel = cancel;
-    }
-
-    /// The name under which it is saved.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.options.run_id
-    }
-
-    /// The agent's specification.
-    #[must_use]
-    pub fn spec(&self) -> &RunSpec {
-        &self.spec
-    }
-
-    /// The state of the conversation; `None` before its first message.
-    #[must_use]
-    pub fn state(&self) -> Option<&RunState> {
-        self.state.as_ref()
-    }
-
-    /// The session of its calls.
-    #[must_use]
-    pub fn session(&self) -> &SessionId {
-        &self.options.session.id
-    }
-}
-
-/// Cancels a run whose future is dropped.
-struct CancelOnDrop(Option<Cancel>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(cancel) = self.0.take() {
-            cancel.cancel(CancelCause::CallerGone);
-        }
-    }
-}
-
-/// The events of one run.
-#[derive(Debug)]
-pub struct Events {
-    events: Option<Receiver<Arc<Event>>>,
-    run: String,
-    session: SessionId,
-}
-
-impl Events {
-    /// The next event; `None` once the run has ended. Whoever reads too slowly loses the oldest.
-    pub async fn next(&mut self) -> Option<Arc<Event>> {
-        loop {
-            match self.events.as_mut()?.recv().await {
-                Ok(event) if event.concerns(&self.run, &self.session) => {
-                    if matches!(&*event, Event::RunFinished { .. }) {
-                        self.events = None;
-                    }
-                    return Some(event);
-                }
-                Ok(_) | Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return None,
-            }
-        }
-    }
 }

@@ -7,14 +7,14 @@ use toolwright_core::agents::{AgentLimits, AgentSpec};
 use toolwright_core::catalogue::Provider;
 use toolwright_search::ToolFinder;
 
-use super::reload::Reloaded;
-use super::{Running, Toolwright};
+use crate::app::reload::Reloaded;
+use crate::app::{Running, Toolwright};
 use crate::config::Config;
 use crate::config::file::AgentToolName;
 
 /// What the provider of agents is built from.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct AgentSettings {
+pub(in crate::app) struct AgentSettings {
     agents: Vec<AgentSpec>,
     limits: AgentLimits,
 }
@@ -28,7 +28,7 @@ impl AgentSettings {
 
 impl Toolwright {
     /// Updates the agents to the configuration in force.
-    pub(super) async fn settle_agents_in(
+    pub(in crate::app) async fn settle_agents_in(
         self: &Arc<Self>,
         config: &Config,
         running: &mut Running,

@@ -15,8 +15,9 @@ use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
 
-use super::{Error, LIST_WAIT, Toolwright};
-use crate::agent_run::Agent;
+use super::Agent;
+use crate::app::{LIST_WAIT, Toolwright};
+use crate::error::Error;
 
 /// The triggers of this process run until it is dropped.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Toolwright {
 
     /// Installs the triggers of the configuration, and removes those that it names no longer, if this process runs
     /// triggers.
-    pub(super) async fn configure_triggers(&self) {
+    pub(in crate::app) async fn configure_triggers(&self) {
         if !self.runs_triggers.load(Ordering::Acquire) {
             return;
         }

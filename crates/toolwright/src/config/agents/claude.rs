@@ -5,7 +5,7 @@ use serde_json::json;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::server_namespace;
 
-use super::super::node::{At, Data, Member, Node, Problem, Severity};
+use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
 /// Its tools, and ours in their place.
 const TOOLS: [(&str, &[&str]); 19] = [

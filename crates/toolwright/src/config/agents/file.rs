@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value, json};
 use toolwright_core::agents::{AgentSpec, legal_name};
 
-use super::super::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
-use super::super::llm_tools::split;
-use super::super::node::{Data, Node, Problem, Severity};
 use super::{Draft, claude};
+use crate::config::node::{Data, Node, Problem, Severity};
+use crate::config::sections::check::{FOREIGN_KEYS, check, entry_schema, snake_case};
+use crate::config::sections::llm_tools::split;
 
 /// Reads an agent file; `None` where it cannot be used. What is wrong is added to `problems`, and leaves out no more than
 /// this agent.

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::layers::{config_home, home, read_text};
-use super::super::llm_tools::split;
-use super::super::variables::Variables;
 use super::file::front_matter;
+use crate::config::files::{AGENTS, Variables, config_home, home, read_text};
+use crate::config::sections::llm_tools::split;
 
 /// Files of one folder and those in it.
 const MAX_FILES: usize = 256;
@@ -18,8 +17,6 @@ const MAX_FILES: usize = 256;
 const MAX_ENTRIES: usize = 4096;
 /// Folders inside each other.
 const MAX_DEPTH: usize = 4;
-/// Name of a folder with agent files.
-const NAME: &str = "agents";
 /// Where Claude Code keeps its files.
 const CLAUDE: &str = ".claude";
 
@@ -97,22 +94,17 @@ pub(super) fn is_document(path: &Path, text: &str) -> bool {
     is_readme && split(text).is_err()
 }
 
-/// Whether a path is that of a folder with agent files.
-pub(crate) fn is_agent_folder(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == NAME)
-}
-
 /// Folders that may hold a project's agents: `agents` beside its configuration, and Claude Code's.
 pub(crate) fn project_folders(folder: &Path, has_configuration: bool) -> impl Iterator<Item = PathBuf> {
-    let own = has_configuration.then(|| folder.join(NAME));
-    own.into_iter().chain([folder.join(CLAUDE).join(NAME)])
+    let own = has_configuration.then(|| folder.join(AGENTS));
+    own.into_iter().chain([folder.join(CLAUDE).join(AGENTS)])
 }
 
 /// Folders that hold the user's agents, and the system's.
 pub(crate) fn user_folders(variables: Variables<'_>) -> Vec<PathBuf> {
-    let own = config_home(variables).map(|home| home.join("toolwright").join(NAME));
-    let claude = home(variables).map(|home| home.join(CLAUDE).join(NAME));
-    own.into_iter().chain([Path::new("/etc/toolwright").join(NAME)]).chain(claude).collect()
+    let own = config_home(variables).map(|home| home.join("toolwright").join(AGENTS));
+    let claude = home(variables).map(|home| home.join(CLAUDE).join(AGENTS));
+    own.into_iter().chain([Path::new("/etc/toolwright").join(AGENTS)]).chain(claude).collect()
 }
 
 /// The paths whose change may change what is in a folder: itself and the folders in it, any file in these, and the files

@@ -13,13 +13,11 @@ use toolwright_core::agents::{AgentSpec, check_name, find_cycle, unknown_tools};
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Effect;
 
-use super::check::entry_schema;
 use super::node::{At, Member, Node, Problem, Severity};
-use super::variables::Scope;
+use super::sections::check::entry_schema;
+use super::sections::variables::Scope;
 
-pub(crate) use folder::{
-    ANY, AgentFolder, contents, is_agent_folder, paths_in, project_folders, summary, user_folders,
-};
+pub(crate) use folder::{ANY, AgentFolder, contents, paths_in, project_folders, summary, user_folders};
 
 /// An agent that can be used.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,8 +11,9 @@ use toolwright_core::policy::Condition;
 use toolwright_core::setting::is_off;
 
 use super::file::{ConfigFile, PolicyConfig};
-use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::servers;
+use crate::config::files::LayerKind;
+use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
 /// Schema keyword: each member of this mapping stands alone; a broken one is left out.
 pub(crate) const ENTRIES: &str = "x-entries";
@@ -233,7 +234,7 @@ impl Walk<'_> {
 }
 
 /// The branch of an `anyOf` that the node is meant for: `Option<T>` gives `[T, null]`.
-pub(super) fn branch<'s>(node: &Node, schema: &'s Value) -> &'s Value {
+pub(in crate::config) fn branch<'s>(node: &Node, schema: &'s Value) -> &'s Value {
     let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
     branches.iter().find(|branch| accepts(node, branch)).or_else(|| branches.first()).unwrap_or(schema)
 }
@@ -337,17 +338,17 @@ pub(crate) fn schema() -> &'static Value {
 }
 
 /// The schema of one entry of a section.
-pub(super) fn entry_schema(section: &str) -> &'static Value {
+pub(in crate::config) fn entry_schema(section: &str) -> &'static Value {
     &section_schema(section)["additionalProperties"]
 }
 
 /// The schema of one entry of `models.endpoints`.
-pub(super) fn endpoint_schema() -> &'static Value {
+pub(in crate::config) fn endpoint_schema() -> &'static Value {
     &section_schema("models")["properties"]["endpoints"]["additionalProperties"]
 }
 
 /// The schema of one section, as the checker walks it.
-pub(super) fn section_schema(name: &str) -> &'static Value {
+pub(in crate::config) fn section_schema(name: &str) -> &'static Value {
     &schema()["properties"][name]
 }
 
@@ -410,6 +411,48 @@ pub fn policy_file(text: &str, file: &Path) -> Result<PolicyConfig, Vec<Problem>
         let remedy = "compare it with `toolwright config schema`";
         vec![Problem::new(Severity::Error, &At { file, line: 0 }, "policy", error.to_string(), remedy)]
     })
+}
+
+/// The text of a file as a tree that fits the schema; what does not fit is left out and told.
+///
+/// # Errors
+/// Where it is no YAML or JSON.
+pub(crate) fn checked(
+    text: &str,
+    file: &Arc<Path>,
+    kind: LayerKind,
+    problems: &mut Vec<Problem>,
+) -> Result<Node, Problem> {
+    let is_foreign = kind == LayerKind::Foreign;
+    let mut node = Node::parse(text, file).map_err(|problem| match is_foreign {
+        // Another program's broken file must not stop ours.
+        true => Problem { severity: Severity::EntryDisabled, ..problem },
+        false => problem,
+    })?;
+    if is_foreign {
+        keep_servers(&mut node, problems);
+    }
+    check(&mut node, schema(), problems);
+    Ok(node)
+}
+
+fn keep_servers(node: &mut Node, problems: &mut Vec<Problem>) {
+    if let Data::Map(members) = &mut node.data {
+        members.retain(|member| {
+            let ours = matches!(member.key.as_str(), "mcpServers" | "mcp_servers");
+            if !ours {
+                let message = "only `mcpServers` is read from this file";
+                problems.push(Problem::new(
+                    Severity::Warning,
+                    &member.at,
+                    &member.key,
+                    message,
+                    "move other settings to toolwright.yaml",
+                ));
+            }
+            ours
+        });
+    }
 }
 
 #[cfg(test)]

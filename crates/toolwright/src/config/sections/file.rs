@@ -45,15 +45,15 @@ pub struct ConfigFile {
     /// What holds where nothing nearer says otherwise.
     pub defaults: Defaults,
     /// MCP servers by name. A `mcpServers` block of another client pastes in as it is.
-    pub(super) mcp_servers: Entries<McpServerConfig>,
+    pub(in crate::config) mcp_servers: Entries<McpServerConfig>,
     /// HTTP endpoints as tools, by name.
-    pub(super) rest_tools: Entries<RestToolConfig>,
+    pub(in crate::config) rest_tools: Entries<RestToolConfig>,
     /// Named queues that bound how many calls run at once.
-    pub(super) queues: Entries<QueueConfig>,
+    pub(in crate::config) queues: Entries<QueueConfig>,
     /// Which calls may run.
     pub policy: PolicyConfig,
     /// Signed tools from elsewhere, by namespace.
-    pub(super) catalogues: Entries<CatalogueConfig>,
+    pub(in crate::config) catalogues: Entries<CatalogueConfig>,
     /// When definitions of others are trusted.
     pub pins: PinConfig,
     /// Models for `run` and `chat`.
@@ -75,16 +75,16 @@ pub struct ConfigFile {
     /// Which addresses `web__fetch` and REST tools may reach.
     pub web: WebConfig,
     /// `OpenAPI` documents as tools.
-    pub(super) openapi: Entries<OpenApiConfig>,
+    pub(in crate::config) openapi: Entries<OpenApiConfig>,
     /// What holds for all tools that a model answers.
     pub llm: LlmConfig,
     /// Tools that a model answers and texts to fill in, by name, in the namespace `llm`.
-    pub(super) llm_tools: Entries<LlmToolConfig>,
+    pub(in crate::config) llm_tools: Entries<LlmToolConfig>,
     /// Channels that agents write to, by name. A channel without an entry is private and broadcasts.
     pub channels: Channels,
     /// Agents by name. Files in `agents` beside the configuration, in `.claude/agents` of the project and of the home
     /// folder define further ones.
-    pub(super) agents: Entries<AgentSpec>,
+    pub(in crate::config) agents: Entries<AgentSpec>,
     /// Triggers of this workspace, by name: `toolwright serve` and `toolwright chat` run them.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub triggers: IndexMap<String, TriggerConfig>,
@@ -101,7 +101,7 @@ pub struct ConfigFile {
 }
 
 /// Entries of a section by name, as a file has them. They are taken out one by one, so that a broken one leaves the others
-/// alone, and are in the [`Config`](super::Config): here they have no more than their schema.
+/// alone, and are in the [`Config`](crate::config::Config): here they have no more than their schema.
 pub struct Entries<T>(PhantomData<fn() -> T>);
 
 impl<T> Default for Entries<T> {

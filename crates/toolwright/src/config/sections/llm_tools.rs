@@ -15,9 +15,9 @@ use toolwright_core::llm::{DefineError, LlmDefinition, MaxTokens, TemplateDefini
 use toolwright_core::tool_id::ToolId;
 
 use super::check::snake_case;
-use super::layers::read_text;
-use super::node::{Data, Member, Node};
 use super::variables::Scope;
+use crate::config::files::read_text;
+use crate::config::node::{Data, Member, Node};
 
 const NAMESPACE: &str = "llm";
 const COMPARE: &str = "compare it with `toolwright config schema`";
@@ -93,7 +93,7 @@ impl Tuned {
 /// its name in the namespace `llm`. One of a shipped tool's name and with neither only changes how that tool is described,
 /// which models it asks and how.
 #[derive(Debug)]
-pub(super) struct LlmToolConfig;
+pub(in crate::config) struct LlmToolConfig;
 
 impl JsonSchema for LlmToolConfig {
     fn schema_name() -> Cow<'static, str> {
@@ -283,7 +283,7 @@ fn tuned(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, St
 ///
 /// # Errors
 /// In words.
-pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
+pub(in crate::config) fn split(text: &str) -> Result<(&str, &str), String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_end() != "---" {

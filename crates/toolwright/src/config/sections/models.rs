@@ -17,9 +17,9 @@ use toolwright_runtime::TrafficConfig;
 
 use super::check::endpoint_schema;
 use super::file::{ConfigFile, Entries};
-use super::layers::Stamp;
-use super::node::{At, Member, Node, Problem, Severity};
 use super::variables::Scope;
+use crate::config::files::Stamp;
+use crate::config::node::{At, Member, Node, Problem, Severity};
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@ pub struct ModelsConfig {
     /// Places that answer model requests, by the name before the first `/` of a model id. They are
     /// added to those that the environment names.
     #[serde(skip_serializing)]
-    pub(super) endpoints: Entries<Endpoint>,
+    pub(in crate::config) endpoints: Entries<Endpoint>,
     /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
     /// all of its models. The nearer name counts.
     #[serde(flatten, skip_serializing)]
@@ -71,7 +71,7 @@ pub struct ModelConfig {
 }
 
 /// An endpoint, variables filled in; `None`, with the reason among the problems, when it cannot be used.
-pub(super) fn endpoint(member: &mut Member, scope: &mut Scope<'_>) -> Option<Endpoint> {
+pub(in crate::config) fn endpoint(member: &mut Member, scope: &mut Scope<'_>) -> Option<Endpoint> {
     let (name, at, entry) = (member.key.clone(), member.at.clone(), format!("models.endpoints.{}", member.key));
     let before = scope.problems.len();
     if name.is_empty() || name.contains('/') {
@@ -87,7 +87,7 @@ pub(super) fn endpoint(member: &mut Member, scope: &mut Scope<'_>) -> Option<End
 
 /// How requests to a model are made, sizes and bounds that it leaves open as what stands under its provider's name in
 /// `all` has them; `None`, with the reason among the problems, when they make no sense.
-pub(super) fn overrides(
+pub(in crate::config) fn overrides(
     name: &str,
     all: &IndexMap<String, ModelConfig>,
     at: &At,
@@ -109,7 +109,7 @@ pub(super) fn overrides(
 }
 
 /// The file of a model's tokenizer. One that is not there is told of: tokens are estimated without it.
-pub(super) fn tokenizer(name: &str, model: &ModelConfig, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
+pub(in crate::config) fn tokenizer(name: &str, model: &ModelConfig, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
     let path = model.tokenizer.as_ref().filter(|path| !path.as_os_str().is_empty())?;
     let path = scope.root.join(path);
     let file = if path.is_dir() { path.join("tokenizer.json") } else { path };
@@ -133,7 +133,7 @@ pub struct CompatSource {
     /// The files that it may stand in, nearest first; the first that is there counts. Hot reload watches them.
     pub files: Vec<PathBuf>,
     /// What told their contents when they were read.
-    pub(super) stamps: Vec<Stamp>,
+    pub(in crate::config) stamps: Vec<Stamp>,
     /// The one that counts, and where a benchmark writes: without any, the last.
     pub file: PathBuf,
     /// What it says.
@@ -143,7 +143,7 @@ pub struct CompatSource {
 }
 
 /// Reads the file that says so; `root` is the workspace root, where its file counts.
-pub(super) fn compat(
+pub(in crate::config) fn compat(
     written: &ConfigFile,
     root: Option<&Path>,
     state_dir: &Path,

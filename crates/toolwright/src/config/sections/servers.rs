@@ -10,10 +10,10 @@ use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace};
 use toolwright_mcp::client::{McpServerConfig, McpTransport};
 use toolwright_oauth::{ClientProof, Grant, OAuthConfig, SigningKey};
 
-use super::Server;
 use super::check::{check, entry_schema, schema};
-use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::variables::Scope;
+use crate::config::Server;
+use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
 /// How a private key signs that says nothing else.
 const DEFAULT_ALGORITHM: &str = "ES256";
@@ -322,7 +322,7 @@ const DENIED: [&str; 2] = ["exclude_tools", "disabled_tools"];
 const APPROVED: [&str; 2] = ["always_allow", "auto_approve"];
 
 /// Adds the keys of other clients to the schema of an entry.
-pub(super) fn add_keys(entry: &mut Value) {
+pub(in crate::config) fn add_keys(entry: &mut Value) {
     let of = |kind: &str, said: &str| json!({"description": said, "type": [kind, "null"]});
     let texts = |said: &str| json!({"description": said, "type": "array", "items": {"type": "string"}});
     let Some(Value::Object(keys)) = entry.get_mut("properties") else { return };

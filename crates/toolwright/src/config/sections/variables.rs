@@ -13,8 +13,8 @@ use serde_json::Value;
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::check::{branch, section_schema};
-use super::layers::{Places, config_home};
-use super::node::{At, Data, Member, Node, Problem, Severity};
+use crate::config::files::{Places, Variables, config_home};
+use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 use crate::private_file::{self, Others, write_atomically};
 use crate::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
 
@@ -237,9 +237,6 @@ fn note(value: &str, secrets: &mut Vec<String>) {
     }
 }
 
-/// Looks a variable up.
-pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
-
 /// A string after expansion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expanded {
@@ -315,7 +312,7 @@ pub(crate) fn expand(text: &str, variables: Variables<'_>) -> Result<Expanded, E
     Ok(Expanded { text: out, used })
 }
 
-pub(super) fn is_name(name: &str) -> bool {
+pub(in crate::config) fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

@@ -1,0 +1,202 @@
+//! The files of a configuration: where they are looked for, how they are read, what they are called, and when they changed.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::node::At;
+use crate::private_file::{self, Others};
+
+/// Looks a variable up.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Largest configuration file that is read.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+
+/// Name of a folder with agent files.
+pub(crate) const AGENTS: &str = "agents";
+/// One place where a configuration may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The file.
+    pub path: PathBuf,
+    /// What kind of file.
+    pub kind: LayerKind,
+}
+
+/// What a layer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerKind {
+    /// A file given with `--config`; it must exist.
+    Given,
+    /// A project's `toolwright.yaml`.
+    Project,
+    /// A project's `.mcp.json`, shared with other clients: unknown keys only warn.
+    Foreign,
+    /// The user's or the system's `toolwright.yaml`.
+    Standing,
+    /// A project's folder of agent files.
+    ProjectAgents,
+    /// Another folder of agent files.
+    StandingAgents,
+}
+
+impl LayerKind {
+    /// Whether it belongs to a project, and needs approval.
+    #[must_use]
+    pub fn is_of_project(self) -> bool {
+        matches!(self, Self::Project | Self::Foreign | Self::ProjectAgents)
+    }
+}
+
+/// The user's file and the system's.
+pub(crate) fn standing(variables: Variables<'_>) -> Vec<PathBuf> {
+    user_file(variables).into_iter().chain([PathBuf::from("/etc/toolwright/toolwright.yaml")]).collect()
+}
+
+/// The user's own configuration; nowhere without a home.
+#[must_use]
+pub fn user_file(variables: Variables<'_>) -> Option<PathBuf> {
+    Some(config_home(variables)?.join("toolwright/toolwright.yaml"))
+}
+
+/// The user's home folder.
+pub(crate) fn home(variables: Variables<'_>) -> Option<PathBuf> {
+    variables("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
+pub(super) fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    variables("XDG_CONFIG_HOME")
+        .and_then(|path| absolute(path.into()))
+        .or_else(|| home(variables).map(|home| home.join(".config")))
+}
+
+/// Reads a configuration file, within its bound. A device or a pipe is none: a stranger's repository may have a link to
+/// one, which never ends or never answers.
+pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
+    private_file::read(path, Others::Anything, MAX_FILE)
+}
+
+/// The files of a project, by name.
+pub(super) const NAMES: [(&str, LayerKind); 2] =
+    [("toolwright.yaml", LayerKind::Project), (".mcp.json", LayerKind::Foreign)];
+
+/// What kind of project file has this name, if any.
+pub(crate) fn project_kind(file: &Path) -> Option<LayerKind> {
+    let name = file.file_name()?;
+    if is_agent_folder(file) {
+        return Some(LayerKind::ProjectAgents);
+    }
+    NAMES.iter().find(|(known, _)| name == *known).map(|(_, kind)| *kind)
+}
+
+/// Whether a path is that of a folder with agent files.
+pub(crate) fn is_agent_folder(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == AGENTS)
+}
+
+/// Where the system says what a process has opened, each under another name.
+const OPENED: &str = "/proc";
+
+/// The names of the files that were read, by their paths.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// The paths of the user's file and the system's.
+    standing: Vec<PathBuf>,
+    names: BTreeMap<PathBuf, String>,
+}
+
+impl Places {
+    /// No file yet.
+    pub(crate) fn beside(standing: Vec<PathBuf>) -> Self {
+        Self { standing, names: BTreeMap::new() }
+    }
+
+    /// Notes a file that is read.
+    ///
+    /// # Errors
+    /// When its folder cannot be found. Its sources must not get another name for that: they would count as new.
+    pub(crate) fn add(&mut self, file: &Path) -> std::io::Result<()> {
+        let found = place(file, Some(&folder_of(file)?));
+        // The folders of some homes are links that lead elsewhere after each change of the home. Where these files are
+        // looked for stays.
+        let is_it = |path: &&PathBuf| *path == file || place(path, folder_of(path).ok().as_deref()) == found;
+        let standing = self.standing.iter().find(is_it).map(|path| path.components().collect());
+        let name: PathBuf = standing.unwrap_or(found);
+        self.names.insert(file.to_owned(), name.to_string_lossy().into_owned());
+        Ok(())
+    }
+
+    /// The names of all files.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.names.values().cloned().collect()
+    }
+
+    /// The name of the file in which something was written.
+    pub(crate) fn of(&self, at: &At) -> String {
+        self.names.get(&*at.file).cloned().unwrap_or_else(|| at.file.to_string_lossy().into_owned())
+    }
+}
+
+fn folder_of(file: &Path) -> std::io::Result<PathBuf> {
+    let folder = file.parent().unwrap_or(file);
+    std::fs::canonicalize(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+}
+
+/// A file by its folder, of which `found` is the name without links. The file may be a link itself: what it leads to may be
+/// elsewhere after each change of it.
+fn place(file: &Path, found: Option<&Path>) -> PathBuf {
+    match (found.filter(|folder| !folder.starts_with(OPENED)), file.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => file.components().collect(),
+    }
+}
+
+/// When a file was written, its size, and which file it is; nothing where there is none. Links are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp(Option<(Option<SystemTime>, u64, (u64, u64))>);
+
+impl Stamp {
+    /// A path and its stamp as of now.
+    pub(crate) fn noted(path: PathBuf) -> (PathBuf, Self) {
+        let stamp = Self::of(&path);
+        (path, stamp)
+    }
+
+    /// The stamp of a path as of now.
+    pub(crate) fn of(path: &Path) -> Self {
+        let metadata = std::fs::metadata(path).ok();
+        Self(metadata.map(|metadata| (metadata.modified().ok(), metadata.len(), identity(&metadata))))
+    }
+}
+
+#[cfg(unix)]
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt as _;
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_one_name_by_any_path() {
+        for (file, folder, expect) in [
+            ("/home/me/p/toolwright.yaml", Some("/home/me/p"), "/home/me/p/toolwright.yaml"),
+            ("/link/./toolwright.yaml", Some("/home/me/p"), "/home/me/p/toolwright.yaml"),
+            // What a shell gives a process to read is called the same in each.
+            ("/dev/fd/63", Some("/proc/4711/fd"), "/dev/fd/63"),
+            ("/gone/./x.yaml", None, "/gone/x.yaml"),
+        ] {
+            assert_eq!(place(Path::new(file), folder.map(Path::new)), Path::new(expect), "{file}");
+        }
+    }
+}

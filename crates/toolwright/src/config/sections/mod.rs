@@ -1,0 +1,8 @@
+//! What a configuration file may say: one type for each section, and how the tree that was read becomes them.
+
+pub(super) mod check;
+pub mod file;
+pub(super) mod llm_tools;
+pub(super) mod models;
+pub(super) mod servers;
+pub(super) mod variables;
