@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
     }
 
     let raw = RawArguments::Text(written.clone().into_owned());
-    let call = ToolCall { id: CallId::new("call"), name: entry.wire_name.clone(), arguments: raw };
+    let call = ToolCall::new(CallId::new("call"), entry.wire_name.clone(), raw);
     let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
     match check(call, &SNAPSHOT, Caller::of(&guest)) {
         Ok(valid) => {

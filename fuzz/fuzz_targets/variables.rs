@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
     let entry = &SNAPSHOT.list()[0];
     let schema = entry.tool.schema().ok().flatten().expect("it compiled");
     let arguments = RawArguments::Value(written);
-    let call = ToolCall { id: CallId::new("call"), name: entry.wire_name.clone(), arguments };
+    let call = ToolCall::new(CallId::new("call"), entry.wire_name.clone(), arguments);
     let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
     let Ok(valid) = check(call, &SNAPSHOT, Caller { principal: &guest, variables: Some(&*VALUES) }) else { return };
     assert!(!valid.pending.is_empty() || schema.is_valid(&valid.arguments));

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use toolwright_core::ToolId;
 use toolwright_core::arguments::Provenance;
-use toolwright_core::call::{Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
+use toolwright_core::call::{CallMeta, Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::definition::NoSchemaMode;
@@ -28,6 +28,9 @@ pub struct PlannedCall {
     /// Its arguments: an object, valid under the tool's schema unless `pending` or `unvalidated` say
     /// otherwise.
     pub arguments: Value,
+    /// What was said beside the parameters.
+    #[serde(flatten)]
+    pub meta: CallMeta,
     /// How name and arguments were changed.
     pub provenance: Provenance,
     /// References whose values are not known yet.
@@ -44,7 +47,7 @@ impl PlannedCall {
     #[must_use]
     pub fn to_call(&self) -> ToolCall {
         let arguments = RawArguments::Resolved(self.arguments.clone(), self.pending.clone());
-        ToolCall { id: self.id.clone(), name: self.tool.to_string(), arguments }
+        ToolCall::new(self.id.clone(), self.tool.to_string(), arguments).with_meta(self.meta.clone())
     }
 
     fn of(call: ValidCall) -> Self {
@@ -53,6 +56,7 @@ impl PlannedCall {
             tool: call.entry.id().clone(),
             wire_name: call.entry.wire_name.clone(),
             arguments: call.arguments,
+            meta: call.meta,
             provenance: call.provenance,
             pending: call.pending,
             unvalidated: call.unvalidated,
@@ -111,7 +115,7 @@ fn hydrate(response: ModelResponse, tools: &Snapshot, caller: Caller<'_>) -> Pla
             attempt += 1;
         }
         ids.push(id.clone());
-        let written = ToolCall { id: CallId::new(id), name: call.name, arguments: RawArguments::Text(call.arguments) };
+        let written = ToolCall::new(CallId::new(id), call.name, RawArguments::Text(call.arguments));
         calls.push(check(written, tools, caller).map(PlannedCall::of));
     }
     PlannedCalls { text: response.text, calls, stop: response.stop, usage: response.usage }

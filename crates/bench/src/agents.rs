@@ -102,7 +102,7 @@ impl Bench {
 
     async fn start(&self, id: String) -> Result<Duration, Failure> {
         let arguments = RawArguments::Value(json!({"reason": "to time it", "task": "Work."}));
-        let call = ToolCall { id: CallId::new(id), name: "agent__worker".into(), arguments };
+        let call = ToolCall::new(CallId::new(id), "agent__worker", arguments);
         let started = Instant::now();
         let outcomes = self.executor.run_calls(vec![call], &self.run).await;
         match outcomes.into_iter().next() {

@@ -57,7 +57,7 @@ impl Toolwright {
 
 /// A call of the bench's tool.
 pub(crate) fn call(id: String, tool: &str, arguments: Value) -> ToolCall {
-    ToolCall { id: CallId::new(id), name: format!("bench__{tool}"), arguments: RawArguments::Value(arguments) }
+    ToolCall::new(CallId::new(id), format!("bench__{tool}"), RawArguments::Value(arguments))
 }
 
 /// Arguments like those of a file tool.

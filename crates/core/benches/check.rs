@@ -61,11 +61,8 @@ fn benches(criterion: &mut Criterion) {
     let listing = Listing { provider: Arc::new(Nobody), tools: vec![tool], error: None, withheld: Vec::new() };
     let snapshot = Snapshot::build(&[listing]);
     let owner = Principal::owner();
-    let call = |arguments: &str| ToolCall {
-        id: CallId::new("call_1"),
-        name: "fs__edit".into(),
-        arguments: RawArguments::Text(arguments.to_owned()),
-    };
+    let call =
+        |arguments: &str| ToolCall::new(CallId::new("call_1"), "fs__edit", RawArguments::Text(arguments.to_owned()));
     let mut group = criterion.benchmark_group("check");
     for (name, written) in [("a valid call", WRITTEN), ("a call with two values of the wrong type", MISTYPED)] {
         check(call(written), &snapshot, Caller::of(&owner)).expect("valid");

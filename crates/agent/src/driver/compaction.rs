@@ -179,7 +179,7 @@ mod tests {
     fn a_cancel_in_the_journal_is_no_failure() {
         let id = CallId::new("compaction-1-summary");
         let arguments = RawArguments::Text("{}".into());
-        let call = ToolCall { id: id.clone(), name: "s".into(), arguments };
+        let call = ToolCall::new(id.clone(), "s", arguments);
         for (error, is_known) in [
             (ToolError::canceled(CancelCause::User), false),
             (ToolError::canceled(CancelCause::RunLimit), false),

@@ -169,7 +169,7 @@ impl Driver {
         let response = answer.as_ref().map_or_else(|error| error.partial.as_deref(), Some);
         for call in response.iter().flat_map(|response| &response.calls) {
             let (id, arguments) = (CallId::new(call.id.as_str()), RawArguments::Text(call.arguments.clone()));
-            let call = ToolCall { id, name: call.name.clone(), arguments };
+            let call = ToolCall::new(id, call.name.clone(), arguments);
             learn_written(&call, snapshot, &*self.executor.services().redactor);
         }
         self.record(options, || match answer {

@@ -390,7 +390,7 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
 pub(super) fn resolve(snapshot: &Snapshot, written: &WrittenCall) -> Option<Resolved> {
     let called = entry(snapshot, &written.name)?;
     let arguments = RawArguments::Text(written.arguments.clone());
-    let call = ToolCall { id: CallId::new(written.id.as_str()), name: written.name.clone(), arguments };
+    let call = ToolCall::new(CallId::new(written.id.as_str()), written.name.clone(), arguments);
     let runs = called_entry(snapshot, &call).unwrap_or(called);
     Some(Resolved { wire_name: called.wire_name.clone(), definition: runs.tool.hash() })
 }

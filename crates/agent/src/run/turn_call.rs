@@ -147,7 +147,7 @@ impl TurnCall {
     /// The call as the model wrote it, under its own id.
     pub(crate) fn as_written(&self) -> ToolCall {
         let arguments = RawArguments::Text(self.arguments.clone());
-        ToolCall { id: self.id.clone(), name: self.written.clone(), arguments }
+        ToolCall::new(self.id.clone(), self.written.clone(), arguments)
     }
 
     /// The call as the conversation carries it.

@@ -69,10 +69,8 @@ impl HandoffTool {
             max_output: Some(MAX_ANSWER),
             ..nested.run.clone()
         };
-        let call = |name: String, arguments: Value| ToolCall {
-            id: CallId::new(format!("{}.{name}", context.call_id)),
-            name,
-            arguments: RawArguments::Value(arguments),
+        let call = |name: String, arguments: Value| {
+            ToolCall::new(CallId::new(format!("{}.{name}", context.call_id)), name, RawArguments::Value(arguments))
         };
         let summary = match to.history {
             History::Summary if terms.snapshot.get(SUMMARIZE).is_some() => {

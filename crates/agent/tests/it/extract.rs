@@ -127,8 +127,7 @@ impl ExtractFixture {
 
     async fn extract(&self, handle: &str, mode: &str) -> Outcome {
         let arguments = json!({"handle": handle, "extract": "the codes", "mode": mode});
-        let call =
-            ToolCall { id: CallId::new("c"), name: "tool_output".into(), arguments: RawArguments::Value(arguments) };
+        let call = ToolCall::new(CallId::new("c"), "tool_output", RawArguments::Value(arguments));
         self.executor.run_calls(vec![call], &self.run).await.remove(0)
     }
 

@@ -104,7 +104,7 @@ async fn work(worker: &Worker) -> Result<(), Failure> {
     for n in worker.from..worker.from + worker.count {
         let (name, ms) = kind(n);
         let arguments = RawArguments::Value(json!({"n": n, "ms": ms}));
-        let call = ToolCall { id: CallId::new(format!("call-{n}")), name: format!("bench__{name}"), arguments };
+        let call = ToolCall::new(CallId::new(format!("call-{n}")), format!("bench__{name}"), arguments);
         let outcomes = executor.run_calls(vec![call], &run).await;
         let told = outcomes.iter().find_map(|outcome| outcome.structured.as_ref()?.get("job")?.as_str());
         let id = told.ok_or_else(|| format!("job {n} did not begin: {outcomes:?}"))?;

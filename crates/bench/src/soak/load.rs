@@ -135,11 +135,11 @@ impl Load {
     pub(super) async fn call(&self, lane: usize, turn: usize) -> Outcome {
         let place = (turn * 37 + lane * 13) % self.places.len();
         let kind = &self.kinds[self.places[place]];
-        let call = ToolCall {
-            id: CallId::new(format!("{lane}-{turn}")),
-            name: kind.tool.to_owned(),
-            arguments: RawArguments::Value(kind.arguments.clone()),
-        };
+        let call = ToolCall::new(
+            CallId::new(format!("{lane}-{turn}")),
+            kind.tool.to_owned(),
+            RawArguments::Value(kind.arguments.clone()),
+        );
         let run = RunContext { timeout: Some(kind.limit), ..self.run.clone() };
         match self.executor.run_calls(vec![call], &run).await.pop() {
             Some(outcome) => outcome,

@@ -242,11 +242,11 @@ impl TestedTool {
         };
         let Self::Listed(entry, snapshot) = self else { return policy.decide(&query) };
         query.trust = entry.provider.trust();
-        let call = ToolCall {
-            id: CallId::new("policy-test"),
-            name: entry.id().as_str().to_owned(),
-            arguments: RawArguments::Value(asked.arguments.clone()),
-        };
+        let call = ToolCall::new(
+            CallId::new("policy-test"),
+            entry.id().as_str().to_owned(),
+            RawArguments::Value(asked.arguments.clone()),
+        );
         let valid = check(call, snapshot, Caller::of(&session.principal)).ok();
         if let Some(valid) = &valid {
             query.arguments = &valid.arguments;

@@ -99,7 +99,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
         RawArguments::Text(text) => Some(text.clone()),
         RawArguments::Value(_) | RawArguments::Resolved(..) => None,
     };
-    let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
+    let written = ToolCall::new(CallId::new("call"), call.tool.clone(), arguments);
     let background_after = call.background.then_some(Duration::ZERO);
     let llm = llm_options(call, &app, &snapshot).await?;
     let terminal = Terminal::new(&app);

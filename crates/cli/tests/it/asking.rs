@@ -280,7 +280,7 @@ async fn a_form_is_filled_in_declined_or_left() {
     ] {
         let person = filled.clone().map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
         let arguments = RawArguments::Value(json!({"message": "Who are you?"}));
-        let call = ToolCall { id: CallId::new("c"), name: "fx__test_elicitation".into(), arguments };
+        let call = ToolCall::new(CallId::new("c"), "fx__test_elicitation", arguments);
         let options = CallOptions { client: client(&app, person), ..CallOptions::new(Profile::Owner) };
         let outcome = app.call_with(call, options).await;
         assert!(outcome.text().contains(says), "{filled:?}: {}", outcome.text());

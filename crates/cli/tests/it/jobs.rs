@@ -148,7 +148,7 @@ async fn app(fixture: &Fixture, tools: &[&'static str]) -> Arc<Toolwright> {
 
 async fn call(app: &Toolwright, name: &str, arguments: Value) -> Outcome {
     let arguments = RawArguments::Value(arguments);
-    let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments };
+    let call = ToolCall::new(CallId::new("c"), name, arguments);
     app.call_with(call, CallOptions::new(Profile::Owner)).await
 }
 
@@ -231,7 +231,7 @@ async fn an_open_instance_offers_job_tools_later() {
     app.recover_jobs();
     assert!(!offered(&app, "job__wait"));
     let arguments = RawArguments::Value(json!({"command": "true"}));
-    let call = ToolCall { id: CallId::new("c"), name: "shell__bash".into(), arguments };
+    let call = ToolCall::new(CallId::new("c"), "shell__bash", arguments);
     let options = CallOptions { background_after: Some(Duration::ZERO), ..CallOptions::new(Profile::Owner) };
     assert!(app.call_with(call, options).await.ok);
     let shown = async {

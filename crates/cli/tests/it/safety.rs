@@ -25,7 +25,7 @@ async fn workspace_profile_asks_before_configuration_writes() {
     let app = Toolwright::load(options).await.expect("opens");
     let write = async |path: &str| {
         let arguments = RawArguments::Value(json!({"path": path, "content": "x"}));
-        let call = ToolCall { id: CallId::new("c"), name: "fs__write".into(), arguments };
+        let call = ToolCall::new(CallId::new("c"), "fs__write", arguments);
         app.call_with(call, CallOptions::new(Profile::Workspace)).await
     };
     let all = ["toolwright.yaml", ".mcp.json", "conf/mine.yaml", "conf/../.git/hooks/pre-commit", "state/x"];

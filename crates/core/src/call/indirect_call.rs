@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::arguments::{NoObject, read_arguments};
 use super::variables::PendingReference;
-use super::{Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, check, unknown};
+use super::{CallMeta, Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, check, unknown};
 use crate::catalogue::{Entry, Origin, ProviderKind, Snapshot};
 use crate::error::{ErrorKind, ToolError};
 use crate::identity::name_table::{NameMatch, Resolution};
@@ -33,7 +33,7 @@ pub fn is_carrier(entry: &Entry) -> bool {
 pub fn carried(call: &ToolCall, snapshot: &Snapshot) -> Option<ToolCall> {
     carrier(&call.name, snapshot)?;
     let Inside { name, arguments, .. } = Inside::of(call.arguments.clone()).ok()?;
-    Some(ToolCall { id: call.id.clone(), name, arguments })
+    Some(ToolCall::new(call.id.clone(), name, arguments).with_meta(call.meta.clone()))
 }
 
 fn carrier<'a>(written: &str, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
@@ -48,17 +48,17 @@ pub(crate) fn check_carried(
     snapshot: &Snapshot,
     caller: Caller<'_>,
 ) -> Result<ValidCall, Box<Rejection>> {
-    let ToolCall { id, name, arguments } = call;
+    let ToolCall { id, name, arguments, meta } = call;
     let Inside { name, arguments, repaired } = match Inside::of(arguments) {
         Ok(inside) if self::carrier(&inside.name, snapshot).is_none() => inside,
         Ok(inside) => return Err(rejected(id, name, (carrier, matched), itself(&inside.name))),
         Err(NoObject { written, .. }) if matched.is_guess() => {
-            let call = ToolCall { id, name, arguments: RawArguments::Value(written) };
+            let call = ToolCall { id, name, arguments: RawArguments::Value(written), meta };
             return Err(unknown(call, snapshot, std::slice::from_ref(&carrier.wire_name)));
         }
         Err(unreadable) => return Err(rejected(id, name, (carrier, matched), unreadable)),
     };
-    let mut checked = check(ToolCall { id, name, arguments }, snapshot, caller);
+    let mut checked = check(ToolCall { id, name, arguments, meta }, snapshot, caller);
     let provenance = match &mut checked {
         Ok(call) => &mut call.provenance,
         Err(rejection) => &mut rejection.provenance,
@@ -130,6 +130,7 @@ fn rejected(
         arguments: written,
         entry: Some(Arc::clone(carrier)),
         error: ToolError::new(ErrorKind::InvalidParameters, error),
+        meta: CallMeta::default(),
         violations: vec![Violation { path: String::new(), keyword: "call".into(), message }],
         provenance: Provenance { matched, ..Provenance::default() },
         pending: Vec::new(),
@@ -156,7 +157,7 @@ mod tests {
 
     fn run(name: &str, arguments: RawArguments) -> Result<ValidCall, Box<Rejection>> {
         let guest = Principal { id: "g".into(), roles: vec![], owner: false };
-        check(ToolCall { id: CallId::new("c"), name: name.into(), arguments }, &snapshot(), Caller::of(&guest))
+        check(ToolCall::new(CallId::new("c"), name, arguments), &snapshot(), Caller::of(&guest))
     }
 
     fn valid(text: &str) -> ValidCall {
@@ -224,7 +225,7 @@ mod tests {
         let values = Values(json!({"input": {"path": "a"}}));
         let owner = Principal::owner();
         let check = |arguments| {
-            let call = ToolCall { id: CallId::new("c"), name: "tools__call".into(), arguments };
+            let call = ToolCall::new(CallId::new("c"), "tools__call", arguments);
             check(call, &snapshot(), Caller { principal: &owner, variables: Some(&values) }).expect("valid")
         };
         let written = json!({"name": "fs__read", "arguments": {"path": "†input.path", "n": "†state.n"}});
@@ -238,11 +239,7 @@ mod tests {
 
     #[test]
     fn a_call_shows_what_it_carries() {
-        let call = |name: &str, text: &str| ToolCall {
-            id: CallId::new("c"),
-            name: name.into(),
-            arguments: RawArguments::Text(text.into()),
-        };
+        let call = |name: &str, text: &str| ToolCall::new(CallId::new("c"), name, RawArguments::Text(text.into()));
         let text = r#"{"name": "fs__read", "arguments": {"path": 1}}"#;
         assert_eq!(carried(&call("tools.call", text), &snapshot()).expect("carries").name, "fs__read");
         assert!(carried(&call("fs__read", text), &snapshot()).is_none());

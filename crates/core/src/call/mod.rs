@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod indirect_call;
+pub mod meta;
 pub mod model_repair;
 pub mod plan;
 pub mod redact;
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use self::arguments::{Fitted, NoObject};
 use self::indirect_call::{check_carried, is_carrier};
+pub use self::meta::CallMeta;
 use self::variables::{Outlook, PendingReference, Resolved, Variables, resolve_at};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
@@ -38,6 +40,8 @@ pub struct ValidCall {
     pub entry: Arc<Entry>,
     /// Arguments: an object, valid under the tool's schema unless `pending` or `unvalidated` say otherwise.
     pub arguments: Value,
+    /// What was said beside the parameters.
+    pub meta: CallMeta,
     /// What was done to name and arguments.
     pub provenance: Provenance,
     /// References whose value is not there yet: the rest is valid, and the call must pass [`resolve_pending`]
@@ -61,6 +65,8 @@ pub struct Rejection {
     pub entry: Option<Arc<Entry>>,
     /// Why.
     pub error: ToolError,
+    /// What was said beside the parameters, as far as it was understood.
+    pub meta: CallMeta,
     /// What is wrong with the arguments, if that is it.
     pub violations: Vec<Violation>,
     /// What was done to name and arguments before it was rejected.
@@ -107,11 +113,11 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     if is_carrier(entry) {
         return check_carried(call, (entry, matched), snapshot, caller);
     }
-    let ToolCall { id, name, arguments } = call;
+    let ToolCall { id, name, arguments, meta } = call;
     let roles = &entry.definition().allowed_roles;
     let reject = |name, arguments, error, violations, provenance, pending| {
-        let (call_id, entry) = (id.clone(), Some(Arc::clone(entry)));
-        Box::new(Rejection { call_id, name, arguments, entry, error, violations, provenance, pending })
+        let (call_id, entry, meta) = (id.clone(), Some(Arc::clone(entry)), meta.clone());
+        Box::new(Rejection { call_id, name, arguments, entry, error, meta, violations, provenance, pending })
     };
     if !caller.principal.may_use(roles) {
         let message = format!("{} is limited to the roles {}", entry.id(), roles.join(", "));
@@ -120,7 +126,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     }
     // A guessed name is right only if the arguments say so.
     let guessed_wrong = |id: CallId, name: String, arguments: Value| {
-        let call = ToolCall { id, name, arguments: RawArguments::Value(arguments) };
+        let call = ToolCall::new(id, name, RawArguments::Value(arguments));
         Err(unknown(call, snapshot, std::slice::from_ref(&entry.wire_name)))
     };
     let Fitted { arguments, mut provenance, pending, violations } = match Fitted::to(entry, arguments, caller.variables)
@@ -151,7 +157,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
         Err(_) => Some(entry.definition().no_schema_mode.unwrap_or(NoSchemaMode::Full)),
     };
     provenance.unvalidated = unvalidated;
-    Ok(ValidCall { id, entry: Arc::clone(entry), arguments, provenance, pending, unvalidated })
+    Ok(ValidCall { id, entry: Arc::clone(entry), arguments, meta, provenance, pending, unvalidated })
 }
 
 /// What became of a pending call.
@@ -195,6 +201,7 @@ pub fn resolve_pending(
         name: call.entry.wire_name.clone(),
         arguments,
         entry: Some(call.entry),
+        meta: call.meta,
         violations,
         provenance: call.provenance,
         pending: found.missing,
@@ -235,6 +242,7 @@ pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> B
         arguments,
         entry: None,
         error,
+        meta: call.meta,
         violations: Vec::new(),
         provenance: Provenance::default(),
         pending: Vec::new(),
@@ -300,7 +308,7 @@ mod tests {
 
     fn run(name: &str, arguments: RawArguments) -> Result<ValidCall, Box<Rejection>> {
         let guest = Principal { id: "g".into(), roles: vec![], owner: false };
-        check(ToolCall { id: CallId::new("c"), name: name.into(), arguments }, &snapshot(), Caller::of(&guest))
+        check(ToolCall::new(CallId::new("c"), name, arguments), &snapshot(), Caller::of(&guest))
     }
 
     fn valid(name: &str, arguments: RawArguments, expect: Value) -> ValidCall {
@@ -388,8 +396,7 @@ mod tests {
         };
         let snapshot = Snapshot::build(&[held]).with_absent(absent).with_unapproved(unapproved);
         let error = |name: &str| {
-            let call =
-                ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(Value::Null) };
+            let call = ToolCall::new(CallId::new("c"), name, RawArguments::Value(Value::Null));
             check(call, &snapshot, Caller::of(&Principal::owner())).expect_err("missing").error
         };
         let down = error("gh__x");
@@ -438,14 +445,14 @@ mod tests {
             with_state("fs__read", json!({"path": "†state.text", "n": "†state.later"}), &values).expect("waits");
         assert_eq!(first.arguments["path"], "†state.secret");
         let again = RawArguments::Resolved(first.arguments.clone(), first.pending.clone());
-        let call = ToolCall { id: CallId::new("c"), name: "fs__read".into(), arguments: again };
+        let call = ToolCall::new(CallId::new("c"), "fs__read", again);
         let owner = Principal::owner();
         let second = check(call, &snapshot(), Caller { principal: &owner, variables: Some(&values) }).expect("valid");
         assert_eq!((second.arguments, second.pending), (first.arguments, first.pending));
     }
 
     fn with_state(name: &str, arguments: Value, values: &Values) -> Result<ValidCall, Box<Rejection>> {
-        let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(arguments) };
+        let call = ToolCall::new(CallId::new("c"), name, RawArguments::Value(arguments));
         let owner = Principal::owner();
         check(call, &snapshot(), Caller { principal: &owner, variables: Some(values) })
     }

@@ -92,7 +92,8 @@ pub fn retry(rejection: &Rejection, candidate: Value) -> ToolCall {
         candidate.pointer(&hole.path).and_then(Value::as_str) == Some(hole.reference.as_str())
     };
     let holes = rejection.pending.iter().filter(stays).cloned().collect();
-    ToolCall { id: rejection.call_id.clone(), name, arguments: RawArguments::Resolved(candidate, holes) }
+    let arguments = RawArguments::Resolved(candidate, holes);
+    ToolCall::new(rejection.call_id.clone(), name, arguments).with_meta(rejection.meta.clone())
 }
 
 #[cfg(test)]
@@ -107,8 +108,7 @@ mod tests {
         let mut tool = definition("x:t@1.0.0");
         tool.parameters = Some(json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}));
         let snapshot = Snapshot::build(&[listing("p", vec![own(tool)])]);
-        let call =
-            ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Text(arguments.into()) };
+        let call = ToolCall::new(CallId::new("c"), name, RawArguments::Text(arguments.into()));
         *check(call, &snapshot, Caller::of(&Principal::owner())).expect_err("rejected")
     }
 

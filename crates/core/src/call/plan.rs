@@ -91,6 +91,7 @@ fn over_limit(call: ValidCall, limit: usize) -> Rejection {
         arguments: call.arguments,
         entry: Some(call.entry),
         error: ToolError::new(ErrorKind::LimitExceeded, message),
+        meta: call.meta,
         violations: Vec::new(),
         provenance: call.provenance,
         pending: call.pending,
@@ -111,7 +112,7 @@ mod tests {
     fn rejected_calls_do_not_count_against_the_limit() {
         let snapshot = Snapshot::build(&[listing("p", vec![own(definition("x:t@1.0.0"))])]);
         let call = |id: &str, name: &str, arguments: Value| {
-            let call = ToolCall { id: CallId::new(id), name: name.into(), arguments: RawArguments::Value(arguments) };
+            let call = ToolCall::new(CallId::new(id), name, RawArguments::Value(arguments));
             let owner = Principal::owner();
             check(call, &snapshot, Caller { principal: &owner, variables: Some(&Values::default()) })
         };

@@ -2,6 +2,7 @@
 //! `toolwright-models`; nothing here knows an API.
 
 mod budget;
+pub mod call_meta;
 mod client;
 pub mod embedding;
 pub mod exposure;
@@ -12,6 +13,7 @@ mod traffic;
 
 pub(crate) use budget::is_zero;
 pub use budget::{Bound, MAX_TOKENS, ModelBounds, ModelBudget, PriceTable, Prices, RequestAllowance, Reserved, Usage};
+pub use call_meta::CallMeta;
 pub use client::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind,
     ModelEvent, ModelEvents, NoModel, Usability,

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::definition::NoSchemaMode;
 use crate::identity::name_table::NameMatch;
 use crate::identity::session::CallId;
+use crate::model::CallMeta;
 use crate::schema::Violation;
 use crate::secret::Redactor;
 
@@ -18,6 +19,23 @@ pub struct ToolCall {
     pub name: String,
     /// Its arguments as written.
     pub arguments: RawArguments,
+    /// The meta fields that came beside the arguments, as in a plan or a composed answer. Those that stand among
+    /// the arguments are lifted when the call is checked.
+    pub meta: CallMeta,
+}
+
+impl ToolCall {
+    /// A call without meta fields beside its arguments.
+    #[must_use]
+    pub fn new(id: CallId, name: impl Into<String>, arguments: RawArguments) -> Self {
+        Self { id, name: name.into(), arguments, meta: CallMeta::default() }
+    }
+
+    /// The call with these meta fields.
+    #[must_use]
+    pub fn with_meta(self, meta: CallMeta) -> Self {
+        Self { meta, ..self }
+    }
 }
 
 /// Arguments as they arrived.

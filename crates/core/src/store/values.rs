@@ -5,54 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How a value is joined with what stood at its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// It takes the place of what stood there.
-    #[default]
-    Set,
-    /// An object's members are merged into those that stood there, objects in it too. Anything else is set.
-    Merge,
-    /// An object's members take the place of those of the same names. Anything else is set.
-    Assign,
-    /// It becomes the last item of the array that stood there.
-    Push,
-    /// The items of an array are added to the array that stood there, a text to the text.
-    Concat,
-    /// What stood there is gone.
-    Delete,
-}
-
-impl Method {
-    /// All of them.
-    pub const ALL: [Self; 6] = [Self::Set, Self::Merge, Self::Assign, Self::Push, Self::Concat, Self::Delete];
-
-    /// As it is stored.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Set => "set",
-            Self::Merge => "merge",
-            Self::Assign => "assign",
-            Self::Push => "push",
-            Self::Concat => "concat",
-            Self::Delete => "delete",
-        }
-    }
-
-    /// The method that is stored so.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.as_str() == text)
-    }
-
-    /// Whether what stood at the path and below it before does not count any more.
-    #[must_use]
-    pub fn replaces(self) -> bool {
-        matches!(self, Self::Set | Self::Delete)
-    }
-}
+pub use crate::model::call_meta::Method;
 
 /// A value as it was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -211,11 +211,7 @@ impl Bencher<'_> {
             )
         };
         let call_id = CallId::new(format!("{}-{trace}", self.name));
-        let call = ToolCall {
-            id: call_id.clone(),
-            name: tool.id().as_str().to_owned(),
-            arguments: RawArguments::Value(input),
-        };
+        let call = ToolCall::new(call_id.clone(), tool.id().as_str().to_owned(), RawArguments::Value(input));
         let outcome = self.executor.run_calls(vec![call], &run).await.pop();
         let none =
             || Outcome::failed(call_id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome"));

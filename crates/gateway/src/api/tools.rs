@@ -134,7 +134,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, JsonBo
         Value::String(text) => RawArguments::Text(text),
         value => RawArguments::Value(value),
     };
-    let written = ToolCall { id: id.clone(), name: asked.tool, arguments };
+    let written = ToolCall::new(id.clone(), asked.tool, arguments);
     let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
     let cancel = Cancel::new();
     let cancel_on_drop = CancelOnDrop::new(&cancel);

@@ -280,6 +280,7 @@ impl Executor {
             definition: call.entry.tool.hash(),
             source: Some(call.entry.provider.defined_in().to_owned()),
             arguments: call.arguments.clone(),
+            meta: call.meta.clone(),
             unvalidated: call.unvalidated,
             principal: session.principal.clone(),
             root: session.root.clone(),

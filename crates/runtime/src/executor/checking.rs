@@ -217,7 +217,7 @@ fn check_mended(
 ) -> Result<ValidCall, Box<Rejection>> {
     // The candidate is for the tool that was rejected: the one inside, if the call carries one.
     let name = carried(&call, snapshot).map_or(call.name, |inside| inside.name);
-    let call = ToolCall { id: call.id, name, arguments: RawArguments::Value(candidate) };
+    let call = ToolCall::new(call.id, name, RawArguments::Value(candidate)).with_meta(call.meta);
     let mut checked = check(call, snapshot, caller(run));
     let provenance = match &mut checked {
         Ok(call) => &mut call.provenance,

@@ -163,6 +163,7 @@ impl Executor {
             id: record.call.clone(),
             entry: Arc::clone(entry),
             arguments: plan.arguments,
+            meta: plan.meta,
             provenance: Provenance { unvalidated: plan.unvalidated, ..Provenance::default() },
             pending: Vec::new(),
             unvalidated: plan.unvalidated,

@@ -375,6 +375,7 @@ impl NestedCallLimits {
                 arguments: call.arguments,
                 entry: Some(call.entry),
                 error,
+                meta: call.meta,
                 violations: Vec::new(),
                 provenance: call.provenance,
                 pending: call.pending,

@@ -9,6 +9,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
+use toolwright_core::model::CallMeta;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
 use toolwright_core::session::{CallId, Principal, SessionId};
@@ -47,6 +48,9 @@ pub(crate) struct JobPlan {
     pub(crate) source: Option<String>,
     /// The arguments as they are.
     pub(crate) arguments: Value,
+    /// What was said beside them.
+    #[serde(default, skip_serializing_if = "CallMeta::is_empty")]
+    pub(crate) meta: CallMeta,
     /// How they may run unvalidated.
     pub(crate) unvalidated: Option<NoSchemaMode>,
     /// On whose behalf.

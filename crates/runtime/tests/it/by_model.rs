@@ -129,7 +129,7 @@ async fn standing(models: &Arc<FakeModel>, tool: Arc<dyn Tool>, more: impl FnOnc
 }
 
 async fn one(fixture: &Fixture, arguments: Value) -> Outcome {
-    let call = ToolCall { id: CallId::new("c"), name: "llm__t".to_owned(), arguments: RawArguments::Value(arguments) };
+    let call = ToolCall::new(CallId::new("c"), "llm__t", RawArguments::Value(arguments));
     fixture.all(vec![call]).await.remove(0)
 }
 
@@ -445,7 +445,7 @@ async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> O
     let tools = provider.list().await.expect("tools");
     fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
     let arguments = RawArguments::Value(arguments);
-    let call = ToolCall { id: CallId::new("c"), name: format!("llm__{name}"), arguments };
+    let call = ToolCall::new(CallId::new("c"), format!("llm__{name}"), arguments);
     fixture.all(vec![call]).await.remove(0)
 }
 
@@ -497,7 +497,7 @@ async fn whole_facts_of_a_cut_list_are_kept() {
     let tools = provider.list().await.expect("tools");
     fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
     let arguments = RawArguments::Value(json!({"text": "Ada, 1815 to 1852.", "max_facts": 150}));
-    let call = ToolCall { id: CallId::new("c"), name: "llm__fact-extract".to_owned(), arguments };
+    let call = ToolCall::new(CallId::new("c"), "llm__fact-extract", arguments);
     let outcome = fixture.all(vec![call]).await.remove(0);
     let kept = |key: &str, value: &str| json!({"key": key, "value": value, "category": "time"});
     let expect = json!({"facts": [kept("birth", "1815"), kept("death", "1852")]});

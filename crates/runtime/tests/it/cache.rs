@@ -75,11 +75,11 @@ impl CacheFixture {
         let name = listing.tools[0].definition().id.to_string();
         let mut run = self.fixture.on(Snapshot::build(&[listing]));
         terms(&mut run);
-        let call = toolwright_core::ToolCall {
-            id: toolwright_core::CallId::new("c"),
+        let call = toolwright_core::ToolCall::new(
+            toolwright_core::CallId::new("c"),
             name,
-            arguments: toolwright_core::RawArguments::Value(arguments),
-        };
+            toolwright_core::RawArguments::Value(arguments),
+        );
         let outcome = self.fixture.executor.run_calls(vec![call], &run).await.pop().expect("one");
         (outcome.text(), outcome.extras.get("cached") == Some(&json!(true)))
     }

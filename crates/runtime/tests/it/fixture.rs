@@ -182,7 +182,7 @@ fn session(root: &Path) -> Arc<Session> {
 }
 
 pub(crate) fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
-    ToolCall { id: CallId::new(id), name: format!("t__{name}"), arguments: RawArguments::Value(arguments) }
+    ToolCall::new(CallId::new(id), format!("t__{name}"), RawArguments::Value(arguments))
 }
 
 impl Fixture {

@@ -38,10 +38,8 @@ impl Tool for Carries {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let n = arguments["n"].as_u64().unwrap_or(0);
-        let inner = |id: u64, name: &str, n: u64| ToolCall {
-            id: CallId::new(id.to_string()),
-            name: format!("t__{name}"),
-            arguments: RawArguments::Value(json!({"n": n})),
+        let inner = |id: u64, name: &str, n: u64| {
+            ToolCall::new(CallId::new(id.to_string()), format!("t__{name}"), RawArguments::Value(json!({"n": n})))
         };
         let calls: Vec<ToolCall> = match self.0 {
             "many" => (0..n).map(|id| inner(id, "leaf", id)).collect(),
@@ -124,11 +122,11 @@ struct Tries;
 #[async_trait]
 impl InputGuard for Tries {
     async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<Verdict, String> {
-        let tried = ToolCall {
-            id: CallId::new("tried"),
-            name: call.entry.wire_name.clone(),
-            arguments: RawArguments::Value(call.arguments.clone()),
-        };
+        let tried = ToolCall::new(
+            CallId::new("tried"),
+            call.entry.wire_name.clone(),
+            RawArguments::Value(call.arguments.clone()),
+        );
         let outcomes = context.executor.run_calls(vec![tried], &context.run).await;
         if outcomes[0].ok { Ok(Verdict::Allow) } else { Err(outcomes[0].text()) }
     }

@@ -140,8 +140,7 @@ impl Fixture {
     }
 
     pub(crate) async fn call_under(&self, run: &RunContext, id: &str, name: &str, arguments: Value) -> Outcome {
-        let call =
-            ToolCall { id: CallId::new(id), name: format!("j__{name}"), arguments: RawArguments::Value(arguments) };
+        let call = ToolCall::new(CallId::new(id), format!("j__{name}"), RawArguments::Value(arguments));
         self.executor.run_calls(vec![call], run).await.pop().expect("one outcome")
     }
 

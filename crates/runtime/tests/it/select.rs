@@ -62,7 +62,7 @@ impl SelectFixture {
     }
 
     async fn call(&self, name: &str, arguments: Value) -> Outcome {
-        let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(arguments) };
+        let call = ToolCall::new(CallId::new("c"), name, RawArguments::Value(arguments));
         let mut outcomes = self.fixture.executor.run_calls(vec![call], &self.run).await;
         outcomes.pop().expect("one outcome a call")
     }

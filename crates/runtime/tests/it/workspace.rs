@@ -155,7 +155,7 @@ impl Counting {
 
     async fn call(&self, name: &str, n: u64, run: RunContext) {
         let arguments = RawArguments::Value(json!({"n": n}));
-        let call = ToolCall { id: CallId::new(n.to_string()), name: format!("w__{name}"), arguments };
+        let call = ToolCall::new(CallId::new(n.to_string()), format!("w__{name}"), arguments);
         let outcomes = self.executor.run_calls(vec![call], &run).await;
         assert!(outcomes[0].ok, "{outcomes:?}");
     }

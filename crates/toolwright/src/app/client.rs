@@ -190,11 +190,11 @@ impl AppClient {
             params.remove("_meta");
             params.insert("source".into(), self.source().into());
         }
-        let call = ToolCall {
-            id: CallId::new(format!("sample-{}", uuid::Uuid::new_v4())),
-            name: SAMPLE_ID.to_owned(),
-            arguments: RawArguments::Value(params),
-        };
+        let call = ToolCall::new(
+            CallId::new(format!("sample-{}", uuid::Uuid::new_v4())),
+            SAMPLE_ID.to_owned(),
+            RawArguments::Value(params),
+        );
         let Shared { executor, session, policy, approver, .. } = &*self.shared;
         let lineage = self.asking.as_ref().and_then(|asking| Lineage::of_traceparent(&asking.traceparent));
         let mut run =

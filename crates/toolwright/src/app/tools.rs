@@ -108,8 +108,7 @@ impl Toolwright {
             model: None,
         });
         let run = RunContext { client, ..RunContext::new(session, self.catalogue.snapshot(), policy, approver) };
-        let call =
-            ToolCall { id: CallId::new("call"), name: tool.to_owned(), arguments: RawArguments::Value(arguments) };
+        let call = ToolCall::new(CallId::new("call"), tool.to_owned(), RawArguments::Value(arguments));
         let outcome = self.run_call(call, run).await;
         if outcome.ok { Ok(outcome) } else { Err(Error::Call(Box::new(outcome))) }
     }

@@ -108,7 +108,7 @@ async fn run(name: &str, arguments: Value) -> Outcome {
         Arc::new(Policy::of(Profile::Trusted)),
         Arc::new(NoApprover { remedy: String::new() }),
     );
-    let call = ToolCall { id: CallId::new("c"), name: format!("t__{name}"), arguments: RawArguments::Value(arguments) };
+    let call = ToolCall::new(CallId::new("c"), format!("t__{name}"), RawArguments::Value(arguments));
     Executor::new(options).run_calls(vec![call], &context).await.pop().expect("one outcome")
 }
 

@@ -91,7 +91,7 @@ pub struct CompactionCall {
 impl CompactionCall {
     fn call(&self) -> ToolCall {
         let arguments = RawArguments::Value(self.arguments.clone());
-        ToolCall { id: self.id.clone(), name: self.name.clone(), arguments }
+        ToolCall::new(self.id.clone(), self.name.clone(), arguments)
     }
 }
 

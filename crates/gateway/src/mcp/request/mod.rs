@@ -122,7 +122,7 @@ impl Work {
         names: Option<CallerNames>,
     ) -> Result<Outcome, RpcError> {
         let number = uuid::Uuid::new_v4();
-        let call = ToolCall { id: CallId::new(format!("call_{}", number.simple())), name, arguments };
+        let call = ToolCall::new(CallId::new(format!("call_{}", number.simple())), name, arguments);
         let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
         let lineage = self.lineage.clone().unwrap_or_else(own_trace);
         let partials =

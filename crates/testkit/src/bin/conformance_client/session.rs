@@ -116,8 +116,7 @@ impl Session {
     async fn outcome(&self, run: &RunContext, raw: &str, arguments: Value) -> Result<Outcome, Box<dyn Error>> {
         let entry = run.snapshot.list().iter().find(|entry| entry.tool.raw_name() == raw);
         let entry = entry.ok_or_else(|| format!("the server offers no {raw}"))?;
-        let call =
-            ToolCall { id: CallId::new(raw), name: entry.wire_name.clone(), arguments: RawArguments::Value(arguments) };
+        let call = ToolCall::new(CallId::new(raw), entry.wire_name.clone(), RawArguments::Value(arguments));
         report(&format!("calling {raw}"));
         self.executor.run_calls(vec![call], run).await.pop().ok_or_else(|| "a call without an outcome".into())
     }
