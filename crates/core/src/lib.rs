@@ -3,9 +3,9 @@
 //! Nothing here does I/O, reads a clock or knows a runtime. Every decision of the system is a function
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 //!
-//! Folders import only from those before them: [`base`], [`json`], [`schema`], [`identity`], [`model`], [`definition`],
-//! [`output`], [`policy`] and [`pins`], [`event`], [`store`], [`trigger`], [`catalogue`], [`llm`], [`call`] and [`agents`].
-//! Modules inside a folder that other crates use often have a short path too, like [`session`] and [`tool_id`].
+//! Folders import only from those before them: [`base`], [`schema`], [`model`], [`definition`], [`output`], [`policy`],
+//! [`event`], [`store`], [`catalogue`], [`call`] and [`agents`]. Modules inside a folder that are used often have a short
+//! path too, like [`json`], [`session`] and [`tool_id`].
 
 pub mod agents;
 pub mod base;
@@ -13,18 +13,11 @@ pub mod call;
 pub mod catalogue;
 pub mod definition;
 pub mod event;
-pub mod identity;
-pub mod json;
-pub mod llm;
 pub mod model;
 pub mod output;
-pub mod pins;
 pub mod policy;
 pub mod schema;
 pub mod store;
-#[cfg(test)]
-mod testing;
-pub mod trigger;
 
 #[doc(hidden)]
 pub use catalogue::authoring::macro_support as __private;
@@ -32,8 +25,13 @@ pub use catalogue::authoring::macro_support as __private;
 pub use base::cancel::{Cancel, CancelCause};
 pub use base::content::ContentBlock;
 pub use base::error::{ErrorKind, ToolError};
+pub use base::identity::session::{CallId, Principal, Session, SessionId};
+pub use base::identity::tool_id::ToolId;
+pub use base::identity::{name_table, session, tool_id};
+pub use base::json::canonical::{self, ContentHash};
+pub use base::json::pointer;
 pub use base::secret::Secret;
-pub use base::{cancel, content, duration, error, pattern, secret, setting};
+pub use base::{cancel, content, duration, error, identity, json, pattern, secret, setting};
 pub use call::plan::{self, Plan, plan};
 pub use call::variables::Variables;
 pub use call::{
@@ -41,24 +39,21 @@ pub use call::{
     redact, variables,
 };
 pub use catalogue::context::{Clock, Redactor, Services, ToolContext};
+pub use catalogue::llm::{define_llm_tool, define_template_tool, llm_definition};
+#[cfg(test)]
+use catalogue::testing;
 pub use catalogue::tool::{StaticProvider, Tool};
 pub use catalogue::{
     Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot, authoring,
-    client, context, roots, tool,
+    client, context, llm, roots, tool,
 };
 pub use definition::approval::{self, ApprovalDecision, ApprovalRequest, Approver};
 pub use definition::sandbox::SandboxProfile;
 pub use definition::{Effects, ToolDefinition, passthrough, sandbox};
 pub use event::job::{JobRecord, JobScope, JobState, Jobs};
 pub use event::operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
-pub use event::{Event, EventSink, job, operation};
-pub use identity::session::{CallId, Principal, Session, SessionId};
-pub use identity::tool_id::ToolId;
-pub use identity::{name_table, session, tool_id};
-pub use json::canonical::{self, ContentHash};
-pub use json::pointer;
-pub use llm::{define_llm_tool, define_template_tool, llm_definition};
+pub use event::{Event, EventSink, job, operation, trigger};
 pub use model::{ModelClient, ModelRequest, ModelResponse, embedding, exposure};
 pub use output::outcome::{self, Outcome, ToolOutput};
-pub use policy::{Policy, Profile};
+pub use policy::{Policy, Profile, pins};
 pub use store::trace;

@@ -1,9 +1,11 @@
-//! What all else is built on: errors, cancellation, contents of results, durations, name patterns, secrets.
+//! What all else is built on: identities, JSON, errors, cancellation, contents of results, durations, name patterns, secrets.
 
 pub mod cancel;
 pub mod content;
 pub mod duration;
 pub mod error;
+pub mod identity;
+pub mod json;
 pub mod pattern;
 pub mod secret;
 pub mod setting;

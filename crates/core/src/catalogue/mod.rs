@@ -4,10 +4,13 @@ pub mod authoring;
 pub mod client;
 pub mod context;
 mod entry;
+pub mod llm;
 mod provider;
 mod registered;
 pub mod roots;
 mod snapshot;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod tool;
 
 pub use crate::definition::{CallScope, ProviderKind};

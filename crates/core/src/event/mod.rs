@@ -3,6 +3,7 @@
 pub mod job;
 pub mod operation;
 mod sink;
+pub mod trigger;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -11,6 +11,7 @@
 
 mod condition;
 mod facts;
+pub mod pins;
 mod rule;
 #[cfg(test)]
 mod tests;
