@@ -2,20 +2,17 @@
 //!
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
-pub mod agents;
 pub mod approvals;
 pub mod catalogue;
 pub mod events;
 pub mod executor;
 pub mod jobs;
 mod judge;
-pub mod memory;
 pub mod models;
 pub mod outputs;
 pub mod queue;
 pub mod redact;
 pub mod store;
-pub mod triggers;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -28,21 +25,19 @@ use toolwright_core::error::Unsupported;
 use toolwright_core::session::SessionId;
 use toolwright_core::{Clock, ContentHash};
 
-pub use agents::AgentAccount;
 pub use approvals::{FormInbox, FormInboxOptions, Inbox, InboxOptions};
 pub use catalogue::{Catalogue, Pins};
 pub use events::{EventHub, Observation};
 pub use executor::{Executor, ExecutorOptions, RecoveryOptions, RunContext};
 pub use jobs::JobManager;
+pub use jobs::triggers::{self, TriggerManager, TriggerRunner};
 pub use judge::ModelJudge;
-pub use memory::StoredMemory;
-pub use models::{ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
+pub use models::{AgentAccount, ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
 pub use outputs::OutputFiles;
 pub use outputs::cache::Responses;
 pub use queue::{CallOrder, Priority, QueueConfig, Queues};
 pub use redact::SecretRedactor;
-pub use store::SqliteStore;
-pub use triggers::{TriggerManager, TriggerRunner};
+pub use store::{SqliteStore, StoredMemory};
 
 /// Makes a directory, and those above it, readable by the user alone.
 pub(crate) fn private_dir(dir: &Path) -> std::io::Result<()> {

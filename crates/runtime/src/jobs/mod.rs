@@ -7,6 +7,7 @@
 mod live;
 mod log;
 mod requests;
+pub mod triggers;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! Requests to models: their queues and retries, their records in ledger and recording.
 
+mod account;
 mod attempt_record;
 mod recorder;
 mod requests;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use toolwright_core::operation::{Lineage, Op, OpId};
 
+pub use self::account::AgentAccount;
 pub use self::attempt_record::{Asked, ModelAsk, ModelCallRecord};
 pub use self::recorder::Recorder;
 pub use self::requests::{AuxiliaryRequests, ModelRequests};

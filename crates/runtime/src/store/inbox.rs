@@ -13,8 +13,8 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::store::{ApprovalStore, StoreError};
 use toolwright_core::tool_id::ToolId;
 
+use super::BUSY;
 use super::SqliteStore;
-use super::file::BUSY;
 use super::owner::{self, renew};
 use super::{from_json, now_ms, to_json};
 
@@ -437,7 +437,7 @@ impl ApprovalStore for SqliteStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::create_or_check;
+    use super::super::database::create_or_check;
     use super::*;
 
     #[test]

@@ -9,7 +9,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::{Found, Memory, Passage, SearchMode, StoreError};
 use toolwright_search::{Document, DocumentKey, LexicalIndex, Meaning, Query, Ranked, Searchable, VectorSource, auto};
 
-use crate::store::SqliteStore;
+use super::SqliteStore;
 
 /// Passages that have words of the query, of which the best are ranked.
 const MATCHING: usize = 200;

@@ -1,25 +1,20 @@
 //! The embedded store: one SQLite file (WAL) in the state directory, shared by all of a user's
 //! Toolwright processes. SQL is named only in this folder.
 
-mod agents;
+pub(crate) mod agents;
 pub(crate) mod caches;
-mod file;
-mod groups;
+mod database;
 mod inbox;
 pub(crate) mod jobs;
 mod ledger;
+mod memory;
 mod owner;
 mod passages;
 mod pins;
-mod retention;
-mod runs;
-mod session_log;
-mod thread;
-pub(crate) mod triggers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rusqlite::Row;
 use rusqlite::types::Type;
@@ -28,11 +23,14 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use toolwright_core::store::StoreError;
 
-use self::retention::Retention;
-use self::thread::StoreThread;
+use self::database::{Retention, StoreThread};
+
+pub use self::memory::StoredMemory;
 
 /// The file's name in the state directory.
 const FILE: &str = "toolwright.sqlite3";
+/// How long another process may hold the file.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// The embedded store. Opened at its first use, on a thread of its own; each write is committed before
 /// its future ends, but for the ends of operations in the ledger, which are written in batches at most 50 ms old.
@@ -54,7 +52,7 @@ impl SqliteStore {
         crate::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
         let path = state_dir.join(FILE);
-        file::check(&path)?;
+        database::check(&path)?;
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0) }))
     }
@@ -64,7 +62,7 @@ impl SqliteStore {
     /// # Errors
     /// When its thread cannot be started.
     pub fn in_memory() -> Result<Arc<Self>, StoreError> {
-        let path = PathBuf::from(file::MEMORY);
+        let path = PathBuf::from(database::MEMORY);
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0) }))
     }
@@ -457,7 +455,7 @@ mod tests {
         assert_eq!(one.manifest("k").await.expect("read"), Some(json!(1)), "closing keeps what is in it");
         assert_eq!(one.totals().await.expect("totals").tool_calls, 1);
         assert_eq!(other.manifest("k").await.expect("read"), None);
-        assert!(!Path::new(file::MEMORY).exists());
+        assert!(!Path::new(database::MEMORY).exists());
     }
 
     #[tokio::test]

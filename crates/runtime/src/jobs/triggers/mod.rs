@@ -21,7 +21,7 @@ use toolwright_core::trigger::{
 
 use crate::store::SqliteStore;
 
-pub use crate::store::triggers::Offered;
+pub use crate::store::agents::triggers::Offered;
 pub use runner::{FiringEnd, FiringTarget, Parking, TriggerRunner};
 
 /// Slots that are shown of a new trigger.

@@ -6,7 +6,7 @@ use toolwright_core::session::SessionId;
 use toolwright_core::store::StoreError;
 use toolwright_core::store::group::{Groups, MAX_MEMBERS, Member};
 
-use super::SqliteStore;
+use crate::store::SqliteStore;
 
 #[async_trait]
 impl Groups for SqliteStore {

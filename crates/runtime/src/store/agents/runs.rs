@@ -7,9 +7,9 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{Claim, RunStore, SavedRun, StoreError};
 
-use super::SqliteStore;
-use super::owner::Owner;
-use super::{from_json, now_ms, to_json};
+use crate::store::SqliteStore;
+use crate::store::owner::Owner;
+use crate::store::{from_json, now_ms, to_json};
 
 impl SqliteStore {
     async fn save(&self, run: &str, state: &Value, new_step: bool) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use toolwright_core::store::{
     MessageKind, Method, NewRow, SessionLog, StoreError, Written, superseded,
 };
 
-use super::{SqliteStore, json_column, now_ms, to_json, unreadable};
+use crate::store::{SqliteStore, json_column, now_ms, to_json, unreadable};
 
 /// What a row counts beside its content.
 const ROW_BYTES: usize = 128;
@@ -147,7 +147,7 @@ impl SessionLog for SqliteStore {
 
 impl SqliteStore {
     /// Wakes those that wait for messages.
-    pub(super) fn mail_came(&self) {
+    pub(in crate::store) fn mail_came(&self) {
         self.mail.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
@@ -185,7 +185,7 @@ fn append_in(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) 
 }
 
 /// Appends a message without data within a transaction; the error is a quota, in words.
-pub(super) fn append_notice(db: &Connection, row: &NewRow) -> rusqlite::Result<Result<u64, String>> {
+pub(in crate::store) fn append_notice(db: &Connection, row: &NewRow) -> rusqlite::Result<Result<u64, String>> {
     let appended = append_in(db, row, None, row.entry.bytes() + ROW_BYTES)?;
     Ok(appended.map_err(|full| full.describe(&row.session)))
 }

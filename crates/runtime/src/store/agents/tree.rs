@@ -9,8 +9,8 @@ use toolwright_core::agents::{
 };
 use toolwright_core::store::StoreError;
 
-use super::owner::Owner;
-use super::{SqliteStore, json_column, now_ms, to_json};
+use crate::store::owner::Owner;
+use crate::store::{SqliteStore, json_column, now_ms, to_json};
 
 const COLUMNS: &str =
     "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd";

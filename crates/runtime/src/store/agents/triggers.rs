@@ -7,10 +7,10 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 use toolwright_core::store::{NewRow, StoreError};
 use toolwright_core::trigger::{Due, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Overlap, Trigger};
 
-use super::SqliteStore;
-use super::owner::{self, renew};
-use super::session_log::append_notice;
-use super::{json_column, now_ms, to_json, unreadable};
+use crate::store::SqliteStore;
+use crate::store::agents::session_log::append_notice;
+use crate::store::owner::{self, renew};
+use crate::store::{json_column, now_ms, to_json, unreadable};
 
 /// How often a firing is tried whose processes die over it.
 const MAX_ATTEMPTS: u32 = 5;

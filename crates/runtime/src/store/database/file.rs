@@ -13,33 +13,33 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior, ffi};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::StoreError;
 
-use super::{ledger, retention};
+use super::retention;
+use crate::store::BUSY;
+use crate::store::ledger;
 
 /// Above this size of the log of writes the file is closed, which takes the log into it.
 const LONG_LOG: u64 = 512 << 10;
 /// The path of a database that has no file.
-pub(super) const MEMORY: &str = ":memory:";
-/// How long another process may hold the file.
-pub(super) const BUSY: Duration = Duration::from_secs(10);
+pub(in crate::store) const MEMORY: &str = ":memory:";
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of [`SCHEMA`], kept as SQLite's `user_version`.
 const VERSION: u32 = 21;
 
 /// The connection, opened when it is first needed; a failed opening is tried again by the next request.
-pub(super) struct Opened<'a> {
+pub(in crate::store) struct Opened<'a> {
     path: &'a Path,
-    pub(super) connection: Option<Connection>,
+    pub(in crate::store) connection: Option<Connection>,
     /// Operations of this process that were entered when they began and have not ended.
-    pub(super) begun: HashSet<OpId>,
+    pub(in crate::store) begun: HashSet<OpId>,
 }
 
 impl<'a> Opened<'a> {
-    pub(super) fn new(path: &'a Path) -> Self {
+    pub(in crate::store) fn new(path: &'a Path) -> Self {
         Self { path, connection: None, begun: HashSet::new() }
     }
 
-    pub(super) fn connection(&mut self) -> Result<&mut Connection, Arc<rusqlite::Error>> {
+    pub(in crate::store) fn connection(&mut self) -> Result<&mut Connection, Arc<rusqlite::Error>> {
         if self.connection.is_none() {
             self.connection = Some(open(self.path).map_err(Arc::new)?);
         }
@@ -48,7 +48,7 @@ impl<'a> Opened<'a> {
 
     /// Closes the file if its log of writes is long. The last process to close a file takes the log into it; a log that
     /// is left is read whole by the next process that opens the file.
-    pub(super) fn close(&mut self) {
+    pub(in crate::store) fn close(&mut self) {
         let log = std::fs::metadata(log_of(self.path)).map_or(0, |log| log.len());
         if log > LONG_LOG
             && let Some(db) = self.connection.take()
@@ -125,7 +125,7 @@ fn make_private(path: &Path) {
 ///
 /// # Errors
 /// When the file has tables of another version; it is left as it is.
-pub(super) fn create_or_check(db: &mut Connection) -> rusqlite::Result<()> {
+pub(in crate::store) fn create_or_check(db: &mut Connection) -> rusqlite::Result<()> {
     if version(db)? == 0 {
         let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have created them meanwhile.
@@ -163,7 +163,7 @@ const LOG_HEADER: u64 = 32;
 
 /// Refuses a file that cannot be a whole database. A missing file, or an empty one without a log of writes, is a new
 /// database. A file that cannot be read is left to SQLite, which says why.
-pub(super) fn check(path: &Path) -> Result<(), StoreError> {
+pub(in crate::store) fn check(path: &Path) -> Result<(), StoreError> {
     look(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
 }
 
@@ -252,8 +252,8 @@ mod tests {
     use serde_json::json;
     use toolwright_core::store::{LedgerStore as _, ManifestCache as _};
 
-    use super::super::{FILE, SqliteStore};
     use super::*;
+    use crate::store::{FILE, SqliteStore};
 
     #[tokio::test]
     async fn a_store_of_another_version_is_refused_unchanged() {

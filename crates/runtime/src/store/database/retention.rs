@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::store::LASTING_MANIFESTS;
 
-use super::inbox::clear_expired;
-use super::ledger;
-use super::now_ms;
+use crate::store::inbox::clear_expired;
+use crate::store::ledger;
+use crate::store::now_ms;
 
 /// How long rows are kept.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -16,7 +16,7 @@ const KEEP_MANIFESTS: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How large the file may get before rows go that are not old.
 const MAX_BYTES: u64 = 896 << 20;
 /// To what the log of writes is cut back, in bytes, once its pages are in the file.
-pub(super) const WAL_LIMIT: i64 = 64 << 20;
+pub(in crate::store) const WAL_LIMIT: i64 = 64 << 20;
 /// How often a store looks itself over; of several processes one does.
 const PERIOD: Duration = Duration::from_secs(3600);
 /// How many ledger entries make it look at once.
@@ -52,7 +52,7 @@ const LARGE: usize = 5;
 
 /// Looks after one file. `step` does a little and is to be called again while there is more.
 #[derive(Debug)]
-pub(super) struct Retention {
+pub(in crate::store) struct Retention {
     keep: Duration,
     max_bytes: u64,
     /// When it is to look next.
@@ -80,27 +80,27 @@ impl Default for Retention {
 
 impl Retention {
     /// The file has been opened: it is to look soon.
-    pub(super) fn opened(&mut self) {
+    pub(in crate::store) fn opened(&mut self) {
         self.next = Instant::now();
     }
 
     /// How long until it is to be given a step when nothing else is to be done.
-    pub(super) fn due(&self) -> Duration {
+    pub(in crate::store) fn due(&self) -> Duration {
         if self.work.is_some() { Duration::ZERO } else { self.next.saturating_duration_since(Instant::now()) }
     }
 
     /// Whether it must have a step though other work waits.
-    pub(super) fn is_pressing(&self) -> bool {
+    pub(in crate::store) fn is_pressing(&self) -> bool {
         self.written >= MANY || (self.work.is_some() && self.written > 0)
     }
 
     /// Takes note of entries that were written.
-    pub(super) fn wrote(&mut self, entries: u64) {
+    pub(in crate::store) fn wrote(&mut self, entries: u64) {
         self.written += entries;
     }
 
     /// Looks whether there is something to do, or does a part of it.
-    pub(super) fn step(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
+    pub(in crate::store) fn step(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let done = match self.work.take() {
             None => self.begin(db),
             Some(work) => self.go_on(db, work),
@@ -112,7 +112,7 @@ impl Retention {
     }
 
     /// There is nothing to do for a while.
-    pub(super) fn rest(&mut self) {
+    pub(in crate::store) fn rest(&mut self) {
         (self.next, self.written) = (Instant::now() + PERIOD, 0);
     }
 
@@ -206,9 +206,9 @@ fn pragma(db: &Connection, name: &str) -> rusqlite::Result<u64> {
 mod tests {
     use std::path::Path;
 
-    use super::super::caches::used;
     use super::super::file::create_or_check;
     use super::*;
+    use crate::store::caches::used;
     use toolwright_core::operation::{Lineage, OpId, OpKind};
     use toolwright_core::session::SessionId;
     use toolwright_core::store::LedgerEntry;

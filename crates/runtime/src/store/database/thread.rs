@@ -13,8 +13,8 @@ use toolwright_core::operation::OpId;
 use toolwright_core::store::{Appended, LedgerCondition, LedgerEntry, StoreError};
 
 use super::file::Opened;
-use super::ledger::{self, Written};
 use super::retention::Retention;
+use crate::store::ledger::{self, Written};
 
 /// Requests that may wait; more wait outside.
 const MAX_WAITING: usize = 1024;
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-pub(super) struct StoreThread {
+pub(in crate::store) struct StoreThread {
     shared: Arc<Shared>,
     path: Arc<Path>,
 }
@@ -154,7 +154,7 @@ impl std::fmt::Debug for StoreThread {
 }
 
 impl StoreThread {
-    pub(super) fn start(path: PathBuf, retention: Retention) -> Result<Self, StoreError> {
+    pub(in crate::store) fn start(path: PathBuf, retention: Retention) -> Result<Self, StoreError> {
         let path: Arc<Path> = path.into();
         let shared = Arc::new(Shared::new(Arc::clone(&path)));
         let (its, own) = (Arc::clone(&shared), Arc::clone(&path));
@@ -166,7 +166,7 @@ impl StoreThread {
     }
 
     /// Runs `work` on the connection, after everything that was sent before it.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(in crate::store) async fn run<T: Send + 'static>(
         &self,
         doing: &'static str,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -208,7 +208,7 @@ impl StoreThread {
     }
 
     /// Writes the entries that were appended before.
-    pub(super) async fn flush(&self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn flush(&self) -> Result<(), StoreError> {
         const DOING: &str = "flush the ledger";
         // Entries are written before the requests that came after them, unless the last write failed.
         self.run(DOING, |_| Ok(())).await?;
@@ -224,7 +224,7 @@ impl StoreThread {
     }
 
     /// Finishes earlier requests, then closes the file if its log of writes is long. The next request opens it again.
-    pub(super) async fn close(&self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn close(&self) -> Result<(), StoreError> {
         const DOING: &str = "close its file";
         self.run_on(DOING, |opened| {
             opened.close();
@@ -242,7 +242,7 @@ impl StoreThread {
         StoreError::failed(self.what(doing), std::io::Error::other("the store's thread panicked or has ended"))
     }
 
-    pub(super) fn append(&self, entry: LedgerEntry) -> Appended {
+    pub(in crate::store) fn append(&self, entry: LedgerEntry) -> Appended {
         let (in_line, is_watched) = {
             let mut backlog = self.shared.backlog();
             if backlog.ended {
@@ -262,12 +262,12 @@ impl StoreThread {
 
     /// Whether entries wake nobody now.
     #[cfg(test)]
-    pub(super) fn is_watched(&self) -> bool {
+    pub(in crate::store) fn is_watched(&self) -> bool {
         self.shared.backlog().is_watched
     }
 
     /// Commits that an operation begins.
-    pub(super) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
+    pub(in crate::store) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
         const DOING: &str = "enter a call in the ledger";
         let (reply, answer) = oneshot::channel();
         {
@@ -286,7 +286,7 @@ impl StoreThread {
     }
 
     /// Waits until few enough entries are queued.
-    pub(super) async fn room(&self) {
+    pub(in crate::store) async fn room(&self) {
         loop {
             let room = self.shared.emptied.notified();
             if self.shared.backlog().entries.len() < HIGH_WATER {
@@ -296,7 +296,7 @@ impl StoreThread {
         }
     }
 
-    pub(super) fn condition(&self) -> LedgerCondition {
+    pub(in crate::store) fn condition(&self) -> LedgerCondition {
         let backlog = self.shared.backlog();
         LedgerCondition {
             failures: self.shared.failures.load(Ordering::Relaxed),
@@ -307,7 +307,7 @@ impl StoreThread {
     }
 
     /// Checks that the ledger can be written. If the last write failed, tries again now.
-    pub(super) async fn check(&self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn check(&self) -> Result<(), StoreError> {
         const DOING: &str = "write the ledger";
         if self.shared.backlog().failing.is_none() {
             return Ok(());

@@ -1,0 +1,7 @@
+//! What agents leave behind: saved runs, the session log, the tree of runs, groups, triggers and their firings.
+
+mod groups;
+mod runs;
+mod session_log;
+mod tree;
+pub(crate) mod triggers;

@@ -1,0 +1,11 @@
+//! The database itself: its file, the thread that works on it, and what is removed from it in time.
+
+mod file;
+mod retention;
+mod thread;
+
+#[cfg(test)]
+pub(super) use file::create_or_check;
+pub(super) use file::{MEMORY, check};
+pub(super) use retention::Retention;
+pub(super) use thread::StoreThread;
