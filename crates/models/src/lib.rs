@@ -13,6 +13,7 @@ mod failure;
 mod http;
 mod rate_limits;
 mod replay;
+pub mod served;
 
 pub use api::{Api, EncodedRequest};
 pub use client::Models;

@@ -10,6 +10,7 @@ mod locate;
 pub mod misbehaving;
 pub mod model_server;
 pub mod rules;
+pub mod stream_order;
 mod wire;
 
 pub use data::test_data;

@@ -12,6 +12,7 @@ mod hostile;
 mod limits;
 mod recordings;
 mod replay;
+mod served;
 mod settings;
 mod shape;
 mod stops;

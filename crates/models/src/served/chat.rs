@@ -1,0 +1,260 @@
+//! Chat Completions as a server has it (platform.openai.com/docs/api-reference/chat).
+
+use serde_json::{Map, Value, json};
+use toolwright_core::content::{ContentBlock, joined_text};
+use toolwright_core::model::{ModelRequest, ModelSettings, ShownTool, StopReason, ToolChoice, Usage, WrittenCall};
+
+use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
+use super::writer::{Writer, event};
+use super::{End, Piece, RequestError, ResponseHead, ServedRequest};
+
+pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
+    let body = Object::root(body);
+    let mut system = Vec::new();
+    let mut conversation = Conversation::default();
+    for message in body.objects("messages")? {
+        read_message(&message, &mut system, &mut conversation)?;
+    }
+    if conversation.messages.is_empty() {
+        return Err(body.wrong("messages", "there is no message of the user"));
+    }
+    let tools = body.objects("tools")?.iter().map(tool).collect::<Read<Vec<_>>>()?;
+    distinct(&tools)?;
+    let format = body.object("response_format")?;
+    let output = match &format {
+        None => None,
+        Some(format) => output(format, &format.object("json_schema")?.unwrap_or_else(|| format.clone()))?,
+    };
+    let options = body.object("stream_options")?;
+    let include_usage = options.map(|options| options.bool("include_usage")).transpose()?.flatten().unwrap_or(false);
+    let max_tokens = body.count("max_completion_tokens")?.or(body.count("max_tokens")?);
+    Ok(ServedRequest {
+        model: body.needed_text("model")?.to_owned(),
+        request: ModelRequest {
+            system: system.join("\n\n"),
+            messages: conversation.messages,
+            tool_choice: tool_choice(&body, &tools, "/function/name")?,
+            tools: tools.into(),
+            parallel_calls: body.bool("parallel_tool_calls")?,
+            output,
+            max_tokens,
+            temperature: body.number("temperature", 2.0)?,
+            settings: ModelSettings {
+                effort: body.effort("reasoning_effort")?,
+                top_p: body.number("top_p", 1.0)?,
+                seed: body.seed()?,
+                stop: body.stop("stop")?,
+                ..ModelSettings::default()
+            },
+            ..ModelRequest::default()
+        },
+        stream: body.bool("stream")?.unwrap_or(false),
+        include_usage,
+        user: body.text("user")?.map(str::to_owned),
+        ..ServedRequest::default()
+    })
+}
+
+fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> Read<()> {
+    match message.needed_text("role")? {
+        "system" | "developer" => {
+            let text = joined_text(&content(message, "content", part)?);
+            if !text.is_empty() {
+                system.push(text);
+            }
+        }
+        "user" => out.user(content(message, "content", part)?),
+        "assistant" => {
+            out.begin_assistant();
+            out.say(&joined_text(&content(message, "content", part)?));
+            if let Some(refusal) = message.text("refusal")? {
+                out.say(refusal);
+            }
+            for call in message.objects("tool_calls")? {
+                out.call(read_call(&call)?);
+            }
+            if message.get("function_call").is_some() {
+                return Err(message.wrong("function_call", "send `tool_calls`"));
+            }
+        }
+        "tool" => out.result(message.needed_text("tool_call_id")?, content(message, "content", part)?, false),
+        other => return Err(message.wrong("role", format!("there is no role `{other}`"))),
+    }
+    Ok(())
+}
+
+fn read_call(call: &Object<'_>) -> Read<WrittenCall> {
+    let Some(function) = call.object("function")? else { return Err(call.wrong("function", "it is missing")) };
+    let arguments = function.text("arguments")?.unwrap_or_default().to_owned();
+    Ok(WrittenCall {
+        id: call.needed_text("id")?.to_owned(),
+        name: function.needed_text("name")?.to_owned(),
+        arguments,
+    })
+}
+
+fn part(part: &Object<'_>) -> Read<ContentBlock> {
+    match part.needed_text("type")? {
+        "text" => Ok(ContentBlock::text(part.needed_text("text")?)),
+        "refusal" => Ok(ContentBlock::text(part.needed_text("refusal")?)),
+        "image_url" => match part.object("image_url")? {
+            Some(image) => image_by_url(&image, "url", image.needed_text("url")?),
+            None => Err(part.wrong("image_url", "it is missing")),
+        },
+        "file" => match part.object("file")? {
+            Some(given) => {
+                let name = given.text("filename")?.unwrap_or_default();
+                file(&given, "file_data", name, given.needed_text("file_data")?, None)
+            }
+            None => Err(part.wrong("file", "it is missing")),
+        },
+        other => Err(part.wrong("type", format!("parts of the type `{other}` are not taken: text, image_url or file"))),
+    }
+}
+
+fn tool(tool: &Object<'_>) -> Read<ShownTool> {
+    match (tool.needed_text("type")?, tool.object("function")?) {
+        ("function", Some(given)) => function(&given, "parameters"),
+        ("function", None) => Err(tool.wrong("function", "it is missing")),
+        (other, _) => Err(tool.wrong("type", format!("tools of the type `{other}` are not taken: send functions"))),
+    }
+}
+
+/// The choice as both of OpenAI's APIs have it; `name` is where a forced call names its function.
+pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) -> Read<ToolChoice> {
+    match body.get("tool_choice") {
+        None => Ok(ToolChoice::Auto),
+        Some(Value::String(word)) => match word.as_str() {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
+            "required" => Ok(ToolChoice::Required),
+            other => {
+                Err(body.wrong("tool_choice", format!("there is no choice `{other}`: auto, none, required or a tool")))
+            }
+        },
+        Some(choice) => match choice.pointer(name).and_then(Value::as_str) {
+            Some(name) => chosen(tools, name),
+            None => Err(body.wrong("tool_choice", "it names no function")),
+        },
+    }
+}
+
+/// A forced call of a tool of the client.
+pub(super) fn chosen(tools: &[ShownTool], name: &str) -> Read<ToolChoice> {
+    if tools.iter().any(|tool| tool.name == name) {
+        return Ok(ToolChoice::Tool(name.to_owned()));
+    }
+    Err(RequestError::new("tool_choice", format!("`{name}` is not among `tools`")))
+}
+
+/// Writes an answer of Chat Completions.
+pub(super) struct ChatWriter {
+    head: ResponseHead,
+    text: String,
+    reasoning: String,
+    calls: Vec<Value>,
+    end: End,
+}
+
+impl ChatWriter {
+    pub(super) fn new(head: ResponseHead) -> Self {
+        Self { head, text: String::new(), reasoning: String::new(), calls: Vec::new(), end: End::default() }
+    }
+
+    fn chunk(&self, choices: Value, usage: Option<Value>, out: &mut String) {
+        let ResponseHead { id, model, created, include_usage, .. } = &self.head;
+        let mut chunk = json!({
+            "id": id, "object": "chat.completion.chunk", "created": created, "model": model, "choices": choices,
+        });
+        if *include_usage {
+            chunk["usage"] = usage.unwrap_or_default();
+        }
+        event(None, &chunk, out);
+    }
+
+    fn delta(&self, delta: Value, finish: Option<&str>, out: &mut String) {
+        self.chunk(json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), None, out);
+    }
+
+    fn finish_reason(&self) -> &'static str {
+        match self.end.stop {
+            StopReason::MaxTokens => "length",
+            StopReason::Refusal => "content_filter",
+            _ if !self.calls.is_empty() => "tool_calls",
+            _ => "stop",
+        }
+    }
+}
+
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens, "total_tokens": usage.tokens(),
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+    })
+}
+
+impl Writer for ChatWriter {
+    fn begin(&mut self, out: &mut String) {
+        self.delta(json!({"role": "assistant", "content": "", "refusal": null}), None, out);
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut String) {
+        match piece {
+            Piece::Text(text) => {
+                self.text.push_str(text);
+                self.delta(json!({"content": text}), None, out);
+            }
+            Piece::Break if !self.text.is_empty() => {
+                self.text.push_str("\n\n");
+                self.delta(json!({"content": "\n\n"}), None, out);
+            }
+            Piece::Reasoning(text) => {
+                self.reasoning.push_str(text);
+                self.delta(json!({"reasoning_content": text}), None, out);
+            }
+            Piece::Call(call) | Piece::Question { call, .. } => {
+                let index = self.calls.len();
+                let written = |arguments: &str| json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
+                let mut first = written("");
+                first["index"] = json!(index);
+                self.delta(json!({"tool_calls": [first]}), None, out);
+                let rest = json!({"index": index, "function": {"arguments": call.arguments}});
+                self.delta(json!({"tool_calls": [rest]}), None, out);
+                self.calls.push(written(&call.arguments));
+            }
+            // The API has no items for them.
+            Piece::Break | Piece::Began(_) | Piece::Ended { .. } | Piece::Opaque(_) => {}
+        }
+    }
+
+    fn end(&mut self, end: End, out: &mut String) {
+        self.end = end;
+        self.delta(json!({}), Some(self.finish_reason()), out);
+        if self.head.include_usage {
+            self.chunk(json!([]), Some(usage(&self.end.usage)), out);
+        }
+        out.push_str("data: [DONE]\n\n");
+    }
+
+    fn fail(&mut self, error: &Value, out: &mut String) {
+        event(None, error, out);
+    }
+
+    fn body(&self) -> Value {
+        let ResponseHead { id, model, created, .. } = &self.head;
+        let content = if self.text.is_empty() && !self.calls.is_empty() { Value::Null } else { json!(self.text) };
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null, "annotations": []});
+        if !self.reasoning.is_empty() {
+            message["reasoning_content"] = json!(self.reasoning);
+        }
+        if !self.calls.is_empty() {
+            message["tool_calls"] = json!(self.calls);
+        }
+        json!({
+            "id": id, "object": "chat.completion", "created": created, "model": model,
+            "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": self.finish_reason()}],
+            "usage": usage(&self.end.usage),
+        })
+    }
+}

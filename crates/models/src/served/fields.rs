@@ -1,0 +1,171 @@
+//! The documented fields of the served APIs, and what becomes of each.
+
+use serde_json::{Map, Value};
+
+use super::{RequestError, ServedApi};
+
+/// What becomes of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handling {
+    /// It has its documented effect, or the one that the note says.
+    Honoured,
+    /// It has no effect. An answer names such fields in `x-toolwright-ignored`.
+    Ignored,
+    /// The request is refused, unless the value is one of these or null.
+    Refused(&'static [&'static str]),
+}
+
+/// One field of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Its API.
+    pub api: ServedApi,
+    /// Its name.
+    pub name: &'static str,
+    /// What becomes of it.
+    pub handling: Handling,
+    /// What else is to be known.
+    pub note: &'static str,
+}
+
+macro_rules! fields {
+    ($($api:ident { $($name:ident: $handling:expr, $note:literal;)* })*) => {
+        /// Every documented field. A field that is not here is refused.
+        pub const FIELDS: &[Field] = &[$($(
+            Field { api: ServedApi::$api, name: stringify!($name), handling: $handling, note: $note },
+        )*)*];
+    };
+}
+
+use Handling::{Honoured, Ignored, Refused};
+
+fields! {
+    Chat {
+        audio: Refused(&[]), "answers are text";
+        frequency_penalty: Refused(&["0", "0.0"]), "";
+        function_call: Refused(&[]), "send `tool_choice`";
+        functions: Refused(&[]), "send `tools`";
+        logit_bias: Refused(&["{}"]), "";
+        logprobs: Refused(&["false"]), "";
+        max_completion_tokens: Honoured, "of each answer of the model";
+        max_tokens: Honoured, "as `max_completion_tokens`";
+        messages: Honoured, "texts, images as data URLs, text files";
+        metadata: Ignored, "";
+        modalities: Refused(&["[\"text\"]"]), "";
+        model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
+        n: Refused(&["1"]), "";
+        parallel_tool_calls: Honoured, "";
+        prediction: Ignored, "";
+        presence_penalty: Refused(&["0", "0.0"]), "";
+        prompt_cache_key: Ignored, "";
+        prompt_cache_options: Ignored, "";
+        prompt_cache_retention: Ignored, "";
+        reasoning_effort: Honoured, "";
+        response_format: Honoured, "";
+        safety_identifier: Ignored, "";
+        seed: Honoured, "where the model's API has one";
+        service_tier: Ignored, "";
+        stop: Honoured, "four at most";
+        store: Ignored, "answers of this API are not kept";
+        stream: Honoured, "";
+        stream_options: Honoured, "`include_usage`; `include_obfuscation` has no effect";
+        temperature: Honoured, "";
+        tool_choice: Honoured, "in the first answer of the model";
+        tools: Honoured, "functions";
+        top_logprobs: Refused(&["0"]), "";
+        top_p: Honoured, "";
+        user: Honoured, "names a session: stored outputs and jobs are shared by its requests";
+        verbosity: Ignored, "";
+        web_search_options: Refused(&[]), "agents bring their own tools";
+    }
+    Messages {
+        cache_control: Ignored, "prompts are cached as configured; also in blocks";
+        container: Refused(&[]), "";
+        context_management: Ignored, "room is made as configured";
+        diagnostics: Ignored, "";
+        inference_geo: Ignored, "";
+        max_tokens: Honoured, "of each answer of the model";
+        mcp_servers: Refused(&["[]"]), "configure the servers here";
+        messages: Honoured, "texts, images as base64, text documents";
+        metadata: Honoured, "`user_id` names a session";
+        model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
+        output_config: Honoured, "`effort` and `format`";
+        output_format: Honoured, "as `output_config.format`";
+        service_tier: Ignored, "";
+        speed: Ignored, "";
+        stop_sequences: Honoured, "four at most";
+        stream: Honoured, "";
+        system: Honoured, "";
+        temperature: Honoured, "";
+        thinking: Honoured, "";
+        tool_choice: Honoured, "in the first answer of the model";
+        tools: Honoured, "tools with an `input_schema`; web search and web fetch of the API have no effect";
+        top_k: Honoured, "";
+        top_p: Honoured, "";
+    }
+    Responses {
+        background: Honoured, "";
+        client_metadata: Ignored, "";
+        context_management: Ignored, "room is made as configured";
+        conversation: Honoured, "";
+        include: Ignored, "reasoning is kept here";
+        input: Honoured, "texts, images as data URLs, text files, calls and their outputs";
+        instructions: Honoured, "";
+        max_output_tokens: Honoured, "of each answer of the model";
+        max_tool_calls: Honoured, "";
+        metadata: Honoured, "";
+        model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
+        parallel_tool_calls: Honoured, "";
+        previous_response_id: Honoured, "";
+        prompt: Refused(&[]), "send the text as `instructions`";
+        prompt_cache_key: Ignored, "";
+        prompt_cache_options: Ignored, "";
+        prompt_cache_retention: Ignored, "";
+        reasoning: Honoured, "`effort`, `summary`";
+        safety_identifier: Ignored, "";
+        service_tier: Ignored, "";
+        store: Honoured, "";
+        stream: Honoured, "";
+        stream_options: Ignored, "`include_obfuscation` has no effect";
+        temperature: Honoured, "";
+        text: Honoured, "`format`; `verbosity` has no effect";
+        tool_choice: Honoured, "in the first answer of the model";
+        tools: Honoured, "functions and custom tools; web search of the API has no effect";
+        top_logprobs: Refused(&["0"]), "";
+        top_p: Honoured, "";
+        truncation: Ignored, "room is made as configured";
+        user: Honoured, "";
+    }
+}
+
+/// The fields of this API, by name.
+pub fn fields_of(api: ServedApi) -> impl Iterator<Item = &'static Field> {
+    FIELDS.iter().filter(move |field| field.api == api)
+}
+
+/// Checks the names of all fields. Returns those that have no effect.
+pub(super) fn check(api: ServedApi, body: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
+    let mut ignored = Vec::new();
+    for (name, value) in body {
+        let Some(field) = fields_of(api).find(|field| field.name == name) else {
+            return Err(RequestError::new(name, "this API has no such field"));
+        };
+        match field.handling {
+            _ if value.is_null() => {}
+            Handling::Honoured => {}
+            Handling::Ignored => ignored.push(name.clone()),
+            Handling::Refused(unless) if unless.contains(&value.to_string().as_str()) => {}
+            Handling::Refused(unless) => {
+                let mut message = "it is not supported here".to_owned();
+                if !field.note.is_empty() {
+                    message.push_str(&format!(": {}", field.note));
+                }
+                if !unless.is_empty() {
+                    message.push_str(&format!("; leave it out, or send {}", unless[0]));
+                }
+                return Err(RequestError::new(name, message));
+            }
+        }
+    }
+    Ok(ignored)
+}

@@ -1,0 +1,348 @@
+//! Anthropic Messages as a server has it (platform.claude.com/docs/en/api/messages).
+
+use serde_json::{Map, Value, json};
+use toolwright_core::content::{ContentBlock, joined_text};
+use toolwright_core::model::{
+    MAX_THINKING_TOKENS, ModelRequest, ModelSettings, OutputFormat, ShownTool, StopReason, ToolChoice, Usage,
+};
+
+use super::chat::chosen;
+use super::reading::{Conversation, Object, Read, content, distinct, file, function, image, output, resource};
+use super::writer::{Writer, event};
+use super::{End, Piece, ResponseHead, ServedRequest};
+use crate::api::Api;
+
+pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
+    let body = Object::root(body);
+    let mut conversation = Conversation::default();
+    let mut system = vec![joined_text(&content(&body, "system", block)?)];
+    for message in body.objects("messages")? {
+        match message.needed_text("role")? {
+            "user" => read_user(&message, &mut conversation)?,
+            "assistant" => read_assistant(&message, &mut conversation)?,
+            "system" => system.push(joined_text(&content(&message, "content", block)?)),
+            other => return Err(message.wrong("role", format!("there is no role `{other}`"))),
+        }
+    }
+    if conversation.messages.is_empty() {
+        return Err(body.wrong("messages", "there is no message of the user"));
+    }
+    let mut ignored = Vec::new();
+    let mut tools = Vec::new();
+    for tool in body.objects("tools")? {
+        match tool.text("type")? {
+            None | Some("custom") => tools.push(function(&tool, "input_schema")?),
+            Some(hosted) if hosted.starts_with("web_search") || hosted.starts_with("web_fetch") => {
+                ignored.push(format!("{}={hosted}", tool.at("type")));
+            }
+            Some(other) => {
+                return Err(tool.wrong(
+                    "type",
+                    format!("tools of the type `{other}` are not taken: send tools with an `input_schema`"),
+                ));
+            }
+        }
+    }
+    distinct(&tools)?;
+    let (tool_choice, parallel_calls) = choice(&body, &tools)?;
+    let config = body.object("output_config")?;
+    let effort = config.as_ref().map(|config| config.effort("effort")).transpose()?.flatten();
+    let format = match (&config, body.object("output_format")?) {
+        (_, Some(format)) => output(&format, &format)?,
+        (Some(config), None) => config.object("format")?.map(|format| output(&format, &format)).transpose()?.flatten(),
+        (None, None) => None,
+    };
+    let (thinking_tokens, thinks) = thinking(&body)?;
+    let user = body.object("metadata")?.map(|metadata| metadata.text("user_id")).transpose()?.flatten();
+    let max_tokens = body.count("max_tokens")?;
+    Ok(ServedRequest {
+        model: body.needed_text("model")?.to_owned(),
+        request: ModelRequest {
+            system: system.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n"),
+            messages: conversation.messages,
+            tools: tools.into(),
+            tool_choice,
+            parallel_calls,
+            output: format.map(|format| OutputFormat { name: "answer".into(), ..format }),
+            max_tokens,
+            temperature: body.number("temperature", 1.0)?,
+            settings: ModelSettings {
+                effort,
+                thinking_tokens,
+                top_p: body.number("top_p", 1.0)?,
+                top_k: body.count("top_k")?,
+                stop: body.stop("stop_sequences")?,
+                ..ModelSettings::default()
+            },
+            ..ModelRequest::default()
+        },
+        stream: body.bool("stream")?.unwrap_or(false),
+        wants_reasoning: thinks,
+        user: user.map(str::to_owned),
+        ignored,
+        ..ServedRequest::default()
+    })
+}
+
+/// Tokens of thinking, and whether thinking is asked for.
+fn thinking(body: &Object<'_>) -> Read<(Option<u32>, bool)> {
+    let Some(thinking) = body.object("thinking")? else { return Ok((None, false)) };
+    match thinking.needed_text("type")? {
+        "disabled" => Ok((Some(0), false)),
+        "adaptive" => Ok((None, true)),
+        "enabled" => Ok((thinking.count("budget_tokens")?.map(|tokens| tokens.min(MAX_THINKING_TOKENS)), true)),
+        other => Err(thinking.wrong("type", format!("there is no thinking `{other}`: enabled, adaptive or disabled"))),
+    }
+}
+
+fn choice(body: &Object<'_>, tools: &[ShownTool]) -> Read<(ToolChoice, Option<bool>)> {
+    let Some(choice) = body.object("tool_choice")? else { return Ok((ToolChoice::Auto, None)) };
+    let parallel = choice.bool("disable_parallel_tool_use")?.map(|disabled| !disabled);
+    let wanted = match choice.needed_text("type")? {
+        "auto" => ToolChoice::Auto,
+        "any" => ToolChoice::Required,
+        "none" => ToolChoice::None,
+        "tool" => chosen(tools, choice.needed_text("name")?)?,
+        other => return Err(choice.wrong("type", format!("there is no choice `{other}`: auto, any, none or tool"))),
+    };
+    Ok((wanted, parallel))
+}
+
+/// A message of the user: results of calls, then what else it says.
+fn read_user(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
+    let Some(Value::Array(_)) = message.get("content") else {
+        out.user(content(message, "content", block)?);
+        return Ok(());
+    };
+    let mut said = Vec::new();
+    let mut has_results = false;
+    for part in message.objects("content")? {
+        if part.text("type")? == Some("tool_result") {
+            has_results = true;
+            let is_error = part.bool("is_error")?.unwrap_or(false);
+            out.result(part.needed_text("tool_use_id")?, content(&part, "content", block)?, is_error);
+        } else {
+            said.push(block(&part)?);
+        }
+    }
+    if !said.is_empty() || !has_results {
+        out.user(said);
+    }
+    Ok(())
+}
+
+fn read_assistant(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
+    if !matches!(message.get("content"), Some(Value::Array(_))) {
+        let text = joined_text(&content(message, "content", block)?);
+        out.begin_assistant();
+        out.say(&text);
+        return Ok(());
+    }
+    out.begin_assistant();
+    for part in message.objects("content")? {
+        match part.needed_text("type")? {
+            "text" => out.say(part.needed_text("text")?),
+            "thinking" if part.text("signature")?.unwrap_or_default().is_empty() => {}
+            "thinking" | "redacted_thinking" => out.opaque(Api::Anthropic.as_str(), Value::Object(part.map.clone()), 0),
+            "tool_use" => out.call(toolwright_core::model::WrittenCall {
+                id: part.needed_text("id")?.to_owned(),
+                name: part.needed_text("name")?.to_owned(),
+                arguments: part.get("input").unwrap_or(&json!({})).to_string(),
+            }),
+            // What ran here is in the texts that follow it.
+            "server_tool_use" | "mcp_tool_use" | "mcp_tool_result" => {}
+            kind if kind.ends_with("_tool_result") => {}
+            other => return Err(part.wrong("type", format!("blocks of the type `{other}` are not taken here"))),
+        }
+    }
+    Ok(())
+}
+
+fn block(part: &Object<'_>) -> Read<ContentBlock> {
+    match part.needed_text("type")? {
+        "text" => Ok(ContentBlock::text(part.needed_text("text")?)),
+        "image" => {
+            let source = needed(part, "source")?;
+            match source.needed_text("type")? {
+                "base64" => {
+                    image(&source, "media_type", source.needed_text("media_type")?, source.needed_text("data")?)
+                }
+                other => {
+                    Err(source.wrong("type", format!("images of the source `{other}` are not taken: send base64")))
+                }
+            }
+        }
+        "document" => {
+            let source = needed(part, "source")?;
+            let name = part.text("title")?.unwrap_or_default();
+            match source.needed_text("type")? {
+                "text" => Ok(resource(name, "text/plain", source.needed_text("data")?)),
+                "base64" => file(
+                    &source,
+                    "media_type",
+                    name,
+                    source.needed_text("data")?,
+                    Some(source.needed_text("media_type")?),
+                ),
+                "content" => Ok(resource(name, "text/plain", &joined_text(&content(&source, "content", block)?))),
+                other => {
+                    Err(source.wrong("type", format!("documents of the source `{other}` are not taken: send text")))
+                }
+            }
+        }
+        "search_result" => {
+            let text = joined_text(&content(part, "content", block)?);
+            Ok(resource(part.text("source")?.unwrap_or_default(), "text/plain", &text))
+        }
+        "tool_reference" => Ok(ContentBlock::text(format!("[tool {}]", part.needed_text("tool_name")?))),
+        other => Err(part.wrong("type", format!("blocks of the type `{other}` are not taken here"))),
+    }
+}
+
+fn needed<'a>(part: &Object<'a>, key: &str) -> Read<Object<'a>> {
+    part.object(key)?.ok_or_else(|| part.wrong(key, "it is missing"))
+}
+
+/// The block that is being written.
+#[derive(Clone, Copy, PartialEq)]
+enum Open {
+    Text,
+    Thinking,
+}
+
+/// Writes an answer of Messages.
+pub(super) struct MessagesWriter {
+    head: ResponseHead,
+    content: Vec<Value>,
+    open: Option<Open>,
+    end: End,
+}
+
+impl MessagesWriter {
+    pub(super) fn new(head: ResponseHead) -> Self {
+        Self { head, content: Vec::new(), open: None, end: End::default() }
+    }
+
+    fn event(kind: &str, mut body: Value, out: &mut String) {
+        body["type"] = json!(kind);
+        event(Some(kind), &body, out);
+    }
+
+    /// Closes the block that is being written.
+    fn close(&mut self, out: &mut String) {
+        let Some(open) = self.open.take() else { return };
+        let index = self.content.len() - 1;
+        if open == Open::Thinking {
+            let delta = json!({"type": "signature_delta", "signature": ""});
+            Self::event("content_block_delta", json!({"index": index, "delta": delta}), out);
+        }
+        Self::event("content_block_stop", json!({"index": index}), out);
+    }
+
+    /// Adds to the block of this kind, and begins one where none is open.
+    fn grow(&mut self, kind: Open, piece: &str, out: &mut String) {
+        let (name, key) = match kind {
+            Open::Text => ("text", "text"),
+            Open::Thinking => ("thinking", "thinking"),
+        };
+        if self.open != Some(kind) {
+            self.close(out);
+            let mut block = json!({"type": name, key: ""});
+            if kind == Open::Thinking {
+                block["signature"] = json!("");
+            }
+            Self::event("content_block_start", json!({"index": self.content.len(), "content_block": block}), out);
+            self.content.push(block);
+            self.open = Some(kind);
+        }
+        let index = self.content.len() - 1;
+        let delta = json!({"type": format!("{name}_delta"), key: piece});
+        Self::event("content_block_delta", json!({"index": index, "delta": delta}), out);
+        if let Value::String(whole) = &mut self.content[index][key] {
+            whole.push_str(piece);
+        }
+    }
+
+    /// A call as a block of this type.
+    fn call(&mut self, kind: &str, id: &str, name: &str, arguments: &str, out: &mut String) {
+        self.close(out);
+        let index = self.content.len();
+        let block = |input: Value| json!({"type": kind, "id": id, "name": name, "input": input});
+        Self::event("content_block_start", json!({"index": index, "content_block": block(json!({}))}), out);
+        let delta = json!({"type": "input_json_delta", "partial_json": arguments});
+        Self::event("content_block_delta", json!({"index": index, "delta": delta}), out);
+        Self::event("content_block_stop", json!({"index": index}), out);
+        self.content.push(block(serde_json::from_str(arguments).unwrap_or_else(|_| json!({}))));
+    }
+
+    fn stop_reason(&self) -> &'static str {
+        match self.end.stop {
+            StopReason::MaxTokens => "max_tokens",
+            StopReason::Refusal => "refusal",
+            StopReason::StopSequence => "stop_sequence",
+            _ if self.content.iter().any(|block| block["type"] == "tool_use") => "tool_use",
+            _ => "end_turn",
+        }
+    }
+
+    fn message(&self, content: &[Value], stop: Option<&str>, usage: Value) -> Value {
+        json!({
+            "id": self.head.id, "type": "message", "role": "assistant", "model": self.head.model,
+            "content": content, "stop_reason": stop, "stop_sequence": null, "usage": usage,
+        })
+    }
+}
+
+/// Cached tokens are counted apart.
+fn usage(usage: &Usage) -> Value {
+    let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_written_tokens);
+    json!({
+        "input_tokens": fresh, "cache_creation_input_tokens": usage.cache_written_tokens,
+        "cache_read_input_tokens": usage.cached_tokens, "output_tokens": usage.output_tokens,
+    })
+}
+
+/// An object's text: arguments that are none become the empty object.
+fn object_text(arguments: &str) -> &str {
+    let is_object = matches!(serde_json::from_str(arguments), Ok(Value::Object(_)));
+    if is_object { arguments } else { "{}" }
+}
+
+impl Writer for MessagesWriter {
+    fn begin(&mut self, out: &mut String) {
+        let message = self.message(&[], None, usage(&Usage::default()));
+        Self::event("message_start", json!({"message": message}), out);
+    }
+
+    fn piece(&mut self, piece: &Piece, out: &mut String) {
+        match piece {
+            Piece::Text(text) => self.grow(Open::Text, text, out),
+            Piece::Reasoning(text) => self.grow(Open::Thinking, text, out),
+            Piece::Break => self.close(out),
+            Piece::Call(call) | Piece::Question { call, .. } => {
+                self.call("tool_use", &call.id, &call.name, object_text(&call.arguments), out);
+            }
+            Piece::Began(call) => {
+                self.call("server_tool_use", &call.id, &call.name, object_text(&call.arguments), out);
+            }
+            Piece::Opaque(data) if data.api == Api::Anthropic.as_str() => {}
+            Piece::Ended { .. } | Piece::Opaque(_) => {}
+        }
+    }
+
+    fn end(&mut self, end: End, out: &mut String) {
+        self.end = end;
+        self.close(out);
+        let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": null});
+        Self::event("message_delta", json!({"delta": delta, "usage": usage(&self.end.usage)}), out);
+        Self::event("message_stop", json!({}), out);
+    }
+
+    fn fail(&mut self, error: &Value, out: &mut String) {
+        event(Some("error"), error, out);
+    }
+
+    fn body(&self) -> Value {
+        self.message(&self.content, Some(self.stop_reason()), usage(&self.end.usage))
+    }
+}

@@ -1,0 +1,202 @@
+//! The other side of three model APIs: their requests are read into a conversation, and answers are written, streamed or
+//! whole. Pure, like the encoders and decoders that they mirror.
+//!
+//! Each documented field of a request is honoured, refused or listed as ignored; [`FIELDS`] is the one table of them.
+
+mod chat;
+mod error;
+mod fields;
+mod messages;
+mod reading;
+mod responses;
+mod responses_writer;
+mod writer;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+use toolwright_core::model::{ModelRequest, OpaqueData, StopReason, Usage, WrittenCall};
+
+use crate::api::Api;
+pub use error::{Fault, error_body};
+pub use fields::{FIELDS, Field, Handling, fields_of};
+pub use responses::{input_items, input_messages};
+pub use writer::ResponseWriter;
+
+/// An API that is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ServedApi {
+    /// `OpenAI` Chat Completions.
+    Chat,
+    /// `OpenAI` Responses.
+    Responses,
+    /// Anthropic Messages.
+    Messages,
+}
+
+impl ServedApi {
+    /// Every served API.
+    pub const ALL: [Self; 3] = [Self::Chat, Self::Responses, Self::Messages];
+
+    /// The same API as a client speaks it.
+    #[must_use]
+    pub fn api(self) -> Api {
+        match self {
+            Self::Chat => Api::OpenAiChat,
+            Self::Responses => Api::OpenAiResponses,
+            Self::Messages => Api::Anthropic,
+        }
+    }
+
+    /// Where it is served.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Responses => "/v1/responses",
+            Self::Messages => "/v1/messages",
+        }
+    }
+}
+
+/// A request that cannot be served, and the field that is the reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct RequestError {
+    /// Path of the field, like `messages[2].content[0].type`.
+    pub field: String,
+    /// What is wrong with it, and what to send instead.
+    pub message: String,
+}
+
+impl RequestError {
+    /// An error in this field.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+/// A request to a served API.
+#[derive(Debug, Clone, Default)]
+pub struct ServedRequest {
+    /// The `model` as written.
+    pub model: String,
+    /// The conversation, the client's tools, and how the model is to answer. For Responses, without what a stored
+    /// conversation holds.
+    pub request: ModelRequest,
+    /// Whether the answer is streamed.
+    pub stream: bool,
+    /// Whether a stream of Chat ends with its usage.
+    pub include_usage: bool,
+    /// Whether the client asked for the reasoning.
+    pub wants_reasoning: bool,
+    /// The most calls of tools that run here.
+    pub max_calls: Option<u32>,
+    /// The client's name for its user.
+    pub user: Option<String>,
+    /// Data of the client that comes back with the answer.
+    pub metadata: Map<String, Value>,
+    /// Whether the answer is kept, where it can be.
+    pub store: bool,
+    /// The answer that it continues.
+    pub previous_response: Option<String>,
+    /// The conversation that it belongs to.
+    pub conversation: Option<String>,
+    /// Whether the answer may be fetched later.
+    pub background: bool,
+    /// Decisions about calls that waited for one: the id of the question, whether it is approved, the reason.
+    pub approvals: Vec<(String, bool, String)>,
+    /// Tools whose calls have free text in place of arguments.
+    pub custom_tools: Vec<String>,
+    /// The items of `input`, as they are listed.
+    pub items: Vec<Value>,
+    /// Fields that a response of Responses repeats.
+    pub echo: Map<String, Value>,
+    /// The fields of this request that have no effect.
+    pub ignored: Vec<String>,
+}
+
+/// Reads a request to `api`.
+///
+/// # Errors
+/// [`RequestError`], naming the field.
+pub fn read_request(api: ServedApi, body: &[u8]) -> Result<ServedRequest, RequestError> {
+    let body: Value =
+        serde_json::from_slice(body).map_err(|error| RequestError::new("body", format!("it is not JSON: {error}")))?;
+    let Value::Object(body) = body else { return Err(RequestError::new("body", "it is not a JSON object")) };
+    let ignored = fields::check(api, &body)?;
+    let mut read = match api {
+        ServedApi::Chat => chat::read(&body),
+        ServedApi::Responses => responses::read(&body),
+        ServedApi::Messages => messages::read(&body),
+    }?;
+    read.ignored.splice(0..0, ignored);
+    Ok(read)
+}
+
+/// A part of an answer, in the order in which it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Piece {
+    /// A piece of text.
+    Text(String),
+    /// What follows is another text, not the rest of the last one.
+    Break,
+    /// A piece of reasoning.
+    Reasoning(String),
+    /// A call for the client.
+    Call(WrittenCall),
+    /// A call that runs here has begun.
+    Began(WrittenCall),
+    /// It has ended: its id, whether it succeeded, and a line about its result.
+    Ended {
+        /// Id of the call.
+        id: String,
+        /// Whether it succeeded.
+        ok: bool,
+        /// A short text of its result.
+        text: String,
+    },
+    /// A call waits for a person: the id of the question, and the call.
+    Question {
+        /// Id of the question.
+        id: String,
+        /// The call.
+        call: WrittenCall,
+    },
+    /// Data that the API's clients send back unread.
+    Opaque(OpaqueData),
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct End {
+    /// Why.
+    pub stop: StopReason,
+    /// What was used.
+    pub usage: Usage,
+    /// Whether it is not over: a call waits for a person.
+    pub pending: bool,
+}
+
+/// What an answer says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct ResponseHead {
+    /// Its id.
+    pub id: String,
+    /// The model as the client named it.
+    pub model: String,
+    /// When it began, in seconds since 1970.
+    pub created: u64,
+    /// Whether a stream of Chat ends with its usage.
+    pub include_usage: bool,
+    /// Fields that Responses repeats.
+    pub echo: Map<String, Value>,
+    /// Tools whose calls have free text in place of arguments.
+    pub custom_tools: Vec<String>,
+}
+
+impl fmt::Display for ServedApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.api().as_str())
+    }
+}

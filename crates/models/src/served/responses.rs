@@ -1,0 +1,244 @@
+//! Requests of OpenAI Responses as a server reads them (platform.openai.com/docs/api-reference/responses).
+
+use serde_json::{Map, Value, json};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::model::{Message, ModelRequest, ModelSettings, ShownTool, WrittenCall};
+
+use super::chat::tool_choice;
+use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
+use super::{RequestError, ServedRequest};
+use crate::api::Api;
+
+/// Entries of `metadata`, and characters of a value, as the API bounds them.
+const METADATA: usize = 16;
+
+pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
+    let root = Object::root(body);
+    let (mut system, mut approvals) = (Vec::new(), Vec::new());
+    let items = items_of(body.get("input"));
+    let messages = read_items(&items, &mut system, &mut approvals)?;
+    if let Some(instructions) = root.text("instructions")?.filter(|text| !text.is_empty()) {
+        system.insert(0, instructions.to_owned());
+    }
+    let (mut tools, mut custom_tools, mut ignored) = (Vec::new(), Vec::new(), Vec::new());
+    for tool in root.objects("tools")? {
+        read_tool(&tool, &mut tools, &mut custom_tools, &mut ignored)?;
+    }
+    distinct(&tools)?;
+    let text = root.object("text")?;
+    let format = text.as_ref().map(|text| text.object("format")).transpose()?.flatten();
+    let output = format.map(|format| output(&format, &format)).transpose()?.flatten();
+    let reasoning = root.object("reasoning")?;
+    let effort = reasoning.as_ref().map(|reasoning| reasoning.effort("effort")).transpose()?.flatten();
+    let summary = reasoning.as_ref().is_some_and(|reasoning| reasoning.get("summary").is_some());
+    let metadata = root.object("metadata")?.map(|metadata| metadata.map.clone()).unwrap_or_default();
+    if metadata.len() > METADATA || metadata.values().any(|value| value.as_str().is_none_or(|text| text.len() > 512)) {
+        return Err(root.wrong("metadata", format!("it has at most {METADATA} texts of 512 bytes")));
+    }
+    let conversation = match root.get("conversation") {
+        None => None,
+        Some(Value::String(id)) => Some(id.clone()),
+        Some(value) => Some(Object::of(value, "conversation")?.needed_text("id")?.to_owned()),
+    };
+    let previous_response = root.text("previous_response_id")?.map(str::to_owned);
+    if conversation.is_some() && previous_response.is_some() {
+        return Err(root.wrong("conversation", "send it or `previous_response_id`, not both"));
+    }
+    if messages.is_empty() && approvals.is_empty() && conversation.is_none() && previous_response.is_none() {
+        return Err(root.wrong("input", "there is nothing to answer"));
+    }
+    Ok(ServedRequest {
+        model: root.needed_text("model")?.to_owned(),
+        request: ModelRequest {
+            system: system.join("\n\n"),
+            messages,
+            tool_choice: tool_choice(&root, &tools, "/name")?,
+            tools: tools.into(),
+            parallel_calls: root.bool("parallel_tool_calls")?,
+            output,
+            max_tokens: root.count("max_output_tokens")?,
+            temperature: root.number("temperature", 2.0)?,
+            settings: ModelSettings { effort, top_p: root.number("top_p", 1.0)?, ..ModelSettings::default() },
+            ..ModelRequest::default()
+        },
+        stream: root.bool("stream")?.unwrap_or(false),
+        wants_reasoning: summary,
+        max_calls: root.count("max_tool_calls")?,
+        user: root.text("user")?.map(str::to_owned),
+        metadata,
+        store: root.bool("store")?.unwrap_or(true),
+        previous_response,
+        conversation,
+        background: root.bool("background")?.unwrap_or(false),
+        approvals,
+        custom_tools,
+        items: items.into_iter().collect(),
+        echo: echo(body),
+        ignored,
+        include_usage: false,
+    })
+}
+
+/// The fields that a response repeats, with what the API has where they are absent.
+fn echo(body: &Map<String, Value>) -> Map<String, Value> {
+    let usual = json!({
+        "instructions": null, "max_output_tokens": null, "max_tool_calls": null, "metadata": {},
+        "parallel_tool_calls": true, "previous_response_id": null, "reasoning": {"effort": null, "summary": null},
+        "service_tier": "default", "store": true, "temperature": 1.0, "text": {"format": {"type": "text"}},
+        "tool_choice": "auto", "tools": [], "top_p": 1.0, "truncation": "disabled", "user": null, "background": false,
+    });
+    let mut echo = match usual {
+        Value::Object(usual) => usual,
+        _ => Map::new(),
+    };
+    for (key, value) in &mut echo {
+        if let Some(given) = body.get(key).filter(|given| !given.is_null()) {
+            *value = given.clone();
+        }
+    }
+    echo
+}
+
+/// The items of an `input`: of a text, one message.
+fn items_of(input: Option<&Value>) -> Vec<Value> {
+    match input {
+        Some(Value::String(text)) => vec![json!({
+            "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}],
+        })],
+        Some(Value::Array(items)) => items.clone(),
+        None | Some(Value::Null) => Vec::new(),
+        Some(other) => vec![other.clone()],
+    }
+}
+
+/// The items of an `input`, each with an id.
+#[must_use]
+pub fn input_items(items: &[Value], id: impl Fn(usize) -> String) -> Vec<Value> {
+    let mut items = items.to_vec();
+    for (at, item) in items.iter_mut().enumerate() {
+        if let Some(item) = item.as_object_mut() {
+            item.entry("type").or_insert_with(|| json!("message"));
+            if !item.get("id").is_some_and(Value::is_string) {
+                item.insert("id".into(), json!(id(at)));
+            }
+            if item.get("type").is_some_and(|kind| kind == "message") {
+                item.entry("status").or_insert_with(|| json!("completed"));
+                if let Some(Value::String(text)) = item.get("content") {
+                    let kind = if item.get("role").is_some_and(|role| role == "assistant") {
+                        "output_text"
+                    } else {
+                        "input_text"
+                    };
+                    let part = json!([{"type": kind, "text": text}]);
+                    item.insert("content".into(), part);
+                }
+            }
+        }
+    }
+    items
+}
+
+/// The messages of items, as of a conversation.
+///
+/// # Errors
+/// [`RequestError`], naming the field.
+pub fn input_messages(items: &[Value]) -> Result<Vec<Message>, RequestError> {
+    read_items(items, &mut Vec::new(), &mut Vec::new())
+}
+
+fn read_items(
+    items: &[Value],
+    system: &mut Vec<String>,
+    approvals: &mut Vec<(String, bool, String)>,
+) -> Read<Vec<Message>> {
+    let mut out = Conversation::default();
+    for (at, item) in items.iter().enumerate() {
+        let item = Object::of(item, format!("input[{at}]"))?;
+        match item.text("type")?.unwrap_or("message") {
+            "message" => read_message(&item, system, &mut out)?,
+            "function_call" => out.call(WrittenCall {
+                id: item.needed_text("call_id")?.to_owned(),
+                name: item.needed_text("name")?.to_owned(),
+                arguments: item.text("arguments")?.unwrap_or_default().to_owned(),
+            }),
+            "custom_tool_call" => out.call(WrittenCall {
+                id: item.needed_text("call_id")?.to_owned(),
+                name: item.needed_text("name")?.to_owned(),
+                arguments: json!({"input": item.text("input")?.unwrap_or_default()}).to_string(),
+            }),
+            "function_call_output" | "custom_tool_call_output" => {
+                out.result(item.needed_text("call_id")?, content(&item, "output", part)?, false);
+            }
+            // Without its content it refers to what a server of the API stored.
+            "reasoning" if item.text("encrypted_content")?.is_some() => {
+                out.opaque(Api::OpenAiResponses.as_str(), Value::Object(item.map.clone()), 0);
+            }
+            "mcp_approval_response" => {
+                let Some(approve) = item.bool("approve")? else { return Err(item.wrong("approve", "it is missing")) };
+                let reason = item.text("reason")?.unwrap_or("the user said no").to_owned();
+                approvals.push((item.needed_text("approval_request_id")?.to_owned(), approve, reason));
+            }
+            // What ran here is in the texts that follow it.
+            "reasoning" | "mcp_call" | "mcp_list_tools" | "mcp_approval_request" | "web_search_call" => {}
+            other => return Err(item.wrong("type", format!("items of the type `{other}` are not taken here"))),
+        }
+    }
+    Ok(out.messages)
+}
+
+fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conversation) -> Read<()> {
+    let said = content(message, "content", part)?;
+    match message.needed_text("role")? {
+        "system" | "developer" => system.push(toolwright_core::content::joined_text(&said)),
+        "user" => out.user(said),
+        "assistant" => out.say(&toolwright_core::content::joined_text(&said)),
+        other => return Err(message.wrong("role", format!("there is no role `{other}`"))),
+    }
+    Ok(())
+}
+
+fn part(part: &Object<'_>) -> Read<ContentBlock> {
+    match part.needed_text("type")? {
+        "input_text" | "output_text" | "text" => Ok(ContentBlock::text(part.needed_text("text")?)),
+        "refusal" => Ok(ContentBlock::text(part.needed_text("refusal")?)),
+        "input_image" => image_by_url(part, "image_url", part.needed_text("image_url")?),
+        "input_file" => {
+            let name = part.text("filename")?.unwrap_or_default();
+            file(part, "file_data", name, part.needed_text("file_data")?, None)
+        }
+        other => Err(part.wrong(
+            "type",
+            format!("parts of the type `{other}` are not taken: input_text, input_image or input_file"),
+        )),
+    }
+}
+
+fn read_tool(
+    tool: &Object<'_>,
+    tools: &mut Vec<ShownTool>,
+    custom: &mut Vec<String>,
+    ignored: &mut Vec<String>,
+) -> Read<()> {
+    match tool.needed_text("type")? {
+        "function" => tools.push(function(tool, "parameters")?),
+        "custom" => {
+            let mut shown = function(tool, "parameters")?;
+            if let Some(format) = tool.get("format").filter(|format| format["type"] == "grammar") {
+                let definition = format["definition"].as_str().unwrap_or_default();
+                shown.description.push_str(&format!("\n\nThe input is a text of this grammar:\n{definition}"));
+            }
+            shown.parameters = json!({
+                "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"],
+                "additionalProperties": false,
+            });
+            custom.push(shown.name.clone());
+            tools.push(shown);
+        }
+        hosted if hosted.starts_with("web_search") => ignored.push(format!("{}={hosted}", tool.at("type"))),
+        other => {
+            return Err(tool
+                .wrong("type", format!("tools of the type `{other}` are not taken: send functions or custom tools")));
+        }
+    }
+    Ok(())
+}

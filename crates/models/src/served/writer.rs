@@ -1,0 +1,97 @@
+//! Writes answers, streamed as server-sent events and whole, from the same pieces: both say the same.
+
+use serde_json::Value;
+
+use super::chat::ChatWriter;
+use super::messages::MessagesWriter;
+use super::responses_writer::ResponsesWriter;
+use super::{End, Piece, ResponseHead, ServedApi};
+
+/// Writes the answers of one API.
+pub(super) trait Writer: Send {
+    /// Begins the stream.
+    fn begin(&mut self, out: &mut String);
+
+    /// Adds a piece.
+    fn piece(&mut self, piece: &Piece, out: &mut String);
+
+    /// Ends the stream.
+    fn end(&mut self, end: End, out: &mut String);
+
+    /// Ends the stream with an error.
+    fn fail(&mut self, error: &Value, out: &mut String);
+
+    /// The whole answer.
+    fn body(&self) -> Value;
+}
+
+/// One server-sent event.
+pub(super) fn event(name: Option<&str>, body: &Value, out: &mut String) {
+    if let Some(name) = name {
+        out.push_str("event: ");
+        out.push_str(name);
+        out.push('\n');
+    }
+    out.push_str("data: ");
+    out.push_str(&body.to_string());
+    out.push_str("\n\n");
+}
+
+/// Writes one answer: [`begin`](Self::begin), then each [`piece`](Self::piece), then [`end`](Self::end) or
+/// [`fail`](Self::fail). Each returns the events of a stream; [`body`](Self::body) is the whole answer so far.
+pub struct ResponseWriter {
+    writer: Box<dyn Writer>,
+}
+
+impl std::fmt::Debug for ResponseWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResponseWriter").finish_non_exhaustive()
+    }
+}
+
+impl ResponseWriter {
+    /// A writer of one answer.
+    #[must_use]
+    pub fn new(api: ServedApi, head: ResponseHead) -> Self {
+        let writer: Box<dyn Writer> = match api {
+            ServedApi::Chat => Box::new(ChatWriter::new(head)),
+            ServedApi::Responses => Box::new(ResponsesWriter::new(head)),
+            ServedApi::Messages => Box::new(MessagesWriter::new(head)),
+        };
+        Self { writer }
+    }
+
+    /// Begins the answer.
+    pub fn begin(&mut self) -> String {
+        let mut out = String::new();
+        self.writer.begin(&mut out);
+        out
+    }
+
+    /// Adds a piece.
+    pub fn piece(&mut self, piece: &Piece) -> String {
+        let mut out = String::new();
+        self.writer.piece(piece, &mut out);
+        out
+    }
+
+    /// Ends the answer.
+    pub fn end(&mut self, end: End) -> String {
+        let mut out = String::new();
+        self.writer.end(end, &mut out);
+        out
+    }
+
+    /// Ends the answer with an error of the API's form; see [`error_body`](super::error_body).
+    pub fn fail(&mut self, error: &Value) -> String {
+        let mut out = String::new();
+        self.writer.fail(error, &mut out);
+        out
+    }
+
+    /// The whole answer so far.
+    #[must_use]
+    pub fn body(&self) -> Value {
+        self.writer.body()
+    }
+}

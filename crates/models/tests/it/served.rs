@@ -1,0 +1,347 @@
+//! The served side against the client side: what our encoders send is read back, what is written is decoded to the same
+//! answer, and every stream keeps the order of its API.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::model::{
+    CallResult, Message, ModelRequest, OutputFormat, ShownTool, StopReason, ToolChoice, Usage, WrittenCall,
+};
+use toolwright_models::served::{
+    End, FIELDS, Fault, Handling, Piece, ResponseHead, ResponseWriter, ServedApi, error_body, fields_of, read_request,
+};
+use toolwright_models::{Decoder, decode_whole, encode};
+use toolwright_testkit::stream_order::{check_chat, check_messages, check_responses};
+
+fn check_order(api: ServedApi, stream: &str) -> Result<(), String> {
+    match api {
+        ServedApi::Chat => check_chat(stream),
+        ServedApi::Responses => check_responses(stream),
+        ServedApi::Messages => check_messages(stream),
+    }
+}
+
+fn least(api: ServedApi) -> Value {
+    match api {
+        ServedApi::Responses => json!({"model": "m", "input": "hi"}),
+        ServedApi::Chat => json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]}),
+        ServedApi::Messages => {
+            json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]})
+        }
+    }
+}
+
+fn read(api: ServedApi, body: &Value) -> Result<toolwright_models::served::ServedRequest, String> {
+    read_request(api, body.to_string().as_bytes()).map_err(|error| error.field)
+}
+
+#[test]
+fn least_requests_are_read() {
+    for api in ServedApi::ALL {
+        let read = read(api, &least(api)).unwrap();
+        assert_eq!((read.model.as_str(), read.request.messages), ("m", vec![Message::user("hi")]), "{api}");
+    }
+}
+
+#[test]
+fn refused_fields_are_named() {
+    for field in FIELDS {
+        let Handling::Refused(unless) = field.handling else { continue };
+        let mut body = least(field.api);
+        body[field.name] = json!({"x": 1});
+        assert_eq!(read(field.api, &body).err().as_deref(), Some(field.name));
+        for value in unless.iter().chain(&["null"]) {
+            body[field.name] = serde_json::from_str(value).unwrap();
+            assert!(read(field.api, &body).is_ok(), "{} {value}", field.name);
+        }
+    }
+}
+
+#[test]
+fn ignored_and_unknown_fields_are_named() {
+    for api in ServedApi::ALL {
+        let mut body = least(api);
+        let ignored: Vec<&str> =
+            fields_of(api).filter(|field| field.handling == Handling::Ignored).map(|field| field.name).collect();
+        for name in &ignored {
+            body[*name] = json!("x");
+        }
+        assert_eq!(read(api, &body).unwrap().ignored, ignored, "{api}");
+        body["unheard_of"] = json!(1);
+        assert_eq!(read(api, &body).err().as_deref(), Some("unheard_of"));
+    }
+}
+
+#[test]
+fn wrong_values_name_their_place() {
+    use ServedApi::{Chat, Messages, Responses};
+    let user = |part: Value| json!([{"role": "user", "content": [part]}]);
+    for (api, key, value, field) in [
+        (Chat, "messages", json!("x"), "messages"),
+        (Chat, "messages", json!([]), "messages"),
+        (Chat, "messages", json!([1]), "messages[0]"),
+        (Chat, "messages", json!([{"role": "boss", "content": "x"}]), "messages[0].role"),
+        (Chat, "messages", user(json!({"type": "input_audio"})), "messages[0].content[0].type"),
+        (
+            Chat,
+            "messages",
+            user(json!({"type": "image_url", "image_url": {"url": "https://x/y.png"}})),
+            "messages[0].content[0].image_url.url",
+        ),
+        (Chat, "temperature", json!(3), "temperature"),
+        (Chat, "max_tokens", json!(0), "max_tokens"),
+        (Chat, "stop", json!(["a", "b", "c", "d", "e"]), "stop"),
+        (Chat, "tool_choice", json!({"type": "function", "function": {"name": "x"}}), "tool_choice"),
+        (Chat, "tools", json!([{"type": "custom", "custom": {}}]), "tools[0].type"),
+        (Chat, "response_format", json!({"type": "json_schema"}), "response_format.schema"),
+        (Messages, "messages", user(json!({"type": "video"})), "messages[0].content[0].type"),
+        (Messages, "thinking", json!({"type": "deep"}), "thinking.type"),
+        (Messages, "tools", json!([{"name": "a", "type": "bash_20250124"}]), "tools[0].type"),
+        (Messages, "tools", json!([{"name": "a"}, {"name": "a"}]), "tools[1]"),
+        (Responses, "input", json!([]), "input"),
+        (Responses, "input", json!([{"type": "item_reference", "id": "x"}]), "input[0].type"),
+        (Responses, "tools", json!([{"type": "file_search"}]), "tools[0].type"),
+        (Responses, "metadata", json!({"a": 1}), "metadata"),
+        (Responses, "max_tool_calls", json!("x"), "max_tool_calls"),
+    ] {
+        let mut body = least(api);
+        body[key] = value;
+        assert_eq!(read(api, &body).err().as_deref(), Some(field), "{body}");
+    }
+}
+
+#[test]
+fn hosted_searches_are_listed_as_ignored() {
+    for (api, kind) in [(ServedApi::Messages, "web_search_20250305"), (ServedApi::Responses, "web_search")] {
+        let mut body = least(api);
+        body["tools"] = json!([{"type": kind, "name": "web_search"}]);
+        let read = read(api, &body).unwrap();
+        assert_eq!((read.ignored, read.request.tools.len()), (vec![format!("tools[0].type={kind}")], 0));
+    }
+}
+
+#[test]
+fn files_and_images_are_taken() {
+    let png = "data:image/png;base64,AAAA";
+    let text = "data:text/plain;base64,aGk=";
+    for (api, part, expect) in [
+        (ServedApi::Chat, json!({"type": "image_url", "image_url": {"url": png}}), "image"),
+        (ServedApi::Chat, json!({"type": "file", "file": {"filename": "a", "file_data": text}}), "resource"),
+        (ServedApi::Responses, json!({"type": "input_image", "image_url": png}), "image"),
+        (ServedApi::Responses, json!({"type": "input_file", "filename": "a", "file_data": text}), "resource"),
+        (
+            ServedApi::Messages,
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}),
+            "image",
+        ),
+        (
+            ServedApi::Messages,
+            json!({"type": "document", "title": "a", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}}),
+            "resource",
+        ),
+    ] {
+        let key = if api == ServedApi::Responses { "input" } else { "messages" };
+        let mut body = least(api);
+        body[key] = json!([{"role": "user", "content": [part]}]);
+        let messages = read(api, &body).unwrap().request.messages;
+        let Message::User { content } = &messages[0] else { panic!("{messages:?}") };
+        assert_eq!(serde_json::to_value(&content[0]).unwrap()["type"], expect, "{api}");
+    }
+}
+
+#[test]
+fn errors_have_the_form_of_the_api() {
+    let openai = error_body(ServedApi::Chat, Fault::NotFound, "no", Some("model"));
+    assert_eq!(
+        openai,
+        json!({"error": {"message": "no", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}})
+    );
+    let anthropic = error_body(ServedApi::Messages, Fault::Overloaded, "full", None);
+    assert_eq!(anthropic["error"], json!({"type": "overloaded_error", "message": "full"}));
+}
+
+fn object() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("{}".to_owned()),
+        "[a-z]{1,8}".prop_map(|text| json!({"a": text, "b": [1, null]}).to_string()),
+        any::<i32>().prop_map(|number| json!({"n": number}).to_string()),
+    ]
+}
+
+/// A conversation as every API carries it: turns of a question, and answers with calls and their results.
+fn conversation() -> impl Strategy<Value = Vec<Message>> {
+    let text = "[a-z]{1,12}( [a-z]{1,6})?";
+    let turn = (text, text, proptest::collection::vec((object(), text), 0..3));
+    proptest::collection::vec(turn, 1..4).prop_map(|turns| {
+        let mut messages = Vec::new();
+        let last = turns.len() - 1;
+        for (at, (question, said, called)) in turns.into_iter().enumerate() {
+            messages.push(Message::user(question));
+            let call = |(number, (arguments, _)): (usize, &(String, String))| WrittenCall {
+                id: format!("call_{at}_{number}"),
+                name: format!("tool_{number}"),
+                arguments: arguments.clone(),
+            };
+            let calls: Vec<WrittenCall> = called.iter().enumerate().map(call).collect();
+            if calls.is_empty() && at == last {
+                break;
+            }
+            let result = |(call, (_, text)): (&WrittenCall, &(String, String))| CallResult {
+                call_id: call.id.clone(),
+                name: call.name.clone(),
+                content: vec![ContentBlock::text(text)],
+                ..CallResult::default()
+            };
+            let results: Vec<CallResult> = calls.iter().zip(&called).map(result).collect();
+            messages.push(Message::Assistant { text: said, calls, opaque: Vec::new() });
+            if !results.is_empty() {
+                messages.push(Message::Tool { results });
+            }
+        }
+        messages
+    })
+}
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    let text = "[a-z é]{1,10}";
+    let piece = prop_oneof![
+        text.prop_map(Piece::Text),
+        text.prop_map(Piece::Reasoning),
+        Just(Piece::Break),
+        object()
+            .prop_map(|arguments| { Piece::Call(WrittenCall { id: String::new(), name: "look".into(), arguments }) }),
+        (object(), any::<bool>()).prop_map(|(arguments, _)| {
+            Piece::Began(WrittenCall { id: String::new(), name: "own".into(), arguments })
+        }),
+    ];
+    proptest::collection::vec(piece, 0..8).prop_map(|pieces| {
+        let mut out = Vec::new();
+        for (at, mut piece) in pieces.into_iter().enumerate() {
+            let id = format!("c{at}");
+            match &mut piece {
+                Piece::Call(call) => call.id.clone_from(&id),
+                Piece::Began(call) => {
+                    call.id.clone_from(&id);
+                    out.push(piece);
+                    out.push(Piece::Ended { id, ok: at % 2 == 0, text: "done".into() });
+                    continue;
+                }
+                _ => {}
+            }
+            out.push(piece);
+        }
+        out
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn sent_conversations_are_read_back(
+        messages in conversation(),
+        system in "[a-z]{0,10}",
+        temperature in proptest::option::of(Just(0.5)),
+        forced in any::<bool>(),
+    ) {
+        let tool = ShownTool {
+            name: "tool_0".into(),
+            description: "Looks.".into(),
+            parameters: json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+            ..ShownTool::default()
+        };
+        let request = ModelRequest {
+            system,
+            messages,
+            tools: vec![tool].into(),
+            tool_choice: if forced { ToolChoice::Required } else { ToolChoice::Auto },
+            parallel_calls: Some(false),
+            output: Some(OutputFormat { name: "answer".into(), schema: Some(json!({
+                "type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": false,
+            })) }),
+            max_tokens: Some(100),
+            temperature,
+            ..ModelRequest::default()
+        };
+        for api in ServedApi::ALL {
+            let sent = encode(api.api(), &request, "some-model");
+            let read = read_request(api, &sent.bytes()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(&read.model, "some-model");
+            prop_assert!(read.stream);
+            let back = &read.request;
+            prop_assert_eq!(&back.system, &request.system, "{}", api);
+            prop_assert_eq!(&back.messages, &request.messages, "{}", api);
+            prop_assert_eq!(&back.tools[0].name, "tool_0");
+            prop_assert_eq!(&back.tools[0].parameters["properties"], &request.tools[0].parameters["properties"]);
+            prop_assert_eq!(&back.tool_choice, &request.tool_choice, "{}", api);
+            prop_assert_eq!(back.parallel_calls, Some(false), "{}", api);
+            prop_assert_eq!(&back.output, &request.output, "{}", api);
+            prop_assert_eq!(back.max_tokens, Some(100));
+            prop_assert_eq!(back.temperature, temperature);
+        }
+    }
+
+    #[test]
+    fn written_answers_are_decoded_to_the_same(pieces in pieces(), include_usage in any::<bool>(), cut in any::<bool>()) {
+        let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+        for piece in &pieces {
+            match piece {
+                Piece::Text(said) => text.push_str(said),
+                Piece::Reasoning(said) => reasoning.push_str(said),
+                Piece::Call(call) => calls.push(call.clone()),
+                _ => {}
+            }
+        }
+        let usage = Usage { input_tokens: 20, output_tokens: 7, cached_tokens: 5, cache_written_tokens: 0 };
+        let stop = match (cut, calls.is_empty()) {
+            (true, _) => StopReason::MaxTokens,
+            (false, true) => StopReason::End,
+            (false, false) => StopReason::ToolCalls,
+        };
+        for api in ServedApi::ALL {
+            let head = ResponseHead { id: "resp_1".into(), model: "m".into(), include_usage, ..ResponseHead::default() };
+            let mut writer = ResponseWriter::new(api, head);
+            let mut stream = writer.begin();
+            for piece in &pieces {
+                stream.push_str(&writer.piece(piece));
+            }
+            stream.push_str(&writer.end(End { stop: stop.clone(), usage, pending: false }));
+            check_order(api, &stream).map_err(TestCaseError::fail)?;
+            let mut decoder = Decoder::new(api.api());
+            decoder.feed(stream.as_bytes(), &mut |_| {});
+            let streamed = decoder.finish().map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let whole = decode_whole(api.api(), writer.body().to_string().as_bytes())
+                .map_err(|error| TestCaseError::fail(error.to_string()))?;
+            for (answer, is_whole) in [(streamed, false), (whole, true)] {
+                // Chat sets texts of two turns apart by an empty line.
+                let plain = |text: &str| text.replace("\n\n", "");
+                prop_assert_eq!(plain(&answer.text), plain(&text), "{}", api);
+                prop_assert_eq!(plain(&answer.reasoning), plain(&reasoning), "{}", api);
+                // A whole message of Anthropic's that was cut loses a call at its end.
+                if !(cut && is_whole) {
+                    prop_assert_eq!(&answer.calls, &calls, "{}", api);
+                    prop_assert_eq!(&answer.stop, &stop, "{}", api);
+                }
+                if include_usage || is_whole || api != ServedApi::Chat {
+                    prop_assert_eq!(answer.usage, usage, "{}", api);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        for api in ServedApi::ALL {
+            prop_assert!(read_request(api, &bytes).is_err());
+        }
+    }
+}
+
+#[test]
+fn checkers_find_what_is_out_of_order() {
+    assert!(check_chat("data: [DONE]\n\n").is_err());
+    assert!(check_messages("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n").is_err());
+    assert!(check_responses("").is_err());
+    let twice = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[],\"usage\":{\"input_tokens\":1}}}\n\n";
+    assert!(check_messages(&twice.repeat(2)).unwrap_err().contains("twice"));
+}
