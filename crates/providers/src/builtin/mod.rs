@@ -44,6 +44,8 @@ pub struct BuiltinOptions {
     /// Files and folders, absolute, that the `fs` tools neither read nor list nor write, unless the workspace root is in
     /// there. Commands are not kept from them.
     pub withheld: Vec<PathBuf>,
+    /// Where edits of several files keep what ends them after their process was killed; absolute. Nothing does without.
+    pub edit_journals: Option<PathBuf>,
     /// Environment variables that commands do not inherit, as `*` and `?` patterns.
     pub withheld_env: Vec<String>,
     /// What the tools that run code may do.
@@ -61,6 +63,7 @@ impl Default for BuiltinOptions {
             path_guard: PathGuard::default(),
             protected: Vec::new(),
             withheld: Vec::new(),
+            edit_journals: None,
             withheld_env: withheld_by_default(),
             shell: ShellConfig::default(),
             channels: Channels::default(),

@@ -25,13 +25,20 @@ impl Case {
 /// # Errors
 /// `invalid_parameters` for what is no regular expression, or too large a one.
 pub(super) fn line_matcher(pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
-    RegexMatcherBuilder::new()
-        .case_insensitive(case == Case::Insensitive)
-        .line_terminator(Some(b'\n'))
-        .size_limit(MAX_REGEX)
-        .build(pattern)
-        .map_err(|error| {
-            let message = format!("the pattern is not a regular expression that can be searched for: {error}");
-            ToolError::new(ErrorKind::InvalidParameters, message)
-        })
+    build(RegexMatcherBuilder::new().line_terminator(Some(b'\n')), pattern, case)
+}
+
+/// Compiles a caller's pattern for matches over several lines.
+///
+/// # Errors
+/// As [`line_matcher`].
+pub(super) fn block_matcher(pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
+    build(RegexMatcherBuilder::new().multi_line(true).dot_matches_new_line(true), pattern, case)
+}
+
+fn build(builder: &mut RegexMatcherBuilder, pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
+    builder.case_insensitive(case == Case::Insensitive).size_limit(MAX_REGEX).build(pattern).map_err(|error| {
+        let message = format!("the pattern is not a regular expression that can be searched for: {error}");
+        ToolError::new(ErrorKind::InvalidParameters, message)
+    })
 }

@@ -1,11 +1,16 @@
 //! The file tools on real files.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::CallScope;
-use toolwright_core::context::NoFileState;
+use toolwright_core::content::joined_text;
+use toolwright_core::context::{Clock, NoFileState};
+use toolwright_core::event::Partial;
 use toolwright_core::{ContentHash, ErrorKind};
 use toolwright_providers::builtin::PathGuard;
 
@@ -208,51 +213,6 @@ async fn writing_makes_folders_and_keeps_permissions() {
     ws.fails("fs:write", json!({"path": "plain/x", "content": "x"}), FAILED, &["plain/x"]).await;
 }
 
-async fn check_edit(before: &[u8], arguments: Value, expect: Result<&[u8], &str>) {
-    let ws = Workspace::new();
-    ws.put("f", before);
-    let mut arguments = arguments;
-    arguments["path"] = "f".into();
-    arguments["expected_hash"] = ContentHash::of_bytes(before).to_hex().into();
-    match expect {
-        Ok(after) => {
-            ws.ok("fs:edit", arguments).await;
-            assert_eq!(std::fs::read(ws.path("f")).expect("file"), after);
-        }
-        Err(words) => {
-            ws.fails("fs:edit", arguments, FAILED, &[words]).await;
-            assert_eq!(std::fs::read(ws.path("f")).expect("file"), before);
-        }
-    }
-}
-
-#[tokio::test]
-async fn edits_replace_exactly_what_was_meant() {
-    let edit = |old: &str, new: &str| json!({"old_string": old, "new_string": new});
-    let all = |old: &str, new: &str| json!({"old_string": old, "new_string": new, "replace_all": true});
-    check_edit(b"a b c", edit("b", "x"), Ok(b"a x c")).await;
-    check_edit(b"a b c", edit("b ", ""), Ok(b"a c")).await;
-    check_edit(b"a b b", edit("b", "x"), Err("occurs 2 times")).await;
-    check_edit(b"a b b", all("b", "bb"), Ok(b"a bb bb")).await;
-    check_edit(b"a", edit("b", "x"), Err("was not found")).await;
-    check_edit(b"a", edit("a", "a"), Err("nothing would change")).await;
-    check_edit(b"a\r\nb\r\n", edit("a\nb", "a\nx\nb"), Ok(b"a\r\nx\r\nb\r\n")).await;
-    check_edit(b"a\r\nb\r\n", edit("b", "b\nc"), Ok(b"a\r\nb\r\nc\r\n")).await;
-    check_edit(b"a\r\nb\n", edit("a\nb", "x"), Err("was not found")).await;
-    check_edit(b"\xef\xbb\xbfa\n", edit("a", "b"), Ok(b"\xef\xbb\xbfb\n")).await;
-    check_edit(b"caf\xe9 a", edit("a", "b"), Err("occurs 2 times")).await;
-    check_edit(b"caf\xe9 x", edit("x", "y"), Ok(b"caf\xe9 y")).await;
-    check_edit(b"caf\xe9 x", edit("x", "\u{e9}"), Err("not UTF-8")).await;
-    check_edit(b"a\0b", edit("a", "b"), Err("binary")).await;
-    let ws = Workspace::new();
-    ws.put("f", "1\n2\nx\n4\nx\n");
-    ws.ok("fs:read", json!({"path": "f"})).await;
-    let text =
-        ws.ok("fs:edit", json!({"path": "f", "old_string": "x", "new_string": "y\ny", "replace_all": true})).await;
-    assert_eq!(text, "edited f in 2 places (line 3, 6)");
-    ws.fails("fs:edit", json!({"path": "new", "old_string": "x", "new_string": "y"}), FAILED, &["fs__write"]).await;
-}
-
 fn project() -> Workspace {
     let ws = Workspace::new();
     ws.put("src/main.rs", "fn main() {\n    // TODO one\n    run();\n}\n");
@@ -304,7 +264,7 @@ async fn grep_finds_text_in_files() {
         (json!({"pattern": "^# \\w+$", "path": "README.md"}), "README.md:1:# Title\n"),
         (
             json!({"pattern": "(?i)todo", "path": "src", "limit": 1}),
-            "src/deep/lib.rs:1:// todo two\n[the first 1 matching lines: narrow the search or raise limit]",
+            "src/deep/lib.rs:1:// todo two\n[the first 1 matches: narrow the search or raise limit]",
         ),
         (json!({"pattern": "TODO", "mode": "files", "limit": 2}), "src/deep/lib.rs\nsrc/main.rs\n"),
         (
@@ -313,10 +273,19 @@ async fn grep_finds_text_in_files() {
         ),
         (json!({"pattern": "nowhere"}), "[no match for `nowhere` in .]"),
         (json!({"pattern": "hidden", "hidden": true}), ".hidden/notes.rs:1:TODO hidden\n"),
+        (json!({"pattern": "t", "type": "md", "case_insensitive": true}), "README.md:1:# Title\n"),
+        (json!({"pattern": "todo", "type": "py"}), "[no match for `todo` in .]"),
+        (
+            json!({"pattern": "main.*run", "multiline": true}),
+            "src/main.rs:1:fn main() {\nsrc/main.rs:2:    // TODO one\nsrc/main.rs:3:    run();\n",
+        ),
+        (json!({"pattern": "^// \\w+ three$", "multiline": true, "mode": "count"}), "src/deep/lib.rs:1\n"),
     ] {
         assert_eq!(ws.ok("fs:grep", arguments.clone()).await, expect, "{arguments}");
     }
     ws.fails("fs:grep", json!({"pattern": "("}), ErrorKind::InvalidParameters, &["regular expression"]).await;
+    let error = ErrorKind::InvalidParameters;
+    ws.fails("fs:grep", json!({"pattern": "x", "type": "rusty"}), error, &["no type of files", "`rust`"]).await;
     ws.put("long.txt", format!("TODO{}\n", "ä".repeat(1000)));
     assert!(
         ws.ok("fs:grep", json!({"pattern": "TODO", "path": "long.txt"}))
@@ -343,6 +312,60 @@ async fn tree_lists_folders() {
     std::fs::create_dir(ws.path("empty")).expect("folder");
     assert!(ws.ok("fs:tree", json!({"path": "empty"})).await.contains("is empty"));
     ws.fails("fs:tree", json!({"path": "README.md"}), FAILED, &["fs__read"]).await;
+}
+
+/// A second passes whenever somebody looks.
+struct Ticking(Instant, AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Instant {
+        self.0 + Duration::from_secs(self.1.fetch_add(1, Ordering::Relaxed))
+    }
+    fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+}
+
+#[tokio::test]
+async fn searches_say_how_far_they_came() {
+    let mut ws = Workspace::new();
+    (0..40).for_each(|n| ws.put(&format!("d{}/f{n:02}", n / 10), "x\n"));
+    let whole = json!(true);
+    for (tool, arguments) in
+        [("fs:glob", json!({"pattern": "nowhere"})), ("fs:grep", json!({"pattern": "nowhere"})), ("fs:tree", json!({}))]
+    {
+        let output = ws.call(tool, arguments).await.expect("searches");
+        assert_eq!((&output.extras["complete"], &output.extras["looked_at"]), (&whole, &json!(44)), "{tool}");
+    }
+    ws.services().clock = Arc::new(Ticking(Instant::now(), AtomicU64::new(0)));
+    for (tool, arguments, expect) in [
+        ("fs:glob", json!({"pattern": "*", "timeout_ms": 9000}), "d0/f00\n"),
+        ("fs:glob", json!({"pattern": "nowhere", "timeout_ms": 9000}), "so far: no file matches"),
+        ("fs:grep", json!({"pattern": "x", "timeout_ms": 20_000}), "d0/f00:1:x\n"),
+        ("fs:grep", json!({"pattern": "nowhere", "timeout_ms": 20_000}), "so far: no match for"),
+        ("fs:tree", json!({"timeout_ms": 9000}), "./\n  d0/\n    f00\n"),
+    ] {
+        let output = ws.call(tool, arguments.clone()).await.expect("searches");
+        let text = joined_text(&output.content);
+        for words in [expect, "not finished: stopped after", "entries looked at, before `d0", "raise timeout_ms"] {
+            assert!(text.contains(words), "{tool} {arguments}: {words:?} is not in {text}");
+        }
+        assert_eq!(output.extras["complete"], json!(false), "{tool} {arguments}");
+    }
+}
+
+#[tokio::test]
+async fn first_results_are_reported_early() {
+    let ws = project();
+    for (tool, arguments, first) in [
+        ("fs:glob", json!({"pattern": "*.rs"}), "src/deep/lib.rs\n"),
+        ("fs:grep", json!({"pattern": "TODO"}), "src/deep/lib.rs:2:// TODO three\n"),
+        ("fs:tree", json!({}), "./\n  README.md\n"),
+    ] {
+        ws.ok(tool, arguments).await;
+        let reports = std::mem::take(&mut *ws.reports.0.lock().expect("lock"));
+        assert_eq!(reports.first(), Some(&Partial::Text(first.to_owned())), "{tool}");
+    }
 }
 
 #[tokio::test]

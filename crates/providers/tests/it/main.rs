@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 
 mod catalogue;
+mod edits;
 mod fs;
 mod fs_race;
 mod openapi;

@@ -326,7 +326,7 @@ async fn every_definition_is_complete() {
     assert_eq!(provider.name(), "builtin");
     let listed = provider.list().await.expect("lists");
     let ids: Vec<_> = listed.iter().map(|tool| tool.definition().id.as_str()).collect();
-    let expect = "fs:read fs:write fs:edit fs:glob fs:grep fs:tree shell:bash shell:python job:list job:status job:wait \
+    let expect = "fs:read fs:write fs:edit fs:multi_edit fs:glob fs:grep fs:tree shell:bash shell:python job:list job:status job:wait \
                   job:read job:send job:stop job:info output:read output:grep output:extract \
                   memory:scratchpad memory:search trigger:timer trigger:schedule \
                   trigger:channel trigger:file trigger:webhook";

@@ -71,6 +71,12 @@ impl Workspace {
         let outer = tempfile::tempdir().expect("folder");
         let root = outer.path().join("ws");
         std::fs::create_dir(&root).expect("root");
+        Self { outer, ..Self::at(root, options) }
+    }
+
+    /// In a folder that is there and stays.
+    pub(crate) fn at(root: PathBuf, options: impl FnOnce(&Path) -> BuiltinOptions) -> Self {
+        let outer = tempfile::tempdir().expect("folder");
         let mut services = Services::none(Arc::new(RealTime));
         services.files = Arc::new(Seen::default());
         let reports = Arc::new(Reports::default());

@@ -57,6 +57,7 @@ impl ProviderSettings {
             protected: protected(config),
             // Logins, tokens and what belongs to other sessions; and secrets that entries name as variables.
             withheld: [Some(config.state_dir.clone()), secret_file(&environment)].into_iter().flatten().collect(),
+            edit_journals: Some(config.state_dir.join("edits")),
             withheld_env: withheld_env(config),
             shell: config.sections.shell.clone(),
             channels: config.sections.channels.clone(),

@@ -23,6 +23,10 @@ const FOLDER: OFlags = {
     folder
 };
 
+/// How a file is made that must be new.
+const NEW_FILE: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Names that are tried for a temporary file.
 const TEMPORARY_NAMES: usize = 64;
 
@@ -173,6 +177,25 @@ impl Dir {
         temporary.file.metadata()
     }
 
+    /// Writes new content of a file to `staged` beside it, which must be new, with the file's permissions.
+    pub(super) fn stage(&self, staged: &str, bytes: &[u8], existing: &Metadata) -> io::Result<()> {
+        let mut file = File::from(fs::openat(&self.0, staged, NEW_FILE, Mode::from_raw_mode(0o600))?);
+        file.write_all(bytes)?;
+        file.set_permissions(existing.permissions())
+    }
+
+    /// Puts what was staged in the place of a file.
+    pub(super) fn unstage(&self, staged: &str, name: &OsStr) -> io::Result<Metadata> {
+        let (file, _) = self.file(OsStr::new(staged))?;
+        fs::renameat(&self.0, staged, &self.0, name)?;
+        file.metadata()
+    }
+
+    /// Removes a file.
+    pub(super) fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
     /// Renames within this folder, unless the new name is taken.
     fn rename_to_new(&self, name: &OsStr, new: &OsStr) -> io::Result<()> {
         #[cfg(any(target_os = "linux", target_vendor = "apple"))]
@@ -197,12 +220,11 @@ struct Temporary<'d> {
 impl<'d> Temporary<'d> {
     fn in_folder(folder: &'d Dir) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for _ in 0..TEMPORARY_NAMES {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = OsString::from(format!(".toolwright-{}-{number}", std::process::id()));
             // 0666 is what programs ask for; the umask takes away what the user does not want.
-            match fs::openat(&folder.0, &name, how, Mode::from_raw_mode(0o666)) {
+            match fs::openat(&folder.0, &name, NEW_FILE, Mode::from_raw_mode(0o666)) {
                 Ok(file) => return Ok(Self { folder, name, file: file.into(), renamed: false }),
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),

@@ -96,9 +96,15 @@ impl Target {
 
     /// Where it is opened from, and the way from there.
     fn base(&self) -> io::Result<(Dir, &Path)> {
+        let (base, below) = self.base_path()?;
+        Ok((Dir::root(base)?, below))
+    }
+
+    /// The folder that it is opened from, and the way from there.
+    pub(super) fn base_path(&self) -> io::Result<(&Path, &Path)> {
         let base = if self.inside { self.root.as_path() } else { Path::new("/") };
         let below = self.path.strip_prefix(base).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        Ok((Dir::root(base)?, below))
+        Ok((base, below))
     }
 
     /// Whether a path of which no part is a link may not be touched, though this one may.

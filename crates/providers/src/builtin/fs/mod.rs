@@ -2,12 +2,9 @@
 
 mod dir;
 mod edit;
-mod glob;
-mod grep;
 mod guard;
 mod read;
-mod tree;
-mod walk;
+mod search;
 mod write;
 
 use std::fs::{File, Metadata};
@@ -36,14 +33,14 @@ const TYPE_PROBE: usize = 8 * 1024;
 pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     let paths = Paths::new(options.path_guard, &options.withheld);
     let writes = WriteGuard::new(paths.clone(), &options.protected);
-    vec![
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(read::Read(paths.clone())),
         Arc::new(write::Write(writes.clone())),
-        Arc::new(edit::Edit(writes)),
-        Arc::new(glob::Glob(paths.clone())),
-        Arc::new(grep::Grep(paths.clone())),
-        Arc::new(tree::Tree(paths)),
-    ]
+        Arc::new(edit::Edit(writes.clone())),
+        Arc::new(edit::MultiEdit { guard: writes, journals: edit::Journals::new(options.edit_journals.clone()) }),
+    ];
+    tools.extend(search::tools(&paths));
+    tools
 }
 
 /// Schema of a path argument.

@@ -13,7 +13,7 @@ const TOOLS: [(&str, &[&str]); 19] = [
     ("NotebookRead", &["fs__read"]),
     ("Write", &["fs__write"]),
     ("Edit", &["fs__edit"]),
-    ("MultiEdit", &["fs__edit"]),
+    ("MultiEdit", &["fs__multi_edit"]),
     ("Bash", &["shell__bash"]),
     ("BashOutput", &["job__read", "job__status"]),
     ("TaskOutput", &["job__read", "job__status"]),

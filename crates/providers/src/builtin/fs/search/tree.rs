@@ -11,10 +11,11 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::dir::Kind;
-use super::guard::Paths;
-use super::walk::{Next, hidden_schema, walk, with_notes};
-use super::{ROOT, optional_path_schema, with_warning};
+use super::walk::{Next, walk};
+use super::{Bounds, Found, hidden_schema, limited, timeout_schema};
+use crate::builtin::fs::dir::Kind;
+use crate::builtin::fs::guard::Paths;
+use crate::builtin::fs::{ROOT, optional_path_schema};
 use crate::builtin::{blocking, define, failed, parse};
 
 pub(super) struct Tree(pub(super) Paths);
@@ -25,6 +26,7 @@ struct Arguments {
     depth: usize,
     hidden: bool,
     limit: u64,
+    timeout_ms: u64,
 }
 
 #[async_trait]
@@ -41,20 +43,25 @@ impl Tool for Tree {
                 "depth": {"type": "integer", "minimum": 1, "maximum": 20, "default": 3, "description": "Levels to show."},
                 "hidden": hidden_schema(),
                 "limit": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 500, "description": "Entries to show at most."},
+                "timeout_ms": timeout_schema(),
             }),
             &[],
         );
+        definition = limited(definition);
         definition.examples = vec![json!({}), json!({"path": "src", "depth": 1})];
         definition
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Arguments { path, depth, hidden, limit } = parse(arguments)?;
+        let Arguments { path, depth, hidden, limit, timeout_ms } = parse(arguments)?;
         let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
-            let (mut text, mut count) = (format!("{}/\n", start.shown()), 0u64);
-            let walked = walk(&start, hidden.into(), Some(depth), &context.cancel, |entry| {
+            let mut found = Found::new(timeout_ms, &context);
+            found.text = format!("{}/\n", start.shown());
+            let mut count = 0u64;
+            let bounds = Bounds { hidden: hidden.into(), depth: Some(depth), until: found.until };
+            let walked = walk(&start, bounds, &context, |entry| {
                 if entry.depth == 0 {
                     return Err(failed(format!("`{path}` is a file, not a folder: read it with fs__read")));
                 }
@@ -62,6 +69,7 @@ impl Tool for Tree {
                 if count > limit {
                     return Ok(Next::Stop);
                 }
+                let text = &mut found.text;
                 text.push_str(&"  ".repeat(entry.depth));
                 text.push_str(&entry.name().to_string_lossy());
                 match entry.kind {
@@ -70,15 +78,15 @@ impl Tool for Tree {
                     Kind::File | Kind::Other => {}
                 }
                 text.push('\n');
+                found.report();
                 Ok(Next::Continue)
             })?;
-            let mut notes = walked.notes();
-            if count == 0 {
-                notes.insert(0, "the folder is empty, or all in it is hidden or ignored".to_owned());
-            } else if count > limit {
-                notes.insert(0, format!("the first {limit} entries: list a folder below, or raise limit"));
-            }
-            Ok(with_warning(ToolOutput::text(with_notes(text, &notes)).with_extra("entries", count.min(limit)), &start))
+            let summary = if count == 0 {
+                Some("the folder is empty, or all in it is hidden or ignored".to_owned())
+            } else {
+                (count > limit).then(|| format!("the first {limit} entries: list a folder below, or raise limit"))
+            };
+            Ok(found.finish(&walked, summary, count <= limit, &start).with_extra("entries", count.min(limit)))
         })
         .await
     }

@@ -11,10 +11,11 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::dir::Kind;
-use super::guard::{Paths, shown};
-use super::walk::{Next, hidden_schema, matches, path_pattern, walk, with_notes};
-use super::{ROOT, optional_path_schema, with_warning};
+use super::walk::{Next, walk};
+use super::{Bounds, Found, hidden_schema, limited, matches, path_pattern, timeout_schema};
+use crate::builtin::fs::dir::Kind;
+use crate::builtin::fs::guard::{Paths, shown};
+use crate::builtin::fs::{ROOT, optional_path_schema};
 use crate::builtin::{blocking, define, parse};
 
 pub(super) struct Glob(pub(super) Paths);
@@ -25,6 +26,7 @@ struct Arguments {
     path: String,
     hidden: bool,
     limit: u64,
+    timeout_ms: u64,
 }
 
 #[async_trait]
@@ -44,37 +46,42 @@ impl Tool for Glob {
                 "path": optional_path_schema("Folder to look in"),
                 "hidden": hidden_schema(),
                 "limit": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 500, "description": "Paths to list at most."},
+                "timeout_ms": timeout_schema(),
             }),
             &["pattern"],
         );
+        definition = limited(definition);
         definition.examples = vec![json!({"pattern": "*.rs"}), json!({"pattern": "src/**/*.{ts,tsx}", "path": "web"})];
         definition
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Arguments { pattern, path, hidden, limit } = parse(arguments)?;
+        let Arguments { pattern, path, hidden, limit, timeout_ms } = parse(arguments)?;
         let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
             let matcher = path_pattern(&pattern)?;
-            let (mut text, mut count) = (String::new(), 0u64);
-            let walked = walk(&start, hidden.into(), None, &context.cancel, |entry| {
+            let mut found = Found::new(timeout_ms, &context);
+            let mut count = 0u64;
+            let bounds = Bounds { hidden: hidden.into(), depth: None, until: found.until };
+            let walked = walk(&start, bounds, &context, |entry| {
                 if entry.kind == Kind::File && matches(&matcher, entry, &start) {
                     count += 1;
                     if count <= limit {
-                        text.push_str(&shown(&entry.path, &start.root));
-                        text.push('\n');
+                        found.text.push_str(&shown(&entry.path, &start.root));
+                        found.text.push('\n');
+                        found.report();
                     }
                 }
                 Ok(Next::Continue)
             })?;
-            let mut notes = walked.notes();
-            if count == 0 {
-                notes.insert(0, format!("no file matches `{pattern}` in {}", start.shown()));
-            } else if count > limit {
-                notes.insert(0, format!("the first {limit} of {count} files: narrow the pattern or raise limit"));
-            }
-            Ok(with_warning(ToolOutput::text(with_notes(text, &notes)).with_extra("matches", count), &start))
+            let summary = if count == 0 {
+                Some(format!("no file matches `{pattern}` in {}", start.shown()))
+            } else {
+                (count > limit)
+                    .then(|| format!("the first {limit} of {count} files: narrow the pattern or raise limit"))
+            };
+            Ok(found.finish(&walked, summary, count <= limit, &start).with_extra("matches", count))
         })
         .await
     }

@@ -1,25 +1,29 @@
 //! `fs:grep`: text in files, by regular expression, with ripgrep's own searcher.
 
+use std::fs::File;
 use std::io;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use ignore::types::{Types, TypesBuilder};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
-use toolwright_core::error::ToolError;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::pattern::nearest;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::dir::Kind;
-use super::guard::{Paths, shown};
-use super::walk::{Next, hidden_schema, matches, path_pattern, walk, with_notes};
-use super::{ROOT, count_of, optional_path_schema, with_warning};
-use crate::builtin::pattern::{Case, line_matcher};
+use super::walk::{Next, Stopped, walk};
+use super::{Bounds, Found, hidden_schema, limited, matches, path_pattern, timeout_schema};
+use crate::builtin::fs::dir::Kind;
+use crate::builtin::fs::guard::{Paths, shown};
+use crate::builtin::fs::{ROOT, count_of, optional_path_schema};
+use crate::builtin::pattern::{Case, block_matcher, line_matcher};
 use crate::builtin::{blocking, define, parse};
 
 /// Longest piece of a line that is shown, in bytes.
@@ -34,11 +38,14 @@ struct Arguments {
     pattern: String,
     path: String,
     glob: Option<String>,
+    r#type: Option<String>,
     case_insensitive: bool,
+    multiline: bool,
     context: usize,
     mode: Mode,
     hidden: bool,
     limit: u64,
+    timeout_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -55,7 +62,7 @@ impl Tool for Grep {
         let mut definition = define(
             "fs:grep@1.0.0",
             "Search in files",
-            "Searches the text of files with a regular expression, line by line. Shows matching lines as \
+            "Searches the text of files with a regular expression. Shows matching lines as \
              path:line:text, or only the files, or the number of matching lines of each. Binary files and what \
              .gitignore excludes are left out.",
             Effects::READ,
@@ -66,7 +73,9 @@ impl Tool for Grep {
                 },
                 "path": optional_path_schema("Folder or file to search"),
                 "glob": {"type": "string", "minLength": 1, "description": "Only files whose path matches, like `*.rs` or `src/**/*.ts`."},
+                "type": {"type": "string", "minLength": 1, "description": "Only files of a language, as ripgrep names it: rust, py, ts, md, …"},
                 "case_insensitive": {"type": "boolean", "default": false, "description": "Ignore upper and lower case."},
+                "multiline": {"type": "boolean", "default": false, "description": "Let matches span lines; a dot matches line ends too."},
                 "context": {"type": "integer", "minimum": 0, "maximum": 20, "default": 0, "description": "Lines to show around each match."},
                 "mode": {
                     "type": "string", "enum": ["content", "files", "count"], "default": "content",
@@ -75,11 +84,13 @@ impl Tool for Grep {
                 "hidden": hidden_schema(),
                 "limit": {
                     "type": "integer", "minimum": 1, "maximum": 10_000, "default": 200,
-                    "description": "Matching lines (in the other modes, files) to show at most.",
+                    "description": "Matches (in the other modes, files) to show at most.",
                 },
+                "timeout_ms": timeout_schema(),
             }),
             &["pattern"],
         );
+        definition = limited(definition);
         definition.examples =
             vec![json!({"pattern": "fn main", "glob": "*.rs"}), json!({"pattern": "TODO|FIXME", "mode": "count"})];
         definition
@@ -98,71 +109,118 @@ impl Tool for Grep {
 
 fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let start = guard.admit(&context.session, &arguments.path)?;
-    let matcher = line_matcher(&arguments.pattern, Case::insensitive(arguments.case_insensitive))?;
+    let case = Case::insensitive(arguments.case_insensitive);
+    let matcher = if arguments.multiline { block_matcher } else { line_matcher }(&arguments.pattern, case)?;
     let only = arguments.glob.as_deref().map(path_pattern).transpose()?;
+    let of_type = arguments.r#type.as_deref().map(file_type).transpose()?;
     let around = if arguments.mode == Mode::Content { arguments.context } else { 0 };
     let mut searcher = SearcherBuilder::new()
         .binary_detection(BinaryDetection::quit(0))
         .heap_limit(Some(MAX_LINE_BUFFER))
+        .multi_line(arguments.multiline)
         .before_context(around)
         .after_context(around)
         .build();
-    let mut hits = Hits::new(arguments, &context.cancel);
-    let mut unsearched = 0u64;
-    let walked = walk(&start, arguments.hidden.into(), None, &context.cancel, |entry| {
-        if entry.kind == Kind::File && only.as_ref().is_none_or(|only| matches(only, entry, &start)) {
+    let mut hits = Hits::new(arguments, context);
+    let (mut files, mut unsearched, mut timed_out) = (0u64, 0u64, None);
+    let bounds = Bounds { hidden: arguments.hidden.into(), depth: None, until: hits.found.until };
+    let mut walked = walk(&start, bounds, context, |entry| {
+        let wanted = entry.kind == Kind::File
+            && only.as_ref().is_none_or(|only| matches(only, entry, &start))
+            && of_type.as_ref().is_none_or(|types| types.matched(&entry.path, false).is_whitelist());
+        if wanted {
             hits.begin(shown(&entry.path, &start.root));
-            if entry.open().and_then(|file| searcher.search_file(&matcher, &file, &mut hits)).is_err() {
-                unsearched += 1;
+            let searched = entry.open().and_then(|file| {
+                let file = Bounded { file, until: hits.found.until, context };
+                searcher.search_reader(&matcher, file, &mut hits)
+            });
+            match searched {
+                Ok(()) => files += 1,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    timed_out = Some((Stopped::Time, entry.path.clone()));
+                    hits.finish();
+                    return Ok(Next::Stop);
+                }
+                Err(_) => unsearched += 1,
             }
             hits.finish();
+            hits.found.report();
         }
         Ok(if hits.more { Next::Stop } else { Next::Continue })
     })?;
     if let Some(cause) = context.cancel.cause() {
         return Err(ToolError::canceled(cause));
     }
-    let mut notes = walked.notes();
+    walked.stopped = walked.stopped.or(timed_out);
+    let Hits { found, more, count, .. } = hits;
+    let mut summary = if count == 0 {
+        Some(format!("no match for `{}` in {}", arguments.pattern, start.shown()))
+    } else {
+        let what = if arguments.mode == Mode::Content { "matches" } else { "files" };
+        more.then(|| format!("the first {} {what}: narrow the search or raise limit", arguments.limit))
+    };
     if unsearched > 0 {
-        notes.push(format!("{} could not be searched", count_of(unsearched, "file")));
+        let note = format!("{} could not be searched", count_of(unsearched, "file"));
+        summary = Some(summary.map_or(note.clone(), |summary| format!("{summary}; {note}")));
     }
-    if hits.found == 0 {
-        notes.insert(0, format!("no match for `{}` in {}", arguments.pattern, start.shown()));
-    } else if hits.more {
-        let what = if arguments.mode == Mode::Content { "matching lines" } else { "files" };
-        notes.insert(0, format!("the first {} {what}: narrow the search or raise limit", arguments.limit));
+    let output = found.finish(&walked, summary, !more, &start);
+    Ok(output.with_extra("matches", count).with_extra("files_searched", files))
+}
+
+/// The files of a language, by their names.
+fn file_type(name: &str) -> Result<Types, ToolError> {
+    let mut types = TypesBuilder::new();
+    types.add_defaults();
+    types.select(name);
+    types.build().map_err(|_| {
+        let known: Vec<_> = types.definitions().iter().map(|known| known.name().to_owned()).collect();
+        let nearest = nearest(name, known.iter().map(String::as_str)).map(|near| format!(": did you mean `{near}`?"));
+        let message = format!("`{name}` is no type of files that is known{}", nearest.unwrap_or_default());
+        ToolError::new(ErrorKind::InvalidParameters, message)
+    })
+}
+
+/// A file that ends with an error when time is up or the call is cancelled.
+struct Bounded<'c> {
+    file: File,
+    until: Instant,
+    context: &'c ToolContext,
+}
+
+impl io::Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.context.cancel.is_cancelled() || self.context.services.clock.now() >= self.until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.file.read(buffer)
     }
-    let output = ToolOutput::text(with_notes(hits.text, &notes)).with_extra("matches", hits.found);
-    Ok(with_warning(output, &start))
 }
 
 /// What was found, as text.
-struct Hits<'a> {
+struct Hits<'c> {
     mode: Mode,
     limit: u64,
-    cancel: &'a Cancel,
     /// Path of the file that is searched.
     path: String,
-    /// Matching lines in that file.
+    /// Matches in that file.
     in_file: u64,
-    /// Matching lines, or files with one, over all.
-    found: u64,
+    /// Matches, or files with one, over all.
+    count: u64,
     /// Set when there is more than the limit.
     more: bool,
-    text: String,
+    found: Found<'c>,
 }
 
-impl<'a> Hits<'a> {
-    fn new(arguments: &Arguments, cancel: &'a Cancel) -> Self {
+impl<'c> Hits<'c> {
+    fn new(arguments: &Arguments, context: &'c ToolContext) -> Self {
         Self {
             mode: arguments.mode,
             limit: arguments.limit,
-            cancel,
             path: String::new(),
             in_file: 0,
-            found: 0,
+            count: 0,
             more: false,
-            text: String::new(),
+            found: Found::new(arguments.timeout_ms, context),
         }
     }
 
@@ -175,35 +233,34 @@ impl<'a> Hits<'a> {
         if self.in_file == 0 || self.mode == Mode::Content {
             return;
         }
-        if self.found == self.limit {
+        if self.count == self.limit {
             self.more = true;
             return;
         }
-        self.found += 1;
-        self.text.push_str(&self.path);
+        self.count += 1;
+        self.found.text.push_str(&self.path);
         if self.mode == Mode::Count {
-            self.text.push_str(&format!(":{}", self.in_file));
+            self.found.text.push_str(&format!(":{}", self.in_file));
         }
-        self.text.push('\n');
+        self.found.text.push('\n');
     }
 
-    fn line(&mut self, number: Option<u64>, separator: char, bytes: &[u8]) {
+    fn line(&mut self, number: u64, separator: char, bytes: &[u8]) {
         let line = String::from_utf8_lossy(bytes);
         let line = line.trim_end_matches(['\n', '\r']);
-        let number = number.unwrap_or_default();
-        self.text.push_str(&format!("{}{separator}{number}{separator}", self.path));
+        self.found.text.push_str(&format!("{}{separator}{number}{separator}", self.path));
         if line.len() > MAX_LINE {
             let end = line.floor_char_boundary(MAX_LINE);
-            self.text.push_str(&format!(
+            self.found.text.push_str(&format!(
                 "{} [… toolwright cut {} of {} bytes]",
                 &line[..end],
                 line.len() - end,
                 line.len()
             ));
         } else {
-            self.text.push_str(line);
+            self.found.text.push_str(line);
         }
-        self.text.push('\n');
+        self.found.text.push('\n');
     }
 }
 
@@ -213,24 +270,27 @@ impl Sink for Hits<'_> {
     fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
         self.in_file += 1;
         match self.mode {
-            Mode::Content if self.found == self.limit => self.more = true,
+            Mode::Content if self.count == self.limit => self.more = true,
             Mode::Content => {
-                self.found += 1;
-                self.line(found.line_number(), ':', found.bytes());
+                self.count += 1;
+                for (number, line) in (found.line_number().unwrap_or_default()..).zip(found.lines()) {
+                    self.line(number, ':', line);
+                }
+                self.found.report();
             }
             Mode::Files | Mode::Count => {}
         }
         // One match is enough to list a file.
-        Ok(!self.more && self.mode != Mode::Files && !self.cancel.is_cancelled())
+        Ok(!self.more && self.mode != Mode::Files)
     }
 
     fn context(&mut self, _searcher: &Searcher, around: &SinkContext<'_>) -> Result<bool, io::Error> {
-        self.line(around.line_number(), '-', around.bytes());
+        self.line(around.line_number().unwrap_or_default(), '-', around.bytes());
         Ok(true)
     }
 
     fn context_break(&mut self, _searcher: &Searcher) -> Result<bool, io::Error> {
-        self.text.push_str("--\n");
+        self.found.text.push_str("--\n");
         Ok(true)
     }
 }

@@ -1,0 +1,245 @@
+//! Several files changed together: all of them or none, also when the process is killed in between.
+//!
+//! New content is written beside each file first, then all of it is renamed into place. A journal names the files. It is
+//! `.prepared` while they are written and `.committed` from then on, and locked as long as its process lives. Whoever finds
+//! one whose process is dead ends its work: what was only prepared is removed, what was committed is renamed. This withstands
+//! the death of a process, not that of the machine.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::error::ToolError;
+
+use super::super::dir::Dir;
+use super::super::guard::Target;
+use super::super::{MAX_WHOLE_FILE, io_failure};
+use crate::builtin::failed;
+
+const PREPARED: &str = "prepared";
+const COMMITTED: &str = "committed";
+/// Bytes of a journal that are read.
+const MAX_JOURNAL: u64 = 4 * 1024 * 1024;
+
+/// Where journals are kept; without a folder nothing ends the work of a killed process.
+#[derive(Debug, Clone)]
+pub(in crate::builtin::fs) struct Journals(Option<PathBuf>);
+
+/// One file, as it was and as it is to be.
+pub(super) struct FileChange {
+    pub(super) target: Target,
+    pub(super) existing: Metadata,
+    pub(super) old: Vec<u8>,
+    pub(super) new: Vec<u8>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Journal {
+    files: Vec<JournalFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct JournalFile {
+    /// The folder that the file is opened from, and the way from there.
+    base: PathBuf,
+    below: PathBuf,
+    /// The file beside it that holds the new content.
+    staged: String,
+    old: ContentHash,
+    new: ContentHash,
+}
+
+impl JournalFile {
+    fn folder(&self) -> io::Result<(Dir, &OsStr)> {
+        let name = self.below.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok((Dir::root(&self.base)?.descend(self.below.parent().unwrap_or(&self.below))?, name))
+    }
+}
+
+impl Journals {
+    /// Keeps them in `folder`, and ends what processes that died left there.
+    pub(in crate::builtin::fs) fn new(folder: Option<PathBuf>) -> Self {
+        let journals = Self(folder);
+        journals.recover();
+        journals
+    }
+
+    /// Changes all of the files, or none. Returns what they are now, in order.
+    ///
+    /// # Errors
+    /// With the file that could not be written; the others are as they were.
+    pub(super) fn commit(&self, files: &[FileChange]) -> Result<Vec<Metadata>, ToolError> {
+        if let [file] = files {
+            let written = file.target.replace(&file.new, Some(&file.existing));
+            return written.map(|metadata| vec![metadata]).map_err(|error| file.failure(&error));
+        }
+        self.recover();
+        let mut open = self.open(files)?;
+        for (file, entry) in files.iter().zip(&open.journal.files) {
+            let staged = entry.folder().and_then(|(folder, _)| folder.stage(&entry.staged, &file.new, &file.existing));
+            staged.map_err(|error| file.failure(&error))?;
+        }
+        open.commit().map_err(|error| failed(format!("the journal of this edit cannot be written: {error}")))?;
+        let mut written = Vec::with_capacity(files.len());
+        for (place, (file, entry)) in files.iter().zip(&open.journal.files).enumerate() {
+            let renamed = entry.folder().and_then(|(folder, name)| folder.unstage(&entry.staged, name));
+            match renamed {
+                Ok(metadata) => written.push(metadata),
+                Err(error) => {
+                    let undone = files[..place].iter().zip(&written).rev();
+                    let stuck = undone.filter(|(file, now)| file.target.replace(&file.old, Some(now)).is_err());
+                    let stuck: Vec<_> = stuck.map(|(file, _)| file.target.shown()).collect();
+                    let message = file.failure(&error);
+                    return Err(if stuck.is_empty() {
+                        message
+                    } else {
+                        failed(format!(
+                            "{message}; these files are changed and could not be put back: {}",
+                            stuck.join(", ")
+                        ))
+                    });
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes a journal that is locked.
+    fn open(&self, files: &[FileChange]) -> Result<Open, ToolError> {
+        let fail = |error: io::Error| failed(format!("the journal of this edit cannot be written: {error}"));
+        let mut random = tempfile::Builder::new();
+        random.prefix("edit-").rand_bytes(12);
+        let Some(folder) = &self.0 else {
+            // Only for a name.
+            let name = random.tempfile().map_err(fail)?;
+            return Ok(Open { journal: journal(files, name.path()).map_err(fail)?, file: None });
+        };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail)?;
+        let mut file = random.tempfile_in(folder).map_err(fail)?;
+        let journal = journal(files, file.path()).map_err(fail)?;
+        file.write_all(&serde_json::to_vec(&journal).map_err(|error| fail(error.into()))?).map_err(fail)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| fail(error.into()))?;
+        let path = file.path().with_extension(PREPARED);
+        let file = file.persist(&path).map_err(|error| fail(error.error))?;
+        Ok(Open { journal, file: Some((path, file)) })
+    }
+
+    /// Ends the work of processes that died.
+    fn recover(&self) {
+        let entries = self.0.as_deref().map(std::fs::read_dir).into_iter().flatten().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let committed = match path.extension().and_then(OsStr::to_str) {
+                Some(PREPARED) => false,
+                Some(COMMITTED) => true,
+                _ => continue,
+            };
+            match take(&path) {
+                Ok(Some((journal, _lock))) => {
+                    journal.files.iter().for_each(|entry| {
+                        if let Err(error) = finish(entry, committed)
+                            && error.kind() != io::ErrorKind::NotFound
+                        {
+                            tracing::warn!(file = %entry.below.display(), "a file of an interrupted edit stays as it is: {error}");
+                        }
+                    });
+                    let _ = std::fs::remove_file(&path);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), "an interrupted edit cannot be looked at: {error}")
+                }
+            }
+        }
+    }
+}
+
+/// The journal at `path` with its lock; `None` while its process lives, or when it is done.
+fn take(path: &Path) -> io::Result<Option<(Journal, File)>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(None);
+    }
+    // Its process may have gone on between the look at the name and the lock.
+    let inode = file.metadata()?.ino();
+    if !std::fs::metadata(path).is_ok_and(|now| now.ino() == inode) {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    (&file).take(MAX_JOURNAL).read_to_end(&mut text)?;
+    Ok(Some((serde_json::from_slice(&text)?, file)))
+}
+
+/// Renames what was committed, removes what was only prepared.
+fn finish(entry: &JournalFile, committed: bool) -> io::Result<()> {
+    let (folder, name) = entry.folder()?;
+    let hash = |name: &OsStr| -> io::Result<ContentHash> {
+        let mut bytes = Vec::new();
+        folder.file(name)?.0.take(MAX_WHOLE_FILE + 1).read_to_end(&mut bytes)?;
+        Ok(ContentHash::of_bytes(&bytes))
+    };
+    let staged = OsStr::new(&entry.staged);
+    if hash(staged)? == entry.new && committed && hash(name).is_ok_and(|now| now == entry.old) {
+        return folder.unstage(&entry.staged, name).map(drop);
+    }
+    folder.remove(staged)?;
+    if committed { Err(io::Error::other("it was changed meanwhile")) } else { Ok(()) }
+}
+
+fn journal(files: &[FileChange], named: &Path) -> io::Result<Journal> {
+    let id = named.file_name().and_then(OsStr::to_str).unwrap_or("edit").trim_start_matches('.');
+    let files = files.iter().enumerate().map(|(number, file)| {
+        let (base, below) = file.target.base_path()?;
+        let [old, new] = [&file.old, &file.new].map(|bytes| ContentHash::of_bytes(bytes));
+        Ok(JournalFile {
+            base: base.to_owned(),
+            below: below.to_owned(),
+            staged: format!(".toolwright-{id}-{number}"),
+            old,
+            new,
+        })
+    });
+    Ok(Journal { files: files.collect::<io::Result<_>>()? })
+}
+
+/// An edit that is being made. When it ends, what is left of its files goes.
+struct Open {
+    journal: Journal,
+    file: Option<(PathBuf, File)>,
+}
+
+impl Open {
+    fn commit(&mut self) -> io::Result<()> {
+        if let Some((path, _)) = &mut self.file {
+            let committed = path.with_extension(COMMITTED);
+            std::fs::rename(&*path, &committed)?;
+            *path = committed;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        for entry in &self.journal.files {
+            // Most are renamed by now.
+            let _ = entry.folder().and_then(|(folder, _)| folder.remove(OsStr::new(&entry.staged)));
+        }
+        if let Some((path, _)) = &self.file {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl FileChange {
+    fn failure(&self, error: &io::Error) -> ToolError {
+        io_failure("write", &self.target.written, error)
+    }
+}

@@ -1,0 +1,190 @@
+//! Walking a directory tree, the same way for every tool that does: in order of names, honouring
+//! `.gitignore` and `.ignore` files, never following links. Each folder is opened from the one above it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
+
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+
+use super::rules::{Rules, Ruling};
+use crate::builtin::fs::dir::{Dir, Kind};
+use crate::builtin::fs::guard::Target;
+use crate::builtin::fs::io_failure;
+
+/// Entries that one call looks at.
+pub(super) const MAX_ENTRIES: usize = 2_000_000;
+/// Levels below the start.
+const MAX_DEPTH: usize = 64;
+
+/// Whether names that begin with a dot are met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hidden {
+    Skip,
+    Include,
+}
+
+impl From<bool> for Hidden {
+    fn from(include: bool) -> Self {
+        if include { Self::Include } else { Self::Skip }
+    }
+}
+
+/// Whether to go on after an entry.
+pub(super) enum Next {
+    Continue,
+    Stop,
+}
+
+/// How far a walk may go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) hidden: Hidden,
+    /// Levels below the start.
+    pub(super) depth: Option<usize>,
+    /// When it stops, however far it is.
+    pub(super) until: Instant,
+}
+
+/// How far a walk came.
+#[derive(Debug, Default)]
+pub(super) struct Walked {
+    /// Entries looked at.
+    pub(super) seen: usize,
+    /// Entries that could not be read.
+    pub(super) unreadable: u64,
+    /// Set when it ended before its end: why, and the entry it was at.
+    pub(super) stopped: Option<(Stopped, PathBuf)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stopped {
+    Time,
+    Entries,
+}
+
+/// One thing that a walk meets.
+pub(super) struct Entry<'w> {
+    /// Absolute, without links.
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+    /// Levels below the start; 0 for a start that is a file.
+    pub(super) depth: usize,
+    name: &'w OsStr,
+    folder: &'w Dir,
+}
+
+impl Entry<'_> {
+    pub(super) fn name(&self) -> &OsStr {
+        self.name
+    }
+
+    /// Opens it, if it is a regular file.
+    pub(super) fn open(&self) -> io::Result<File> {
+        self.folder.file(self.name).map(|(file, _)| file)
+    }
+
+    /// Where it points, if it is a link.
+    pub(super) fn link(&self) -> io::Result<PathBuf> {
+        self.folder.link(self.name)
+    }
+}
+
+/// Visits everything below `start`, the start itself left out unless it is a file.
+///
+/// # Errors
+/// A start that does not exist, an error of `visit`, or the cause when the call is cancelled.
+pub(super) fn walk(
+    start: &Target,
+    bounds: Bounds,
+    context: &ToolContext,
+    mut visit: impl FnMut(&Entry<'_>) -> Result<Next, ToolError>,
+) -> Result<Walked, ToolError> {
+    let fail = |error: io::Error| io_failure("look into", &start.written, &error);
+    let (above, name) = start.place().map_err(fail)?;
+    let folder = match name {
+        None => above,
+        Some(name) => match above.kind(name).map_err(fail)? {
+            Kind::Folder => above.folder(name).map_err(fail)?,
+            kind => {
+                visit(&Entry { path: start.path.clone(), kind, depth: 0, name, folder: &above })?;
+                return Ok(Walked { seen: 1, ..Walked::default() });
+            }
+        },
+    };
+    let depth = bounds.depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH);
+    let mut walk = Walk { start, bounds, depth, context, walked: Walked::default(), visit: &mut visit };
+    walk.folder(&folder, &start.path, 1, &Rules::above(&start.path))?;
+    Ok(walk.walked)
+}
+
+struct Walk<'w> {
+    start: &'w Target,
+    bounds: Bounds,
+    depth: usize,
+    context: &'w ToolContext,
+    walked: Walked,
+    visit: &'w mut dyn FnMut(&Entry<'_>) -> Result<Next, ToolError>,
+}
+
+impl Walk<'_> {
+    /// Visits what is in a folder, and what is below. It goes no deeper than [`MAX_DEPTH`].
+    fn folder(&mut self, folder: &Dir, path: &Path, depth: usize, above: &Rc<Rules>) -> Result<Next, ToolError> {
+        let Ok(entries) = folder.entries(MAX_ENTRIES - self.walked.seen + 1) else {
+            self.walked.unreadable += 1;
+            return Ok(Next::Continue);
+        };
+        let rules = Rules::of(folder, path, above);
+        for (name, kind) in entries {
+            if let Some(cause) = self.context.cancel.cause() {
+                return Err(ToolError::canceled(cause));
+            }
+            let path = path.join(&name);
+            if let Some(stopped) = self.bound() {
+                self.walked.stopped = Some((stopped, path));
+                return Ok(Next::Stop);
+            }
+            self.walked.seen += 1;
+            if self.leaves_out(&name, &path, kind, &rules) {
+                continue;
+            }
+            let entry = Entry { path, kind, depth, name: &name, folder };
+            if let Next::Stop = (self.visit)(&entry)? {
+                return Ok(Next::Stop);
+            }
+            if kind != Kind::Folder || depth >= self.depth {
+                continue;
+            }
+            match folder.folder(&name) {
+                Ok(below) => {
+                    if let Next::Stop = self.folder(&below, &entry.path, depth + 1, &rules)? {
+                        return Ok(Next::Stop);
+                    }
+                }
+                Err(_) => self.walked.unreadable += 1,
+            }
+        }
+        Ok(Next::Continue)
+    }
+
+    fn bound(&self) -> Option<Stopped> {
+        if self.walked.seen >= MAX_ENTRIES {
+            return Some(Stopped::Entries);
+        }
+        (self.context.services.clock.now() >= self.bounds.until).then_some(Stopped::Time)
+    }
+
+    fn leaves_out(&self, name: &OsStr, path: &Path, kind: Kind, rules: &Rules) -> bool {
+        name == ".git"
+            || self.start.withholds(path)
+            || match rules.ruling(path, kind == Kind::Folder) {
+                Ruling::Ignored => true,
+                Ruling::Wanted => false,
+                Ruling::None => self.bounds.hidden == Hidden::Skip && name.as_encoded_bytes().starts_with(b"."),
+            }
+    }
+}
