@@ -25,6 +25,7 @@ use crate::start::edit::{Add, Import};
 use crate::terminal::screen::{BOLD, columns, styled};
 use crate::use_tools::agents::AgentsCommand;
 use crate::use_tools::call::Call;
+use crate::use_tools::console::ConsoleArgs;
 use crate::use_tools::pick::PickArgs;
 use crate::use_tools::run::{Chat, Run};
 use crate::use_tools::serve::Serve;
@@ -65,6 +66,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve the catalogue over MCP (stdio or HTTP). With --json it says over HTTP that it is ready: {ready, tools}.
     Serve(Serve),
+    /// Open the web console of a running server. Prints its address, which works once. With --json: {url}.
+    Console(ConsoleArgs),
     /// Run an agent on a task.
     Run(Run),
     /// Talk with an agent.

@@ -26,7 +26,7 @@ use operate::{approvals, jobs, mcp, pins, policy, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
-use use_tools::{agents, call, pick, run, serve, tools};
+use use_tools::{agents, call, console, pick, run, serve, tools};
 use values::ImportSource;
 
 /// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
@@ -131,6 +131,7 @@ fn in_runtime(cli: &Cli) -> Done {
     let done = runtime.block_on(async {
         match &cli.command {
             Command::Serve(serve) => serve::command(&cli.global, serve).await,
+            Command::Console(args) => console::command(&cli.global, args).await,
             Command::Run(run) => run::run(&cli.global, run).await,
             Command::Chat(chat) => run::chat(&cli.global, chat).await,
             Command::Demo => demo::command(&cli.global).await,

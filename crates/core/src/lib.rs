@@ -56,4 +56,4 @@ pub use event::{Event, EventSink, job, operation, trigger};
 pub use model::{ModelClient, ModelRequest, ModelResponse, embedding, exposure};
 pub use output::outcome::{self, Outcome, ToolOutput};
 pub use policy::{Policy, Profile, pins};
-pub use store::trace;
+pub use store::{trace, usage};

@@ -7,6 +7,7 @@
 
 mod api;
 mod config;
+mod console;
 mod http;
 mod instructions;
 mod mcp;

@@ -17,6 +17,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 
 use crate::Gateway;
 use crate::api::{self, Api};
+use crate::console::{self, Console};
 use crate::http::body::Bodies;
 use crate::http::connections::{self, Bounds};
 use crate::http::guard::{self, Guard};
@@ -32,6 +33,8 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 pub struct HttpServer {
     /// The address, with the real port.
     pub addr: std::net::SocketAddr,
+    /// The path that opens the web console, once.
+    pub console: String,
     /// Completes after a shutdown, when running calls have ended or were cancelled.
     pub serving: BoxFuture<'static, std::io::Result<()>>,
 }
@@ -39,7 +42,7 @@ pub struct HttpServer {
 /// Binds the address and prepares the server: MCP at `/mcp` (the whole catalogue) and at `/mcp/{name}` (a view, or one
 /// provider under its own names), both with `?expose=search` or `?expose=direct`; the API at `/api/…` with its OpenAPI
 /// document at `/api/openapi.json`; webhooks at
-/// `/webhooks/{trigger}`; `/metrics`, `/health` and `/ready`.
+/// `/webhooks/{trigger}`; the web console at `/`; `/metrics`, `/health` and `/ready`.
 ///
 /// When `shutdown` fires, notification streams end, new calls are answered 503, and the gateway drains (see
 /// [`Gateway::drain`]). Until that is done connections are accepted and answered.
@@ -55,16 +58,18 @@ pub async fn serve_http(
     let failed = |source| HttpError::Bind { addr: options.addr, source };
     let listener = TcpListener::bind(options.addr).await.map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
-    let guard = Arc::new(Guard::new(&options, addr));
+    let console = Arc::new(Console::default());
+    let guard = Arc::new(Guard::new(&options, addr, Arc::clone(&console)));
     let bounds =
         Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
     let look_up_peer = options.look_up_peer;
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
     let (owner, stores) = (options.principal.clone(), options.stores.clone());
+    let parts = (options.events.clone(), Arc::clone(&console));
     let hooks = webhooks::router(options.webhooks.clone(), Arc::clone(&requests));
     let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
-    let api = Api::new(Arc::clone(&gateway), owner, stores, limits.clone());
+    let api = Api::new(Arc::clone(&gateway), owner, stores, parts, limits.clone());
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(mcp_whole))
@@ -72,6 +77,7 @@ pub async fn serve_http(
         .with_state(Arc::clone(&endpoint))
         .route("/metrics", get(scrape).with_state(scraped))
         .merge(hooks)
+        .merge(console::router(Arc::clone(&console)))
         .merge(api::router(&api))
         .fallback(|| async { ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api") })
         .layer(from_fn_with_state(guard, guard::check));
@@ -97,7 +103,7 @@ pub async fn serve_http(
         }
         Ok(())
     };
-    Ok(HttpServer { addr, serving: serving.boxed() })
+    Ok(HttpServer { addr, console: console.link(), serving: serving.boxed() })
 }
 
 /// `GET /metrics`; 404 without a source.

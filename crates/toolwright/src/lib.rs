@@ -66,7 +66,7 @@ pub use app::{Agent, Conversation, Events, PickedTool, Toolwright};
 pub use builder::{Builder, Builtins};
 pub use config::trust;
 pub use error::Error;
-pub use serve::{Ask, Serve, Serving, Transport, ViewsChanged};
+pub use serve::{Ask, Serve, Serving, Transport, ViewsChanged, console_link};
 pub use toolwright_agent::{Limits, PlannedCall, PlannedCalls, RunReport, Status, plan_calls};
 pub use toolwright_core::policy::Rule;
 pub use toolwright_core::{

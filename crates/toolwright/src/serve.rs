@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use toolwright_agent::tools::{NAMESPACE, batch_provider};
 use toolwright_core::approval::{Answers, Approver, FormQuestion, NoApprover, Question};
@@ -12,13 +14,20 @@ use toolwright_core::{Cancel, Policy, Profile};
 use toolwright_gateway::{
     ApiStores, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, Token, ViewConfig, serve_http, serve_stdio,
 };
+use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions as ClientOptions, HttpRequest};
 use toolwright_sandbox::peer_process;
 use toolwright_search::ToolFinder;
+use url::Url;
 
 use crate::app::{DrivenGroups, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
 use crate::config::Config;
 use crate::error::Error;
 use crate::private_file::{api_token, api_token_file};
+
+/// How long a server may take to give a link.
+const ASK_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes of its answer.
+const MAX_LINK: usize = 16 << 10;
 
 /// The remedy where policy asks and nobody answers.
 const REMEDY: &str =
@@ -184,6 +193,7 @@ impl Serve {
         options.look_up_peer = peer_process;
         options.webhooks = Some(app.webhooks());
         options.metrics = Some(app.metrics_source());
+        options.events = Some(Arc::clone(app.events()));
         options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };
         // Dropping this server ends nothing else.
         let shutdown = self.shutdown.child();
@@ -191,6 +201,7 @@ impl Serve {
         let task = Some(tokio::spawn(server.serving));
         Ok(Serving {
             addr: server.addr,
+            console: server.console,
             needs_token,
             token_file,
             shutdown,
@@ -340,6 +351,7 @@ impl Drop for Following {
 #[derive(Debug)]
 pub struct Serving {
     addr: SocketAddr,
+    console: String,
     needs_token: bool,
     token_file: Option<PathBuf>,
     shutdown: Cancel,
@@ -359,6 +371,12 @@ impl Serving {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.addr)
+    }
+
+    /// The address that opens the web console, once.
+    #[must_use]
+    pub fn console(&self) -> String {
+        format!("http://{}{}", self.addr, self.console)
     }
 
     /// Whether clients must send a token.
@@ -400,6 +418,37 @@ impl Drop for Serving {
         if let Some(task) = self.task.take() {
             task.abort();
         }
+    }
+}
+
+/// Asks the server at this address for an address of its web console that opens it once. `token` is that of the server; without
+/// one it is that of the configuration, else the one in the state directory.
+///
+/// # Errors
+/// [`Error::Usage`] where no server answers, or it refuses the token; [`Error::Io`] for the token of the state directory.
+pub async fn console_link(config: &Config, address: SocketAddr, token: Option<&str>) -> Result<String, Error> {
+    let configured = token.or(config.sections.server.token.as_ref().map(|token| token.expose()));
+    let token = match configured {
+        Some(token) => token.to_owned(),
+        None => api_token(&config.state_dir).map_err(Error::io("the token of the HTTP API"))?,
+    };
+    let base = format!("http://{address}");
+    let wrong = |why: String| Error::Usage(format!("the server at {base} gives no console: {why}"));
+    let url = Url::parse(&format!("{base}/api/console")).map_err(|error| wrong(error.to_string()))?;
+    let mut request = HttpRequest::get(url);
+    request.method = "POST".parse().unwrap_or_default();
+    let header = format!("Bearer {token}").parse().map_err(|_| wrong("its token cannot be sent".into()))?;
+    request.headers.insert("authorization", header);
+    let client = HttpClient::new(AddressPolicy::open(), ClientOptions::default());
+    let cancel = Cancel::new();
+    let bounds = Bounds::new(&cancel, Some(std::time::Instant::now() + ASK_LIMIT));
+    let response = client.send(request, bounds).await.map_err(|error| wrong(format!("{error}; is it running?")))?;
+    let status = response.status();
+    let body = response.read(MAX_LINK, bounds).await.map_err(|error| wrong(error.to_string()))?;
+    let answer: Value = serde_json::from_slice(&body.bytes).unwrap_or_default();
+    match answer["path"].as_str() {
+        Some(path) => Ok(format!("{base}{path}")),
+        None => Err(wrong(answer["error"]["message"].as_str().map_or_else(|| status.to_string(), ToOwned::to_owned))),
     }
 }
 

@@ -1,6 +1,5 @@
 //! `mcp`: logs in to MCP servers, logs out, and shows who is logged in.
 
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use url::Url;
 use crate::app::{Global, now_ms, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::Console;
-use crate::terminal::screen::{BOLD, DIM, harmless, is_interactive, print_json, redact_with, say, styled};
+use crate::terminal::screen::{BOLD, DIM, harmless, is_interactive, open_page, print_json, redact_with, say, styled};
 use crate::terminal::table::{Cell, Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
@@ -226,18 +225,4 @@ impl Consent for TerminalConsent {
         }
         Ok(None)
     }
-}
-
-/// Opens a page in the user's browser, which goes on by itself. Whether one was there to ask.
-fn open_page(url: &Url) -> bool {
-    let (program, before): (_, &[&str]) = if cfg!(target_os = "macos") {
-        ("open", &[])
-    } else if cfg!(windows) {
-        ("rundll32", &["url.dll,FileProtocolHandler"])
-    } else {
-        ("xdg-open", &[])
-    };
-    let mut command = Command::new(program);
-    command.args(before).arg(url.as_str()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().is_ok()
 }

@@ -7,15 +7,13 @@ use clap::Args;
 use serde_json::{Value, json};
 use toolwright::core::OpKind;
 use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
-use toolwright::core::trace::{Trace, TraceOp};
+use toolwright::core::trace::{self, Trace, TraceOp};
 
 use crate::app::{Global, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
 use crate::terminal::table::{Cell, Table, print_list};
 
-/// Operations that are read of one run or session.
-const MAX_OPERATIONS: usize = 10_000;
 /// Characters of a name.
 const NAME: usize = 48;
 /// Characters of an id in a list.
@@ -88,21 +86,12 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
 
 /// The trees of what the name means, the newest first; JSON has the newest only.
 async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure> {
-    let summaries = store.find_traces(name).await?;
-    if summaries.is_empty() {
+    let traces = trace::read(store, name).await?;
+    if traces.is_empty() {
         let remedy = "`toolwright trace` lists the newest";
         return Err(Failure::not_found(format!(
             "no run or session is called, or begins with, only `{name}`; {remedy}"
         )));
-    }
-    let mut traces = Vec::new();
-    for summary in &summaries {
-        let tree = store.trace_tree(summary).await?;
-        let mut entries = Vec::new();
-        for of in &tree {
-            entries.extend(store.operations(of, MAX_OPERATIONS.saturating_sub(entries.len())).await?);
-        }
-        traces.extend(Trace::of_tree(&tree, &entries));
     }
     Ok(traces)
 }

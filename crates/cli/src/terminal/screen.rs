@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -12,6 +13,7 @@ use toolwright::core::Redactor as _;
 use toolwright::core::tool_id::{ToolId, wire_candidate};
 use toolwright::runtime::{Catalogue, SecretRedactor};
 use unicode_width::UnicodeWidthStr as _;
+use url::Url;
 
 /// The redactor of Toolwright, once there is one: the boundary that all output of the program passes.
 static REDACTOR: OnceLock<Arc<SecretRedactor>> = OnceLock::new();
@@ -351,6 +353,20 @@ fn broken(line: &str, width: usize) -> Cow<'_, str> {
 /// Columns of a text, whose styles take none.
 fn visible(text: &str) -> usize {
     if text.contains('\u{1b}') { anstream::adapter::strip_str(text).to_string().width() } else { text.width() }
+}
+
+/// Opens a page in the user's browser, which goes on by itself. Whether one was there to ask.
+pub(crate) fn open_page(url: &Url) -> bool {
+    let (program, before): (_, &[&str]) = if cfg!(target_os = "macos") {
+        ("open", &[])
+    } else if cfg!(windows) {
+        ("rundll32", &["url.dll,FileProtocolHandler"])
+    } else {
+        ("xdg-open", &[])
+    };
+    let mut command = Command::new(program);
+    command.args(before).arg(url.as_str()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().is_ok()
 }
 
 #[cfg(test)]

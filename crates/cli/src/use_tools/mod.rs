@@ -1,7 +1,8 @@
-//! Commands that use tools: `serve`, `run`, `chat`, `agents`, `call`, `tools`, `pick`.
+//! Commands that use tools: `serve`, `console`, `run`, `chat`, `agents`, `call`, `tools`, `pick`.
 
 pub(crate) mod agents;
 pub(crate) mod call;
+pub(crate) mod console;
 pub(crate) mod pick;
 pub(crate) mod run;
 pub(crate) mod serve;

@@ -78,6 +78,7 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
         if let Some(file) = server.token_file() {
             say(format_args!("toolwright: the HTTP API (/api) needs the token in {}", file.display()));
         }
+        say(format_args!("toolwright: console: {} (opens once; `toolwright console` makes another)", server.console()));
         let url = server.url();
         let announced = ready(&app, &url);
         if global.json {

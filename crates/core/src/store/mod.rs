@@ -9,6 +9,7 @@ mod memory;
 mod outputs;
 mod session_log;
 pub mod trace;
+pub mod usage;
 mod values;
 
 use async_trait::async_trait;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::event::operation::{OpId, OpKind};
-use crate::store::{LedgerEntry, TraceSummary, TraceSums};
+use crate::store::{LedgerEntry, LedgerStore, StoreError, TraceSummary, TraceSums};
 
+/// Operations that [`read`] takes of one run or session.
+pub const MAX_OPERATIONS: usize = 10_000;
 /// How deep operations are nested in the tree; deeper ones stand at this depth.
 const MAX_DEPTH: usize = 32;
 
@@ -150,6 +152,24 @@ impl Trace {
             turns,
         }
     }
+}
+
+/// The trees of what `name` means ([`LedgerStore::find_traces`]), the newest first; empty where there is none. Of very many
+/// operations the last [`MAX_OPERATIONS`] are read.
+///
+/// # Errors
+/// Those of the store.
+pub async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, StoreError> {
+    let mut traces = Vec::new();
+    for summary in &store.find_traces(name).await? {
+        let tree = store.trace_tree(summary).await?;
+        let mut entries = Vec::new();
+        for of in &tree {
+            entries.extend(store.operations(of, MAX_OPERATIONS.saturating_sub(entries.len())).await?);
+        }
+        traces.extend(Trace::of_tree(&tree, &entries));
+    }
+    Ok(traces)
 }
 
 fn reaches_top(mut at: usize, parent: &impl Fn(usize) -> Option<usize>) -> bool {

@@ -3,8 +3,10 @@
 //! command line with `--json`.
 
 mod approvals;
+pub(crate) mod events;
 mod health;
 mod jobs;
+mod ledger;
 mod routes;
 mod tools;
 
@@ -20,12 +22,15 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use toolwright_core::duration;
 use toolwright_core::session::{Principal, Session};
+use toolwright_runtime::EventHub;
 
+use self::events::RecentEvents;
 use crate::Gateway;
+use crate::console::Console;
 use crate::http::body::{Bodies, BodyError};
 use crate::http::{API, ApiError, ApiStores, respond};
 use routes::{Route, document, routes};
@@ -39,6 +44,9 @@ pub(crate) struct Api {
     requests: Arc<Semaphore>,
     bodies: Arc<Bodies>,
     document: Value,
+    /// What `/api/events` tells; `None`: nothing.
+    events: Option<Arc<RecentEvents>>,
+    console: Arc<Console>,
 }
 
 /// A response, or an error.
@@ -49,10 +57,12 @@ impl Api {
         gateway: Arc<Gateway>,
         principal: Principal,
         stores: ApiStores,
+        (events, console): (Option<Arc<EventHub>>, Arc<Console>),
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
     ) -> Arc<Self> {
         let document = document(&routes(), &gateway.options.info);
-        Arc::new(Self { gateway, principal, stores, requests, bodies, document })
+        let events = events.map(RecentEvents::new);
+        Arc::new(Self { gateway, principal, stores, requests, bodies, document, events, console })
     }
 
     /// A response with this body, without secrets.
@@ -107,6 +117,11 @@ async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Res
 /// `GET /api/openapi.json`.
 async fn openapi(State(api): State<Arc<Api>>) -> Response {
     respond(StatusCode::OK, &api.document)
+}
+
+/// `POST /api/console`: the address of the console, with a token that opens it once.
+async fn open_console(State(api): State<Arc<Api>>) -> Answer {
+    Ok(respond(StatusCode::OK, &json!({"path": api.console.link()})))
 }
 
 /// The longest wait for a job.

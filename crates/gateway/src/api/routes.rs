@@ -7,7 +7,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use serde_json::{Map, Value, json};
 
-use super::{Api, approvals, health, jobs, openapi, tools};
+use super::{Api, approvals, events, health, jobs, ledger, open_console, openapi, tools};
 use crate::ServerInfo;
 use crate::http::{API, HEALTH, READY};
 
@@ -143,6 +143,7 @@ impl Route {
 }
 
 const UNKNOWN: &[(u16, &str, &str)] = &[(404, "There is none of this name.", "Error")];
+const NO_EVENTS: &[(u16, &str, &str)] = &[(404, "The server tells no events.", "Error")];
 const NO_JOBS: &[(u16, &str, &str)] = &[(404, "The server keeps no jobs.", "Error")];
 const NO_JOB: &[(u16, &str, &str)] = &[
     (404, "There is no such job, or it is another's.", "Error"),
@@ -281,6 +282,46 @@ pub(super) fn routes() -> Vec<Route> {
             "Lists the sources of tools, and how they are doing.",
         )
         .gives("ProviderList"),
+        Route::new(Get, "/api/traces", "listTraces", ledger::traces, "Lists runs and sessions, the last to end first.")
+            .query([optional("limit", "integer", "Runs and sessions at most, from 1 to 1000. Default: 50.")])
+            .gives("TraceList"),
+        Route::new(
+            Get,
+            "/api/traces/{id}",
+            "showTrace",
+            ledger::trace,
+            "Shows the operations of a run or session as a tree. `last` is the newest.",
+        )
+        .gives("Trace")
+        .also(UNKNOWN),
+        Route::new(Get, "/api/usage", "sumUsage", ledger::sums, "Sums calls, failures, tokens and cost.")
+            .query([
+                Parameter {
+                    name: "by",
+                    about: "What is summed by: tool, model, run, principal or day.",
+                    kind: "string",
+                    need: Need::Required,
+                },
+                optional("since_ms", "integer", "Only what ended since, in milliseconds since the epoch."),
+            ])
+            .gives("UsageList"),
+        Route::new(
+            Get,
+            "/api/events",
+            "followEvents",
+            events::events,
+            "Events as they happen (text/event-stream). `Last-Event-ID` goes on after a break.",
+        )
+        .gives_text()
+        .also(NO_EVENTS),
+        Route::new(
+            Post,
+            "/api/console",
+            "openConsole",
+            open_console,
+            "Makes an address of the web console that opens it once.",
+        )
+        .gives("ConsoleLink"),
         Route::new(Get, "/api/openapi.json", "openapi", openapi, "This document.").gives("OpenApi"),
         Route::new(Get, HEALTH, "health", health::health, "Whether the process lives. Needs no token.").gives_text(),
         Route::new(Get, READY, "ready", health::ready, "Whether calls are taken. Needs no token.")

@@ -15,6 +15,7 @@ use toolwright_core::session::Principal;
 use super::origin::{self, Authority, Host};
 use super::webhooks::is_webhook;
 use super::{API, ApiError, HttpOptions, OPEN, respond};
+use crate::console::{self, Console};
 
 /// Names of OAuth metadata below `/.well-known/`.
 const OAUTH_METADATA: [&str; 3] = ["oauth-authorization-server", "oauth-protected-resource", "openid-configuration"];
@@ -32,7 +33,7 @@ impl Token {
         (!text.trim().is_empty()).then_some(Self(text))
     }
 
-    fn matches(&self, given: &str) -> bool {
+    pub(crate) fn matches(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
 }
@@ -112,10 +113,12 @@ pub(crate) struct Guard {
     /// The sender without a token, where that is allowed.
     anonymous: Option<Identity>,
     clients: Vec<(Token, Identity)>,
+    /// Its pages act for the owner.
+    console: (Arc<Console>, Identity),
 }
 
 impl Guard {
-    pub(crate) fn new(options: &HttpOptions, bound: SocketAddr) -> Self {
+    pub(crate) fn new(options: &HttpOptions, bound: SocketAddr, console: Arc<Console>) -> Self {
         let lower = |item: &String| item.trim_end_matches('/').to_ascii_lowercase();
         let host = |item: &String| {
             let host = Authority::parse(item.trim_end_matches('/'));
@@ -138,6 +141,7 @@ impl Guard {
             anonymous: (options.token.is_none() && options.server.tokens.is_empty())
                 .then(|| Identity::of(&options.principal, Reach::Open)),
             clients: own.chain(others).collect(),
+            console: (console, usual),
         }
     }
 
@@ -188,9 +192,11 @@ impl Guard {
         let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
         let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
         // All are compared, so that the time does not reveal which token was near.
+        let (console, owner) = &self.console;
+        let of_page = console.knows(given).then_some(owner);
         self.clients
             .iter()
-            .fold(None, |found, (token, identity)| if token.matches(given) { Some(identity) } else { found })
+            .fold(of_page, |found, (token, identity)| if token.matches(given) { Some(identity) } else { found })
     }
 }
 
@@ -229,7 +235,7 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
 /// Passes a request on if its sender may reach the path.
 async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
-    if OPEN.contains(&path) || is_webhook(path) {
+    if OPEN.contains(&path) || is_webhook(path) || console::is_page(path) {
         return next.run(request).await;
     }
     let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path)).cloned();
@@ -300,7 +306,7 @@ mod tests {
         options.server.allowed_hosts = vec!["Tools.example".into(), "only.example:81".into()];
         options.server.allowed_origins = vec!["https://app.example/".into()];
         options.token = Token::new("s3cret");
-        Guard::new(&options, addr)
+        Guard::new(&options, addr, Arc::default())
     }
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -393,14 +399,14 @@ mod tests {
     fn a_token_decides_principal_and_reachable_paths() {
         let addr: SocketAddr = "127.0.0.1:7117".parse().expect("addr");
         let mut options = HttpOptions::new(addr);
-        let open = Guard::new(&options, addr);
+        let open = Guard::new(&options, addr, Arc::default());
         let anybody = open.identity(&HeaderMap::new()).expect("known as the owner");
         assert!(anybody.principal().owner && !anybody.is_proven());
         let reached = ["/mcp", "/mcp/small", "/metrics", "/api/tools", "/api"].map(|path| anybody.may_reach(path));
         assert_eq!(reached, [true, true, true, false, false]);
         options.api_token = Token::new("t0");
         let shown = headers(&[("authorization", "Bearer t0")]);
-        let api = Guard::new(&options, addr);
+        let api = Guard::new(&options, addr, Arc::default());
         assert!(api.identity(&shown).is_some_and(|identity| identity.is_proven() && identity.may_reach("/api/tools")));
         assert!(api.identity(&HeaderMap::new()).is_some_and(|identity| !identity.is_proven()));
         options.api_token = None;
@@ -409,10 +415,10 @@ mod tests {
             (name.to_owned(), config)
         };
         options.server.tokens = [client("ci", "t2", Some(vec!["small".into()])), client("me", "t3", None)].into();
-        let closed = Guard::new(&options, addr);
+        let closed = Guard::new(&options, addr, Arc::default());
         assert!(closed.identity(&HeaderMap::new()).is_none(), "where there are tokens one is needed");
         options.token = Token::new("t1");
-        let guard = Guard::new(&options, addr);
+        let guard = Guard::new(&options, addr, Arc::default());
         for (token, who, expect) in [
             ("t1", "owner", [true, true, true, true]),
             ("t2", "ci", [false, true, false, false]),

@@ -18,6 +18,7 @@ use toolwright_core::approval::InboxStore;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::session::{PeerProcess, Principal};
 use toolwright_core::store::{ApprovalStore, NoStore, StoreError};
+use toolwright_runtime::EventHub;
 
 use crate::config::ServerConfig;
 
@@ -82,6 +83,8 @@ pub struct HttpOptions {
     pub webhooks: Option<WebhookOptions>,
     /// The stores behind `/api/approvals`.
     pub stores: ApiStores,
+    /// What `/api/events` tells; `None`: 404.
+    pub events: Option<Arc<EventHub>>,
     /// Finds the program at the other end of a connection. A program that Toolwright started can approve nothing, with a
     /// token or without. Without a token only the owner's programs are asked about their own calls; an unknown program
     /// is not.
@@ -109,6 +112,7 @@ impl HttpOptions {
             keep_alive: Duration::from_secs(15),
             metrics: None,
             webhooks: None,
+            events: None,
             stores: ApiStores { inbox: Arc::new(NoStore), approvals: Arc::new(NoStore) },
             look_up_peer: |_, _| PeerProcess::Unknown,
         }

@@ -7,6 +7,7 @@ mod api;
 mod api_approvals;
 mod batches;
 mod connections;
+mod console;
 mod elicit;
 mod guards;
 mod input_required;

@@ -1,0 +1,114 @@
+// The shell: signs in, draws the navigation, and shows the page that the address names.
+
+import { follow, signIn, whenSignedOut, get } from "./api.js";
+import { html, render, useEffect, useState, Problem, State } from "./ui.js";
+import { Overview } from "./pages/overview.js";
+import { Tools } from "./pages/tools.js";
+import { Runs } from "./pages/runs.js";
+import { Approvals } from "./pages/approvals.js";
+import { Jobs } from "./pages/jobs.js";
+import { Costs } from "./pages/costs.js";
+
+const PAGES = [
+  ["overview", "Overview", "o", Overview],
+  ["tools", "Tools", "t", Tools],
+  ["runs", "Runs", "r", Runs],
+  ["approvals", "Approvals", "a", Approvals],
+  ["jobs", "Jobs", "j", Jobs],
+  ["costs", "Costs", "c", Costs],
+];
+/** Events that are kept for the pages. */
+const KEPT = 200;
+
+const place = () => {
+  const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  return { page: page || "overview", id: rest.map(decodeURIComponent).join("/") };
+};
+
+function App() {
+  const [signedIn, setSignedIn] = useState(null);
+  const [at, setAt] = useState(place());
+  const [link, setLink] = useState("lost");
+  const [events, setEvents] = useState([]);
+  const [waiting, setWaiting] = useState(0);
+  const [help, setHelp] = useState(false);
+
+  useEffect(() => {
+    whenSignedOut(() => setSignedIn(false));
+    signIn().then(setSignedIn, setSignedIn);
+    const moved = () => setAt(place());
+    addEventListener("hashchange", moved);
+    moved();
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+
+  useEffect(() => {
+    if (signedIn !== true) return undefined;
+    let fresh = [];
+    let timer = null;
+    // Events of one moment are drawn together.
+    const show = () => {
+      timer = null;
+      const news = fresh;
+      fresh = [];
+      setEvents((old) => [...old, ...news].slice(-KEPT));
+    };
+    const end = follow((event) => { fresh.push(event); timer ??= setTimeout(show, 100); }, setLink);
+    const count = () => document.hidden || get("/api/approvals").then((list) => setWaiting(list.length), () => {});
+    count();
+    const counting = setInterval(count, 4000);
+    return () => { end(); clearTimeout(timer); clearInterval(counting); };
+  }, [signedIn]);
+
+  useEffect(() => {
+    let going = false;
+    const key = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName)) return;
+      if (going) {
+        going = false;
+        const page = PAGES.find(([, , letter]) => letter === event.key);
+        if (page) location.hash = `#/${page[0]}`;
+      } else if (event.key === "g") going = true;
+      else if (event.key === "?") setHelp((old) => !old);
+      else if (event.key === "Escape") setHelp(false);
+      else if (event.key === "/") {
+        const search = document.querySelector("input[type=search]");
+        if (search) { event.preventDefault(); search.focus(); }
+      }
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, []);
+
+  if (signedIn === null) return html`<p class="empty">Signing in.</p>`;
+  if (signedIn !== true) return html`<${SignedOut} error=${signedIn} />`;
+  const [, , , Shown] = PAGES.find(([name]) => name === at.page) ?? PAGES[0];
+  return html`<a class="skip" href="#main">Skip to the page</a>
+    <nav aria-label="Pages"><a class="brand" href="#/overview"><img src="/console/icon.svg" alt="" width="24" height="24" />Toolwright</a>
+      <ul>${PAGES.map(([name, title]) => html`<li><a href=${`#/${name}`} aria-current=${name === at.page ? "page" : undefined}>${title}
+        ${name === "approvals" && waiting > 0 && html` <span class="count">${waiting}<span class="hidden"> waiting</span></span>`}</a></li>`)}</ul>
+      <p class="foot" role="status"><${State} of=${link} /> <button class="small" onClick=${() => setHelp(true)}>Keys</button></p></nav>
+    <${Shown} id=${at.id} events=${events} waiting=${waiting} />
+    ${help && html`<${Keys} close=${() => setHelp(false)} />`}`;
+}
+
+function SignedOut({ error }) {
+  return html`<main class="signed-out"><h1>Signed out</h1>
+    ${error instanceof Error && html`<${Problem} error=${error} />`}
+    <p>The console opens with an address that holds a token, once. The server prints one when it starts. This makes another:</p>
+    <pre>toolwright console</pre></main>`;
+}
+
+const KEYS = [
+  ["g, then o t r a j c", "Opens a page"], ["/", "Searches"], ["j, k", "Next, previous (approvals)"],
+  ["a, d, w", "Approve, deny, always (approvals)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
+];
+function Keys({ close }) {
+  return html`<div class="dialog" role="dialog" aria-modal="true" aria-label="Keys"><h2>Keys</h2>
+    <dl>${KEYS.map(([key, what]) => html`<dt><kbd>${key}</kbd></dt><dd>${what}</dd>`)}</dl>
+    <button ref=${(at) => at?.focus()} onClick=${close}>Close</button></div>`;
+}
+
+const app = document.getElementById("app");
+app.textContent = "";
+render(html`<${App} />`, app);

@@ -1,0 +1,46 @@
+// Background jobs, and the output of each as it grows.
+
+import { html, useLoad, useState, Page, Problem, Table, Json, State, Empty, clock } from "../ui.js";
+import { post } from "../api.js";
+
+const isOver = (job) => ["done", "error", "cancelled", "unknown"].includes(job.state);
+
+export function Jobs({ id }) {
+  return id ? html`<${Job} key=${id} id=${id} />` : html`<${List} />`;
+}
+
+function List() {
+  const [open, setOpen] = useState(false);
+  const { data, error } = useLoad(`/api/jobs?limit=500${open ? "&open=true" : ""}`, 2000);
+  return html`<${Page} title="Jobs" about="Calls that go on in the background. The newest stand first."
+      actions=${html`<label class="check"><input type="checkbox" checked=${open} onChange=${() => setOpen(!open)} /> Only what is not over</label>`}>
+    <${Problem} error=${error} />
+    ${!error && html`<${Table} label="Jobs" rows=${data} none="There are no jobs." href=${(row) => `#/jobs/${encodeURIComponent(row.id)}`} columns=${[
+      ["job", (row) => row.id], ["tool", (row) => row.tool], ["state", (row) => html`<${State} of=${row.state} />`],
+      ["created", (row) => clock(Date.parse(row.created))], ["ended", (row) => (row.ended ? clock(Date.parse(row.ended)) : "")], ["of", (row) => row.principal],
+    ]} />`}
+    ${data?.length === 500 && html`<p class="note">The newest 500 are shown.</p>`}
+  <//>`;
+}
+
+function Job({ id }) {
+  const path = `/api/jobs/${encodeURIComponent(id)}`;
+  const job = useLoad(path, 1000);
+  const output = useLoad(`${path}/output?lines=1000&offset=-1000`, 1000);
+  const [said, setSaid] = useState(null);
+  const [input, setInput] = useState("");
+  const act = (what, body) => post(`${path}/${what}`, body).then(() => { setSaid(null); job.again(); }, setSaid);
+  if (!job.data) return html`<${Page} title=${id}><${Problem} error=${job.error} />${!job.error && html`<${Empty}>Loading.<//>`}<//>`;
+  const { data } = job;
+  return html`<${Page} title=${id} about=${data.tool} actions=${html`<a href="#/jobs">All jobs</a> ${!isOver(data) && html`<button class="danger" onClick=${() => act("stop")}>Stop</button>`}`}>
+    <${Problem} error=${said} />
+    <dl class="facts"><dt>state</dt><dd><${State} of=${data.state} /></dd><dt>created</dt><dd>${clock(Date.parse(data.created))}</dd>
+      <dt>dispatched</dt><dd>${data.attempts} times</dd><dt>session</dt><dd>${data.session}</dd></dl>
+    ${data.state === "waiting_input" && html`<form class="filters" onSubmit=${(event) => { event.preventDefault(); act("send", { text: input }); setInput(""); }}>
+      <label>Input <input value=${input} onInput=${(event) => setInput(event.target.value)} /></label><button class="main">Send</button></form>`}
+    <h2>Output</h2>
+    ${output.data && output.data.first > 0 && html`<p class="note">${output.data.first} earlier lines are not shown.</p>`}
+    <pre class="output" tabindex="0" aria-label="Output" aria-live="off">${output.data?.text ?? ""}</pre>
+    <h2>Arguments</h2><${Json} value=${data.arguments} />
+  <//>`;
+}

@@ -1,0 +1,104 @@
+// What all pages share: markup, loading, formats and small components.
+
+import { h, render, Fragment } from "./vendor/preact.js";
+import { useEffect, useMemo, useRef, useState, useCallback } from "./vendor/hooks.js";
+import htm from "./vendor/htm.js";
+import { get } from "./api.js";
+
+export const html = htm.bind(h);
+export { h, render, Fragment, useEffect, useMemo, useRef, useState, useCallback };
+
+/** Loads a path, and again every `every` milliseconds while the page is visible, and whenever `again` is called. */
+export function useLoad(path, every = 0) {
+  const [state, set] = useState({ data: null, error: null });
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    if (!path) return undefined;
+    const ending = new AbortController();
+    const load = () =>
+      get(path, ending.signal).then(
+        (data) => set({ data, error: null }),
+        (error) => error.name === "AbortError" || set((old) => ({ data: old.data, error })),
+      );
+    load();
+    const timer = every && setInterval(() => document.hidden || load(), every);
+    return () => { ending.abort(); clearInterval(timer); };
+  }, [path, round]);
+  return { ...state, again: useCallback(() => setRound((n) => n + 1), []) };
+}
+
+// Formats.
+const NUMBER = new Intl.NumberFormat("en");
+export const number = (n) => (n === null || n === undefined ? "" : NUMBER.format(n));
+export const money = (usd) => (usd === null || usd === undefined ? "–" : `$${usd < 0.1 && usd > 0 ? usd.toFixed(4) : usd.toFixed(2)}`);
+export function duration(ms) {
+  if (ms === null || ms === undefined) return "";
+  if (ms < 1) return `${ms.toFixed(2)} ms`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+  return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`;
+}
+export const clock = (ms) => new Date(ms).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" });
+export const ago = (ms) => `${duration(Math.max(0, Date.now() - ms))} ago`;
+export const tokens = (usage) => (usage ? (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0) : 0);
+
+const GOOD = new Set(["ok", "ready", "done", "approved", "live"]);
+const BUSY = new Set(["running", "pending", "starting", "waiting_input"]);
+/** A state as a word with a mark: colour is never the only sign. */
+export function State({ of }) {
+  const kind = GOOD.has(of) ? "good" : BUSY.has(of) ? "busy" : "bad";
+  const mark = { good: "✓", busy: "…", bad: "!" }[kind];
+  return html`<span class=${`state ${kind}`}><span aria-hidden="true">${mark}</span> <span class="word">${of.replaceAll("_", " ")}</span></span>`;
+}
+
+export const Problem = ({ error }) => (error ? html`<p class="problem" role="alert">${error.message}</p>` : null);
+export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
+
+export function Page({ title, about, actions, children }) {
+  const head = useRef(null);
+  useEffect(() => { document.title = `${title} – Toolwright`; head.current?.focus(); }, [title]);
+  return html`<main id="main">
+    <header class="page"><div><h1 tabindex="-1" ref=${head}>${title}</h1>${about && html`<p>${about}</p>`}</div>
+      <div class="actions">${actions}</div></header>
+    ${children}
+  </main>`;
+}
+
+/** A table: columns are `[title, cell, kind]`, where the kind `n` aligns numbers. */
+export function Table({ label, columns, rows, href, keyOf = (row) => row.id ?? row.name, none }) {
+  if (!rows) return html`<${Empty}>Loading.<//>`;
+  if (!rows.length) return html`<${Empty}>${none}<//>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
+    <caption class="hidden">${label}</caption>
+    <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind}>${title}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind], index) => html`<td class=${kind}>
+      ${index === 0 && href ? html`<a href=${href(row)}>${cell(row)}</a>` : cell(row)}</td>`)}</tr>`)}</tbody>
+  </table></div>`;
+}
+
+/** JSON, with a button that copies it. */
+export function Json({ value, label = "JSON" }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  const [copied, setCopied] = useState(false);
+  const copy = () => navigator.clipboard?.writeText(text).then(() => setCopied(true));
+  return html`<div class="json"><button class="small" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
+    <pre tabindex="0" aria-label=${label}>${text}</pre></div>`;
+}
+
+/** Rows of one height, of which only those in view are drawn. */
+export function LongList({ rows, height = 28, label, children: draw }) {
+  const box = useRef(null);
+  const [view, setView] = useState([0, 40]);
+  const look = () => {
+    const at = box.current;
+    if (at) setView([Math.floor(at.scrollTop / height), Math.ceil(at.clientHeight / height) + 1]);
+  };
+  useEffect(() => { look(); addEventListener("resize", look); return () => removeEventListener("resize", look); }, [rows.length]);
+  const first = Math.max(0, Math.min(view[0] - 10, rows.length - 1));
+  const shown = rows.slice(first, view[0] + view[1] + 10);
+  return html`<div class="long" ref=${box} onScroll=${look} tabindex="0" role="tree" aria-label=${label}>
+    <div style=${{ height: `${rows.length * height}px` }}><div style=${{ transform: `translateY(${first * height}px)` }}>
+      ${shown.map((row, index) => draw(row, first + index))}
+    </div></div></div>`;
+}
