@@ -131,8 +131,10 @@ pub struct RunReport {
     pub turns: u32,
     /// Calls, in the order in which the model wrote them; failed and refused ones too.
     pub calls: Vec<CallRecord>,
-    /// Tokens of all turns and of repairs.
+    /// Tokens of all turns, of repairs and of what the calls asked of models: the agents that it started included.
     pub usage: Usage,
+    /// What that costs in US dollars; `None` where a price is not known.
+    pub cost_usd: Option<f64>,
     /// The questions that a person must decide before a suspended run can go on.
     pub pending: Vec<ApprovalRequest>,
     /// The calls that wait for permission to run; see [`crate::Dispatch::Manual`].
@@ -179,7 +181,7 @@ impl RunReport {
         !self.answer.is_empty() && !self.answer.starts_with(NO_ANSWER)
     }
 
-    /// `{status, answer, turns, calls, usage}`; `exposure` and `exposure_reason` if the model was asked; `reason`,
+    /// `{status, answer, turns, calls, usage}`; `cost_usd` where it is known; `exposure` and `exposure_reason` if the model was asked; `reason`,
     /// `pending`, `held` and `children` if there are any; with a final report `format`, `content` or `content_json`,
     /// `metadata` and `warnings`.
     #[must_use]
@@ -192,6 +194,9 @@ impl RunReport {
             "usage": self.usage,
         });
         if let Some(object) = value.as_object_mut() {
+            if let Some(usd) = self.cost_usd {
+                object.insert("cost_usd".into(), json!(usd));
+            }
             if let Some(reason) = &self.reason {
                 object.insert("reason".into(), json!(reason));
             }

@@ -90,8 +90,8 @@ pub(crate) enum Command {
     /// calls in the same workspace root can read with output__read until it expires (outputs.max_age).
     #[command(after_long_help = EXIT_CODES)]
     Call(Call),
-    /// Check arguments against a tool or a JSON Schema. Arguments are mended where their meaning is plain. Answers as
-    /// JSON; exit code 1 if they do not fit.
+    /// Check the configuration and its agent files; with --tool or --schema, arguments. Arguments are mended where their
+    /// meaning is plain. Answers as JSON; exit code 1 if they do not fit.
     Validate(Validate),
     /// Write tools in the form of a model API. Says what that form loses and what it leaves out. Answers as JSON.
     Encode(Encode),

@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Encode(encode) => codec::encode(encode),
         Command::Decode(decode) => codec::decode(decode),
         Command::Validate(validate @ Validate { schema: Some(file), .. }) => codec::validate_by_schema(file, validate),
+        Command::Validate(Validate { tool: None, .. }) => codec::validate_configuration(&cli.global),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut command_line::command(), "toolwright", &mut script);

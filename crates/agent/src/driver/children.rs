@@ -16,7 +16,7 @@ use crate::report::{ChildEnd, ChildNote, Status};
 use crate::run::{RunSpec, RunState, Step, ToolBatch};
 
 /// How long a run without a limit of time waits for the agents that it began.
-const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Agents that are looked at.
 const MAX_CHILDREN: usize = 1000;
 
@@ -44,8 +44,12 @@ impl Driver {
             name: agent_name(spec, options).unwrap_or_default().to_owned(),
             limits: AgentLimits { turns: None, calls: None, time: None, ..limits },
             fresh: state.turns() == 0,
+            time_left: state.time_left(),
         };
-        match AgentAccount::begin(Arc::clone(tree), new, self.executor.models().prices().clone()).await {
+        if let Some(above) = above {
+            above.has_started();
+        }
+        match AgentAccount::begin(Arc::clone(tree), new, self.prices().clone()).await {
             Ok(account) => Ok(Some(account)),
             Err(TreeError::Limit(limit)) => Err(limit.into()),
             Err(TreeError::Store(error)) => Err(error.into()),

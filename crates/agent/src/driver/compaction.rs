@@ -87,7 +87,7 @@ impl Driver {
         options: &RunOptions,
         cancel: &Cancel,
     ) -> Result<(), DriverError> {
-        let meter = Arc::new(Meter::of(options));
+        let meter = Arc::new(Meter::of(options, self.prices()));
         let run = RunContext {
             cancel: cancel.clone(),
             // Nobody requested these calls, so nobody is asked about them.
@@ -104,7 +104,9 @@ impl Driver {
         let each = calls.into_iter().map(|call| self.executor.run_calls(vec![call], &run));
         let outcomes: Vec<Outcome> = join_all(each).await.into_iter().flatten().collect();
         let outcomes = if cancel.cause().is_some() { Vec::new() } else { outcomes };
-        self.compacted(state, outcomes, meter.take(), options)
+        let (usage, cost) = meter.take();
+        state.on_cost(cost);
+        self.compacted(state, outcomes, usage, options)
     }
 
     /// Applies what the journal of an interrupted run knows of its compaction calls.
@@ -118,10 +120,12 @@ impl Driver {
         let outcomes: Vec<Outcome> = calls.iter().filter_map(|call| ended(call, journal)).collect();
         // A cancelled call runs again, and its usage counts all the same.
         let is_ours = |id: &CallId| calls.iter().any(|call| call.id == *id);
-        let usage = usage_of(journal.iter().filter(|(id, _)| is_ours(id)).filter_map(|(_, outcome)| outcome.as_ref()));
+        let (usage, cost) =
+            usage_of(journal.iter().filter(|(id, _)| is_ours(id)).filter_map(|(_, outcome)| outcome.as_ref()));
         if outcomes.is_empty() && usage == Usage::default() {
             return Ok(());
         }
+        state.on_cost(cost);
         self.compacted(state, outcomes, usage, options)
     }
 

@@ -43,6 +43,16 @@ impl Driver {
         self.executor.services().log.set_cursor(session, session.as_str(), seq).await
     }
 
+    /// Lets a run that another started, and that has answered, go on where somebody has written to it meanwhile. Returns
+    /// whether the model is asked again.
+    pub(super) async fn heed(&self, state: &mut RunState, options: &RunOptions) -> Result<bool, StoreError> {
+        if options.parent.is_none() || options.is_part() {
+            return Ok(false);
+        }
+        let mail = self.mail(state, options).await?;
+        Ok(state.go_on(&mail))
+    }
+
     /// Waits while jobs of a run go on that has answered, if the driver waits for jobs, until there is a message. Returns
     /// whether the model is asked again.
     pub(super) async fn wake(

@@ -22,7 +22,7 @@ use toolwright_core::client::CallClient;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::Exposure;
-use toolwright_core::model::{ModelClient, Usage};
+use toolwright_core::model::{ModelClient, PriceTable, Usage};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::policy::Policy;
@@ -269,6 +269,7 @@ impl Driver {
     /// and models are no errors: they are in the report.
     pub async fn run(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         self.claim(options).await?;
+        state.bound_time(None);
         let options = &match self.begin_account(state, options).await {
             Ok(account) => RunOptions { account, ..options.clone() },
             Err(error) => {
@@ -276,6 +277,7 @@ impl Driver {
                 return Err(error);
             }
         };
+        state.bound_time(options.account.as_ref().and_then(|account| account.time()));
         let services = self.executor.services();
         let started = services.clock.now();
         let events: &dyn EventSink = if options.is_part() { &NoEvents } else { &*services.events };
@@ -315,7 +317,7 @@ impl Driver {
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
-        let meter = Arc::new(Meter::of(options));
+        let meter = Arc::new(Meter::of(options, self.prices()));
         let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
         let mut asked = false;
         let mut noted = 0;
@@ -324,11 +326,13 @@ impl Driver {
             if in_flight.is_empty() {
                 // The usage of earlier turns' jobs. That of started calls is recorded with their outcomes, which a
                 // resume knows too.
-                state.on_used(meter.take());
+                let (used, cost) = meter.take();
+                state.on_used(used, cost);
             }
             if in_flight.cancel.cause().is_some() && !in_flight.is_empty() {
                 let outcomes = in_flight.join().await;
-                state.on_used(meter.take());
+                let (used, cost) = meter.take();
+                state.on_used(used, cost);
                 self.started_ended(state, outcomes, options)?;
             }
             let now = clock.now();
@@ -340,6 +344,9 @@ impl Driver {
             let mut shown = RequestTools::default();
             if state.waits_for_model() {
                 state.tell(&self.mail(state, options).await?);
+                if let Some(account) = &options.account {
+                    state.warn(&account.near_limits().await?);
+                }
                 let view = self.view(state.spec(), options);
                 shown = self.request_tools(state, &view, &options.session).await;
                 snapshot = Arc::clone(self.snapshot(state, &view));
@@ -371,7 +378,8 @@ impl Driver {
                     let cancel = if in_flight.is_empty() { options.cancel.child() } else { in_flight.cancel.clone() };
                     let outcomes = self.run_calls(state, batch, &snapshot, options, &mut in_flight, &cancel);
                     let outcomes = bounded(left, &cancel, outcomes).await?;
-                    state.on_used(meter.take());
+                    let (used, cost) = meter.take();
+                    state.on_used(used, cost);
                     self.started_ended(state, outcomes, options)?;
                     asked = true;
                 }
@@ -383,6 +391,7 @@ impl Driver {
                 Step::AwaitApproval(_) if asked => return self.ended(state, &meter, options).await,
                 Step::AwaitApproval(_) => state.ask_again(),
                 Step::Done(_) if self.settle_children(state, options).await? => {}
+                Step::Done(_) if self.heed(state, options).await? => {}
                 Step::Done(_) if self.wake(state, &meter, options).await? => {}
                 Step::AwaitDispatch(_) | Step::Done(_) => return self.ended(state, &meter, options).await,
             }
@@ -397,11 +406,11 @@ impl Driver {
 
     /// Adds the jobs' usage since the last time, and saves it.
     async fn take_used(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<(), DriverError> {
-        let used = meter.take();
+        let (used, cost) = meter.take();
         if used == Usage::default() {
             return Ok(());
         }
-        state.on_used(used);
+        state.on_used(used, cost);
         self.save(state, options).await
     }
 
@@ -423,6 +432,11 @@ impl Driver {
         let report = report.redacted(redactor);
         self.record(options, || json!({"type": "report", "report": report.to_json()}));
         report
+    }
+
+    /// What models cost.
+    fn prices(&self) -> &PriceTable {
+        self.executor.models().prices()
     }
 
     fn record(&self, options: &RunOptions, record: impl FnOnce() -> Value) {

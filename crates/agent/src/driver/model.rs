@@ -12,7 +12,7 @@ use toolwright_core::context::Redactor;
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
-    Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RecordedError,
+    Cost, Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RecordedError,
     WrittenCall,
 };
 use toolwright_core::operation::Op;
@@ -77,6 +77,10 @@ impl Driver {
         let used = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
         room.into_iter().for_each(|room| room.settle(used));
         in_flight.meter.report(&model, used);
+        state.on_cost(match &answer {
+            Ok(_) => Cost::of(self.prices().of(&model).and_then(|prices| prices.known_cost(used))),
+            Err(_) => Cost::of_usage(used, self.prices().of(&model)),
+        });
         self.record_answer(turn, snapshot, &answer, options);
         record.end(&answer);
         match answer {

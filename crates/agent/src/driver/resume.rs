@@ -58,7 +58,8 @@ impl Driver {
         let snapshot = self.snapshot(&state, &view);
         let settled: Vec<Outcome> = state.runnable().filter_map(|call| settled(call, &saved.calls, snapshot)).collect();
         if !settled.is_empty() {
-            state.on_used(usage_of(&settled));
+            let (usage, cost) = usage_of(&settled);
+            state.on_used(usage, cost);
             self.calls_ended(&mut state, settled, options)?;
         }
         self.resume_compaction(&mut state, &saved.calls, options)?;

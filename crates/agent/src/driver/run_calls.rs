@@ -15,7 +15,7 @@ use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::UsageRecorder;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::Usage;
+use toolwright_core::model::{Cost, PriceTable, Usage};
 use toolwright_core::operation::Origin;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::plan;
@@ -50,8 +50,10 @@ impl Driver {
         }
         let running = async {
             // The usage of repairs is recorded with the repairs.
-            let unmetered = RunContext { usage: None, ..run.clone() };
-            let checked = self.executor.check_calls(batch.calls, &batch.repairs, &unmetered).await;
+            let repairs = Arc::new(Meter::of(options, self.prices()));
+            let apart = RunContext { usage: Some(Arc::clone(&repairs) as _), ..run.clone() };
+            let checked = self.executor.check_calls(batch.calls, &batch.repairs, &apart).await;
+            state.on_cost(repairs.take().1);
             if state.on_checked(checked.usage, checked.mended()) {
                 self.save(state, options).await?;
             }
@@ -288,20 +290,21 @@ impl TurnBudget {
 
 /// Counts the model usage of calls, apart from the run's own requests.
 pub(super) struct Meter {
-    total: Mutex<Usage>,
+    total: Mutex<(Usage, Cost)>,
+    prices: PriceTable,
     /// The recorder of the call that the run is inside of.
     above: Option<Arc<dyn UsageRecorder>>,
 }
 
 impl Meter {
     /// That of a run.
-    pub(super) fn of(options: &RunOptions) -> Self {
+    pub(super) fn of(options: &RunOptions, prices: &PriceTable) -> Self {
         let above = options.parent.as_ref().and_then(|parent| parent.usage.clone());
-        Self { total: Mutex::default(), above }
+        Self { total: Mutex::default(), prices: prices.clone(), above }
     }
 
-    /// The usage since the last time.
-    pub(super) fn take(&self) -> Usage {
+    /// The usage since the last time, and its cost.
+    pub(super) fn take(&self) -> (Usage, Cost) {
         std::mem::take(&mut *self.total.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -315,16 +318,22 @@ impl Meter {
 
 impl UsageRecorder for Meter {
     fn record(&self, model: &str, usage: Usage) {
-        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+        let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.0.add(usage);
+        total.1.add(Cost::of_usage(usage, self.prices.of(model)));
+        drop(total);
         self.report(model, usage);
     }
 }
 
-/// The model usage of calls by their outcomes: all that is known after an interruption.
-pub(super) fn usage_of<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> Usage {
-    let mut total = Usage::default();
-    let used = outcomes.into_iter().filter_map(|outcome| Usage::deserialize(outcome.extras.get("usage")?).ok());
-    used.for_each(|used| total.add(used));
+/// The model usage of calls and its cost by their outcomes: all that is known after an interruption.
+pub(super) fn usage_of<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> (Usage, Cost) {
+    let mut total = (Usage::default(), Cost::default());
+    for Outcome { extras, .. } in outcomes {
+        let Some(Ok(used)) = extras.get("usage").map(Usage::deserialize) else { continue };
+        total.0.add(used);
+        total.1.add(Cost::of(extras.get("cost_usd").and_then(Value::as_f64)));
+    }
     total
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::ContentBlock;
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{CallResult, Message, Usage};
+use toolwright_core::model::{CallResult, Cost, Message, Usage};
 use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
@@ -36,8 +36,14 @@ impl RunState {
     }
 
     /// Adds the calls' own requests to models, apart from their checks, to the usage of the task.
-    pub fn on_used(&mut self, usage: Usage) {
+    pub fn on_used(&mut self, usage: Usage, cost: Cost) {
         self.task.usage.add(usage);
+        self.on_cost(cost);
+    }
+
+    /// Adds what requests to models cost. Their usage is added with what they brought.
+    pub fn on_cost(&mut self, cost: Cost) {
+        self.task.cost.add(cost);
     }
 
     /// Calls ended: any of those that run or wait for permission to; the rest stays as it is. A pending outcome

@@ -1,6 +1,7 @@
 //! Ends a task, by a result, a limit, a report or an interruption, and takes an ended run up again.
 
 use serde::Deserialize as _;
+use toolwright_core::agents::NearLimit;
 use toolwright_core::agents::handoff::HANDOFF_ID;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -10,7 +11,7 @@ use toolwright_core::store::MessageKind;
 
 use super::spec::last_turn;
 use super::turn_call::{self, TurnCall};
-use super::{Interrupted, Notice, Phase, RunState, Task};
+use super::{Interrupted, NOTICE, Notice, Phase, RunState, Task};
 use crate::report::{ChildNote, FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
 use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
 
@@ -124,7 +125,7 @@ impl RunState {
             }
         }
         if cause == CancelCause::RunLimit {
-            self.stop(Status::Partial, self.spec.limits.why_time());
+            self.stop(Status::Partial, self.spec.limits.why_time(self.task.bound.as_ref()));
         } else {
             self.interrupt(Status::Cancelled, format!("cancelled {}", cause.describe()));
         }
@@ -192,6 +193,19 @@ impl RunState {
         }
     }
 
+    /// Tells the model, which is asked next, of limits that are nearly used up: once of each.
+    pub(crate) fn warn(&mut self, near: &[NearLimit]) {
+        if !matches!(&self.phase, Phase::Model { streamed, last: false } if streamed.is_empty()) {
+            return;
+        }
+        for NearLimit { key, notice } in near {
+            if !self.task.warned_of.contains(key) {
+                self.task.warned_of.push(key.clone());
+                self.push_notice(format!("{NOTICE} {notice}"), None);
+            }
+        }
+    }
+
     /// The number of the last message that the model was told; 0: none.
     #[must_use]
     pub fn told(&self) -> u64 {
@@ -213,6 +227,22 @@ impl RunState {
             self.ask_model();
             self.tell(mail);
         }
+    }
+
+    /// Takes an answer back because somebody has written to the run meanwhile, and tells the model. The ends of its jobs do
+    /// not. Returns whether the limits allow that.
+    pub fn go_on(&mut self, mail: &[Notice]) -> bool {
+        let Phase::Done { result, interrupted: None } = &self.phase else { return false };
+        let has_answered = result.status == Status::Success || self.task.report.is_some();
+        let is_written_to = mail.iter().any(|notice| notice.seq > self.told && notice.kind != MessageKind::Job);
+        let may_go_on = self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none();
+        if !has_answered || !is_written_to || !may_go_on {
+            return false;
+        }
+        self.task.report = None;
+        self.ask_model();
+        self.tell(mail);
+        self.waits_for_model()
     }
 
     /// Whether messages begin a new task of an ended run: ends of jobs do not after a final report, which stays the answer.
@@ -243,6 +273,7 @@ impl RunState {
             turns: self.task.turns,
             calls: self.task.calls.clone(),
             usage: self.task.usage,
+            cost_usd: self.task.cost.usd(),
             pending: Vec::new(),
             held: Vec::new(),
             exposure: self.exposure().cloned(),

@@ -18,11 +18,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolwright_core::agents::TimeLeft;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::{ContentBlock, joined_text};
-use toolwright_core::model::{Message, ModelRequest, Usage};
+use toolwright_core::model::{Cost, Message, ModelRequest, Usage};
 use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::policy::UserRequest;
 use toolwright_core::session::CallId;
@@ -74,6 +75,8 @@ struct Task {
     turns: u32,
     elapsed: Duration,
     usage: Usage,
+    #[serde(default)]
+    cost: Cost,
     calls: Vec<CallRecord>,
     repeats: Repeats,
     /// The model's last text.
@@ -83,6 +86,12 @@ struct Task {
     /// A notice told the model that a limit is near that ends the run without a last turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     warned: bool,
+    /// The limits of the tree of agents of which the model was warned, by key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    warned_of: Vec<String>,
+    /// The time of the agents above, as a limit of `elapsed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bound: Option<TimeLeft>,
     /// Why the next turn is the last, whatever the limits allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forced: Option<String>,
@@ -223,7 +232,19 @@ impl RunState {
     /// The rest of the time limit, if there is one.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        self.spec.limits.time.map(|limit| limit.saturating_sub(self.task.elapsed))
+        self.time_limit().map(|limit| limit.saturating_sub(self.task.elapsed))
+    }
+
+    /// The time that the task may take: its own, or less where an agent above has less.
+    fn time_limit(&self) -> Option<Duration> {
+        let bound = self.task.bound.as_ref().map(|bound| bound.left);
+        self.spec.limits.time.into_iter().chain(bound).min()
+    }
+
+    /// Bounds the task by the rest of the time of an agent above, or no more.
+    pub fn bound_time(&mut self, above: Option<&TimeLeft>) {
+        let elapsed = self.task.elapsed;
+        self.task.bound = above.map(|above| TimeLeft { of: above.of.clone(), left: elapsed + above.left });
     }
 
     /// What to do next. Does not change the state.
@@ -303,7 +324,9 @@ impl RunState {
         }
         let forced = self.task.forced.as_deref().map(spec::last_turn);
         let notice = forced.or_else(|| limits.notice(self.task.turns, self.task.calls.len()));
-        let near = limits.near(self.task.elapsed, &self.task.usage).filter(|_| notice.is_none() && !self.task.warned);
+        let near = limits
+            .near(self.time_limit(), self.task.elapsed, &self.task.usage)
+            .filter(|_| notice.is_none() && !self.task.warned);
         self.task.warned |= near.is_some();
         let notice = notice.or(near);
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));

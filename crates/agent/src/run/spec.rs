@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Router};
+use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Router, TimeLeft};
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
@@ -198,10 +198,10 @@ impl Limits {
     }
 
     /// The notice at four fifths of the limits that end a run without a last turn.
-    pub(super) fn near(&self, elapsed: Duration, usage: &Usage) -> Option<Notice> {
+    pub(super) fn near(&self, time: Option<Duration>, elapsed: Duration, usage: &Usage) -> Option<Notice> {
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
         let tokens = self.tokens.filter(|&limit| used >= limit - limit / 5).map(|limit| format!("{limit} tokens"));
-        let time = self.time.filter(|&limit| elapsed >= limit / 5 * 4);
+        let time = time.filter(|&limit| elapsed >= limit / 5 * 4);
         let what = tokens.or_else(|| Some(format!("{} that this task may take", duration::format(time?))))?;
         let text = format!(
             "[toolwright notice] Four fifths of the {what} are used up, and at the end of them the run ends at once. Finish what \
@@ -238,10 +238,14 @@ impl Limits {
         }
     }
 
-    pub(super) fn why_time(&self) -> String {
-        match self.time {
-            Some(limit) => format!("the time limit of {} was reached", duration::format(limit)),
-            None => "a limit of the run was reached".into(),
+    /// Why the time is over; `above`: an agent above whose time bounds the run.
+    pub(super) fn why_time(&self, above: Option<&TimeLeft>) -> String {
+        match (self.time, above) {
+            (own, Some(above)) if own.is_none_or(|own| above.left < own) => {
+                format!("the time of {} was over (`limits.time`)", above.of)
+            }
+            (Some(limit), _) => format!("the time limit of {} was reached", duration::format(limit)),
+            (None, _) => "a limit of the run was reached".into(),
         }
     }
 

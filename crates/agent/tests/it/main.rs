@@ -19,4 +19,5 @@ mod recording;
 mod resume;
 mod runs;
 mod sub_agents;
+mod tree;
 mod usage;

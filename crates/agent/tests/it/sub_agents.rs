@@ -27,12 +27,12 @@ use crate::fixture::{Counter, Log, Reply, begin, begin_with, options, provider, 
 use crate::resume::Fragile;
 
 /// What each agent says, turn by turn; the root is called `root`.
-type Scripts = HashMap<&'static str, Vec<Reply>>;
+pub(crate) type Scripts = HashMap<&'static str, Vec<Reply>>;
 
-const WAIT: Duration = Duration::from_secs(20);
+pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
 /// Sends a message to the first job of the run's session.
-async fn send_to_job(tree: &Tree, text: &str) {
+pub(crate) async fn send_to_job(tree: &Tree, text: &str) {
     let (jobs, options) = (&tree.jobs, options());
     let scope = JobScope::Of(&options.session);
     let job = jobs.list(scope, Listed::Open, 1).await.unwrap().remove(0);
@@ -40,20 +40,20 @@ async fn send_to_job(tree: &Tree, text: &str) {
 }
 
 /// The call of an agent.
-fn start(id: &'static str, agent: &'static str) -> (&'static str, &'static str, Value) {
+pub(crate) fn start(id: &'static str, agent: &'static str) -> (&'static str, &'static str, Value) {
     (id, agent, json!({"reason": "it is asked for", "task": "do it"}))
 }
 
-fn agent(name: &str) -> AgentSpec {
+pub(crate) fn agent(name: &str) -> AgentSpec {
     AgentSpec { name: name.to_owned(), prompt: format!("I am {name}."), ..AgentSpec::default() }
 }
 
-struct Tree {
-    driver: Driver,
-    store: Arc<SqliteStore>,
+pub(crate) struct Tree {
+    pub(crate) driver: Driver,
+    pub(crate) store: Arc<SqliteStore>,
     model: Arc<FakeModel>,
     log: Arc<Log>,
-    jobs: Arc<JobManager>,
+    pub(crate) jobs: Arc<JobManager>,
 }
 
 /// Answers by who asks, and by how often it has answered, so that a resumed run goes on where it was.
@@ -101,7 +101,7 @@ fn who(system: &str) -> String {
 }
 
 impl Tree {
-    async fn new(dir: &Path, scripts: Scripts, agents: Vec<AgentSpec>, tools: Vec<Arc<dyn Tool>>) -> Self {
+    pub(crate) async fn new(dir: &Path, scripts: Scripts, agents: Vec<AgentSpec>, tools: Vec<Arc<dyn Tool>>) -> Self {
         Self::over(dir, scripts, agents, tools, |store| store).await
     }
 
@@ -149,7 +149,7 @@ impl Tree {
         Self { driver, store, model, log, jobs }
     }
 
-    async fn run(&self, options: &RunOptions) -> RunReport {
+    pub(crate) async fn run(&self, options: &RunOptions) -> RunReport {
         let report = tokio::time::timeout(WAIT, self.driver.run(&mut begin(Limits::default()), options)).await;
         report.unwrap().unwrap()
     }
@@ -162,7 +162,7 @@ impl Tree {
     }
 
     /// The text of the results that the last request of an agent had.
-    fn results(&self, agent: &str) -> String {
+    pub(crate) fn results(&self, agent: &str) -> String {
         let asked = self.model.asked();
         let (_, request) = asked.iter().rev().find(|(_, request)| who(&request.system) == agent).unwrap();
         serde_json::to_string(&request.messages).unwrap()
@@ -208,6 +208,7 @@ async fn three_levels_roll_up_to_the_root() {
     assert_eq!((report.status, report.answer.as_str(), tool.count()), (Status::Success, "all done", 1));
     let usage = Usage { input_tokens: 800, output_tokens: 80, ..Usage::default() };
     assert_eq!(report.usage, usage, "eight requests");
+    assert!(report.cost_usd.is_some_and(|cost| (cost - 0.016).abs() < 1e-9), "{report:?}");
     assert_eq!(report.calls.len(), 1);
 
     let trace = tree.trace().await;
@@ -431,6 +432,7 @@ async fn an_interrupted_agent_goes_on_where_it_was() {
     assert_eq!((asked, report.model.requests()), (4, 4), "nothing is asked again");
     let usage = Usage { input_tokens: 800, output_tokens: 80, ..Usage::default() };
     assert_eq!(resumed.usage, usage);
+    assert!(resumed.cost_usd.is_some_and(|cost| (cost - 0.016).abs() < 1e-9), "{resumed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -569,13 +571,13 @@ async fn a_message_reaches_an_agent_in_the_background() {
 }
 
 /// A tool that waits until it may end.
-struct Waits {
-    began: AtomicBool,
-    go: tokio::sync::Notify,
+pub(crate) struct Waits {
+    pub(crate) began: AtomicBool,
+    pub(crate) go: tokio::sync::Notify,
 }
 
 impl Waits {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { began: AtomicBool::new(false), go: tokio::sync::Notify::new() })
     }
 }

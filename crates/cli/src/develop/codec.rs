@@ -5,9 +5,10 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::{ArgGroup, Args};
 use serde_json::{Map, Value, json};
+use toolwright::config::Severity;
 use toolwright::core::RawArguments;
 use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
 use toolwright::core::json::{fault, repair};
@@ -20,7 +21,7 @@ use toolwright::models::{Api, Decoder, tools_json};
 use toolwright::textcalls::{self, Choice, Options, Reasoning, TextDecoder};
 use toolwright_eval::select::{Members, SCHEMA, TOOLS, records};
 
-use crate::app::{Global, open};
+use crate::app::{Global, open, read};
 use crate::exit::{Done, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;
@@ -29,9 +30,10 @@ use crate::use_tools::tools;
 use crate::values::{API_NAMES, api, draft, reasoning};
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("against").args(["tool", "schema"]))]
 pub(crate) struct Validate {
     /// Tool of the catalogue: wire name, id, alias or bare name.
-    #[arg(long, value_name = "TOOL", required_unless_present = "schema", conflicts_with = "schema")]
+    #[arg(long, value_name = "TOOL", conflicts_with = "schema")]
     pub(crate) tool: Option<String>,
     /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
     #[arg(long, value_name = "FILE")]
@@ -46,7 +48,7 @@ pub(crate) struct Validate {
     #[arg(long, conflicts_with = "coerce")]
     pub(crate) no_coerce: bool,
     /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
-    #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
+    #[arg(value_name = "ARGS|-", allow_negative_numbers = true, requires = "against")]
     pub(crate) arguments: Option<String>,
 }
 
@@ -288,6 +290,16 @@ pub(crate) fn encode(encode: &Encode) -> Done {
         "quarantined": set.quarantined,
     }))?;
     Ok(Exit::Ok)
+}
+
+/// The configuration itself, with its agent files. Starts nothing.
+pub(crate) fn validate_configuration(global: &Global) -> Done {
+    let config = read(global)?;
+    let valid = config.problems.iter().all(|problem| problem.severity == Severity::Warning);
+    let agents: Vec<&str> = config.agents.iter().map(|agent| agent.spec.name.as_str()).collect();
+    let problems = &config.problems;
+    print_json(&json!({"valid": valid, "files": config.files, "agents": agents, "problems": problems}))?;
+    Ok(if valid { Exit::Ok } else { Exit::Failed })
 }
 
 /// Against a file, without any configuration. Any JSON value may be an instance.

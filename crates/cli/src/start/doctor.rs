@@ -120,7 +120,8 @@ pub(crate) async fn command(global: &Global) -> Done {
 async fn unrun_triggers(app: &Toolwright) -> Option<String> {
     let config = app.config();
     let installed = app.triggers().of_root(&config.root).await.ok()?;
-    let written = config.sections.triggers.len();
+    let of_agents = config.agents.iter().map(|agent| agent.spec.triggers.len()).sum::<usize>();
+    let written = config.sections.triggers.len() + of_agents;
     let count = installed.iter().filter(|trigger| trigger.creator != Creator::Configuration).count() + written;
     if count == 0 || app.triggers().has_runner().await.ok()? {
         return None;

@@ -104,6 +104,9 @@ fn bad_front_matter_is_told_with_its_line() {
     check("rules: [{effect: allow, tool: '*'}]\n", false, &[(4, EntryDisabled, "may only deny")]);
     check("router: {destinations: [b]}\n", false, &[(4, EntryDisabled, "no agent `b`")]);
     check("prompt: twice\n", false, &[(4, EntryDisabled, "keep one")]);
+    let never = "triggers: [{type: schedule, cron: '0 0 30 2 *', prompt: p}]\n";
+    check(never, true, &[(4, EntryDisabled, "trigger 1 is left out: `0 0 30 2 *` never fires")]);
+    check("triggers: [{type: timer, intervall: 1m}]\n", true, &[(4, EntryDisabled, "unknown field `intervall`")]);
     check("x: [\n", false, &[(4, EntryDisabled, "not valid YAML")]);
 }
 
@@ -132,6 +135,50 @@ fn a_bad_file_removes_only_itself() {
         assert!(all.contains(words), "{words} is not in:\n{all}");
     }
     assert_eq!(config.problems.len(), 5, "{all}");
+}
+
+#[test]
+fn disabled_agents_and_unusable_triggers_are_left_out() {
+    let fixture = Fixture::with(
+        "agents:
+  a: {description: d, enabled: false}
+  b: {description: d, router: {destinations: [a]}}
+channels: {shared: {reach: shared}}
+triggers:
+  good: {type: channel, channel: shared, prompt: p, agent: bb}
+  private: {type: channel, channel: mine, prompt: p}
+  hook: {type: webhook, prompt: p}
+",
+    );
+    fixture.write(FILE, "---\nname: a\ndescription: d\n---\nText");
+    let config = fixture.load();
+    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
+    let triggers: Vec<&str> = config.sections.triggers.keys().map(String::as_str).collect();
+    assert_eq!((&names[..], &triggers[..]), (&["b"][..], &["good"][..]));
+    let all = problems(&config).join("\n");
+    for words in [
+        "toolwright.yaml:3: warning: agents.b.router: the agent `a` was left out",
+        "toolwright.yaml:6: warning: triggers.good: there is no agent `bb`: its firings fail; did you mean `b`?",
+        "toolwright.yaml:7: entry left out: triggers.private: channel mine is private",
+        "toolwright.yaml:8: entry left out: triggers.hook: a trigger of type webhook needs a secret",
+    ] {
+        assert!(all.contains(words), "{words} is not in:\n{all}");
+    }
+    assert_eq!(config.problems.len(), 4, "{all}");
+    let found = json_of(&run(&fixture, &["validate"]));
+    assert_eq!((&found["valid"], &found["agents"]), (&json!(false), &json!(["b"])), "{found}");
+}
+
+#[test]
+fn trigger_tools_are_listed_where_they_are_wanted() {
+    let agent = "agents: {a: {description: d, tools: ['trigger__ti*', fs__read]}}\n";
+    for (config, expect) in [("", 0), (agent, 1), ("defaults: {triggers: true}\n", 5)] {
+        let fixture = Fixture::with(config);
+        let tools = ok(&fixture, &["tools", "ls", "--json"]);
+        assert_eq!(tools.matches("\"trigger:").count(), expect, "{config}: {tools}");
+    }
+    let fixture = Fixture::new();
+    fails(&fixture, &["call", "trigger__timer", "interval=1m", "prompt=p"], 3, &["defaults.triggers: true"]);
 }
 
 #[test]

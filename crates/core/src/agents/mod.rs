@@ -9,6 +9,6 @@ mod tree;
 pub use graph::{find_cycle, unknown_tools};
 pub use spec::{AgentLimits, AgentSpec, Destination, History, NameError, OnChildren, Router, check_name, legal_name};
 pub use tree::{
-    AgentNode, AgentTree, DEFAULT_AGENTS, DEFAULT_DEPTH, DEFAULT_LIVE, NewAgent, Request, Seat, Spending, TreeError,
-    TreeLimit, admit, afford, ancestors, child_session,
+    AgentNode, AgentTree, DEFAULT_AGENTS, DEFAULT_DEPTH, DEFAULT_LIVE, NearLimit, NewAgent, Request, Seat, Spending,
+    TimeLeft, TreeError, TreeLimit, admit, afford, ancestors, child_session, near_limits, time_left,
 };

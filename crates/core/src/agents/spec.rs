@@ -25,6 +25,9 @@ pub struct AgentSpec {
     // The key of its entry, or the name in its file.
     #[schemars(skip)]
     pub name: String,
+    /// Whether it is used. Default: true; with `false` no other agent of its name is used either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
     /// When to use it: what models read that may start it.
     pub description: String,
     /// Its instructions, the beginning of its system prompt. In an agent file the text after the front matter.

@@ -2,6 +2,7 @@
 //! model. The decisions are pure; [`AgentTree`] keeps the tree and takes each decision in one transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,8 @@ pub struct AgentNode {
     pub spent: Spending,
     /// What its requests under way may use at most.
     pub held: Spending,
+    /// When its time is over, in milliseconds since the epoch; `None`: it has no limit of time.
+    pub until_ms: Option<u64>,
 }
 
 /// An agent that is to begin.
@@ -106,15 +109,28 @@ pub struct NewAgent {
     /// Whether it begins a new task: what an earlier task of the same run used, and its agents that have ended, no
     /// longer count.
     pub fresh: bool,
+    /// How much of its own time is left; `None`: it has no limit of time.
+    pub time_left: Option<Duration>,
 }
 
 /// The place of an agent that has begun.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seat {
     /// What it used before it was interrupted.
     pub spent: Spending,
     /// Whether it or an ancestor has a limit of tokens or money.
     pub limits_spending: bool,
+    /// The rest of the time of the ancestor whose time is over first.
+    pub time: Option<TimeLeft>,
+}
+
+/// The rest of the time of an agent, which bounds all agents below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeLeft {
+    /// The agent that has the limit.
+    pub of: String,
+    /// The rest.
+    pub left: Duration,
 }
 
 /// A limit of the tree that was reached.
@@ -168,6 +184,12 @@ pub enum TreeLimit {
         /// The limit.
         most: f64,
     },
+    /// Of time.
+    #[error("the time of {of} is over (`limits.time`)")]
+    Time {
+        /// The agent that has the limit.
+        of: String,
+    },
     /// Of money, for a model without prices.
     #[error("{of} has a limit of cost, and what {model} costs is not known: set models.\"{model}\".prices")]
     NoPrice {
@@ -201,7 +223,7 @@ impl From<TreeLimit> for ToolError {
 ///
 /// # Errors
 /// The first limit that keeps it out, that of the nearest ancestor first.
-pub fn admit(tree: &[AgentNode], new: &NewAgent) -> Result<(), TreeLimit> {
+pub fn admit(tree: &[AgentNode], new: &NewAgent, now_ms: u64) -> Result<(), TreeLimit> {
     // One that is there already goes on.
     if tree.iter().any(|node| node.id == new.id && node.live) {
         return Ok(());
@@ -221,7 +243,18 @@ pub fn admit(tree: &[AgentNode], new: &NewAgent) -> Result<(), TreeLimit> {
             return Err(TreeLimit::Live { of: of(), most });
         }
     }
+    if let Some(TimeLeft { of, left: Duration::ZERO }) = time_left(tree, new.parent.as_deref(), now_ms) {
+        return Err(TreeLimit::Time { of });
+    }
     afford(tree, new.parent.as_deref(), &Request::NOTHING)
+}
+
+/// The rest of the time of the agent `of` and its ancestors: of the one whose time is over first.
+#[must_use]
+pub fn time_left(tree: &[AgentNode], of: Option<&str>, now_ms: u64) -> Option<TimeLeft> {
+    let limited = ancestors(tree, of).filter_map(|node| Some((node.until_ms?, node)));
+    let (until_ms, node) = limited.min_by_key(|(until_ms, _)| *until_ms)?;
+    Some(TimeLeft { of: title(node), left: Duration::from_millis(until_ms.saturating_sub(now_ms)) })
 }
 
 /// What a request to a model may use at most.
@@ -267,6 +300,60 @@ pub fn afford(tree: &[AgentNode], of: Option<&str>, request: &Request<'_>) -> Re
         }
     }
     Ok(())
+}
+
+/// A limit of the tree of which four fifths are used, and how a model is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NearLimit {
+    /// The limit and who has it: a model is told once of each.
+    pub key: String,
+    /// What is used of it, and what the model is to do.
+    pub notice: String,
+}
+
+/// What a model is to do before its tokens or its money are used up.
+const AT_THE_LIMIT: &str =
+    "At the limit its work ends at once: finish what matters most, and give your final answer soon.";
+
+/// The limits of tokens, money and agents of the agent `of` and its ancestors that are nearly used up.
+#[must_use]
+pub fn near_limits(tree: &[AgentNode], of: &str) -> Vec<NearLimit> {
+    let mut near = Vec::new();
+    for above in ancestors(tree, Some(of)) {
+        let AgentLimits { tokens, cost, agents, .. } = above.limits;
+        let (mut used, mut count) = (Spending::default(), 0_u64);
+        for node in tree {
+            let below = is_below(tree, node, &above.id);
+            count += u64::from(below);
+            if below || node.id == above.id {
+                used.add(node.spent);
+                used.add(node.held);
+            }
+        }
+        let of = title(above);
+        let mut add = |limit: &str, notice| near.push(NearLimit { key: format!("{limit} {}", above.id), notice });
+        if let Some(most) = tokens.filter(|&most| is_near(used.tokens, most)) {
+            add(
+                "tokens",
+                format!("{of} and the agents below it have used {} of {most} tokens. {AT_THE_LIMIT}", used.tokens),
+            );
+        }
+        if let Some(most) = cost.filter(|&most| used.cost_usd >= most * 0.8) {
+            let used = format!("{of} and the agents below it have cost {:.4} of {most} US dollars", used.cost_usd);
+            add("cost", format!("{used}. {AT_THE_LIMIT}"));
+        }
+        if let Some(most) = agents.filter(|&most| is_near(count, most.into())) {
+            add(
+                "agents",
+                format!("{count} of {most} agents were started below {of}. Start another only where you must."),
+            );
+        }
+    }
+    near
+}
+
+fn is_near(used: u64, most: u64) -> bool {
+    used > 0 && used >= most - most / 5
 }
 
 /// The session of the run that a call of `session` begins, which has the run's id too: always the same, so that a call that
@@ -349,7 +436,7 @@ mod tests {
         let (name, parent) = written.trim_end_matches('-').split_once('<').unwrap_or((written, ""));
         let parent = Some(parent).filter(|parent| !parent.is_empty()).map(Into::into);
         let (spent, held) = (Spending::default(), Spending::default());
-        AgentNode { id: name.into(), parent, name: name.into(), limits, live, spent, held }
+        AgentNode { id: name.into(), parent, name: name.into(), limits, live, spent, held, until_ms: None }
     }
 
     /// Whether an agent `new` below `parent` may begin: part of the refusal, or nothing.
@@ -361,8 +448,9 @@ mod tests {
             name: new.into(),
             limits: AgentLimits::default(),
             fresh: false,
+            time_left: None,
         };
-        let refused = admit(&tree, &agent).err().map(|limit| limit.for_model()).unwrap_or_default();
+        let refused = admit(&tree, &agent, 0).err().map(|limit| limit.for_model()).unwrap_or_default();
         assert_eq!(refused.is_empty(), expect.is_empty(), "{new} below {parent}: {refused}");
         assert!(refused.contains(expect), "{new} below {parent}: {refused}");
     }
@@ -410,8 +498,62 @@ mod tests {
             name: "c".into(),
             limits: AgentLimits::default(),
             fresh: false,
+            time_left: None,
         };
-        assert!(admit(&tree(Some(601), None), &new).is_ok());
-        assert!(matches!(admit(&tree(Some(600), None), &new), Err(TreeLimit::Tokens { .. })));
+        assert!(admit(&tree(Some(601), None), &new, 0).is_ok());
+        assert!(matches!(admit(&tree(Some(600), None), &new, 0), Err(TreeLimit::Tokens { .. })));
+    }
+
+    #[test]
+    fn the_time_of_each_ancestor_bounds_agents() {
+        let mut tree = [
+            node("r", AgentLimits::default()),
+            node("a<r-", AgentLimits::default()),
+            node("b<a", AgentLimits::default()),
+        ];
+        let left =
+            |tree: &[AgentNode], now| time_left(tree, Some("b"), now).map(|time| (time.of, time.left.as_millis()));
+        assert_eq!(left(&tree, 0), None);
+        tree[0].until_ms = Some(900);
+        tree[2].until_ms = Some(1000);
+        assert_eq!(left(&tree, 100), Some(("agent r".into(), 800)));
+        tree[1].until_ms = Some(500);
+        assert_eq!(left(&tree, 100), Some(("agent a".into(), 400)));
+        assert_eq!(left(&tree, 700), Some(("agent a".into(), 0)));
+        let new = |id: &str| NewAgent {
+            id: id.into(),
+            parent: Some("b".into()),
+            name: id.into(),
+            limits: AgentLimits::default(),
+            fresh: false,
+            time_left: None,
+        };
+        assert!(admit(&tree, &new("c"), 499).is_ok());
+        let over = TreeLimit::Time { of: "agent a".into() };
+        assert_eq!(admit(&tree, &new("c"), 500), Err(over));
+    }
+
+    #[test]
+    fn limits_that_are_nearly_used_up_are_found() {
+        let check = |limits: AgentLimits, expect: &[&str]| {
+            let mut tree =
+                [node("r", limits), node("a<r-", AgentLimits::default()), node("b<a", AgentLimits::default())];
+            tree[1].spent = Spending { tokens: 500, cost_usd: 0.5 };
+            tree[2].held = Spending { tokens: 300, cost_usd: 0.3 };
+            let near: Vec<String> = near_limits(&tree, "b").into_iter().map(|near| near.notice).collect();
+            assert_eq!(near.len(), expect.len(), "{near:?}");
+            assert!(near.iter().zip(expect).all(|(near, expect)| near.starts_with(expect)), "{near:?}");
+        };
+        let none = AgentLimits::default;
+        check(none(), &[]);
+        check(AgentLimits { tokens: Some(1001), cost: Some(1.1), agents: Some(3), ..none() }, &[]);
+        check(
+            AgentLimits { tokens: Some(1000), cost: Some(1.0), agents: Some(2), ..none() },
+            &[
+                "agent r and the agents below it have used 800 of 1000 tokens",
+                "agent r and the agents below it have cost 0.8000 of 1 US dollars",
+                "2 of 2 agents were started below agent r",
+            ],
+        );
     }
 }

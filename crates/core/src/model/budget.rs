@@ -240,6 +240,41 @@ impl Prices {
     }
 }
 
+/// What requests to models cost in sum, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    usd: f64,
+    /// Whether some of them may have cost something beside this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_open: bool,
+}
+
+impl Cost {
+    /// What a request cost; `None`: that is not known.
+    #[must_use]
+    pub fn of(usd: Option<f64>) -> Self {
+        Self { usd: usd.unwrap_or_default(), is_open: usd.is_none() }
+    }
+
+    /// What this usage costs at these prices. No usage costs nothing.
+    #[must_use]
+    pub fn of_usage(usage: Usage, prices: Option<Prices>) -> Self {
+        if usage == Usage::default() { Self::default() } else { Self::of(prices.map(|prices| prices.cost(usage))) }
+    }
+
+    /// Adds the cost of other requests.
+    pub fn add(&mut self, other: Self) {
+        self.usd += other.usd;
+        self.is_open |= other.is_open;
+    }
+
+    /// US dollars; `None` where the price of some request is not known.
+    #[must_use]
+    pub fn usd(&self) -> Option<f64> {
+        (!self.is_open).then_some(self.usd)
+    }
+}
+
 /// Prices by model id (`provider/model`) or provider; the nearer name counts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PriceTable(BTreeMap<String, Prices>);

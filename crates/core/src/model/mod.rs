@@ -12,7 +12,9 @@ mod settings;
 mod traffic;
 
 pub(crate) use budget::is_zero;
-pub use budget::{Bound, MAX_TOKENS, ModelBounds, ModelBudget, PriceTable, Prices, RequestAllowance, Reserved, Usage};
+pub use budget::{
+    Bound, Cost, MAX_TOKENS, ModelBounds, ModelBudget, PriceTable, Prices, RequestAllowance, Reserved, Usage,
+};
 pub use call_meta::CallMeta;
 pub use client::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::session_log::LogRow;
+use super::StoreError;
+use super::session_log::{LogRow, SessionLog};
 use crate::identity::session::{Session, SessionId};
 
 /// Characters of a channel's name.
@@ -69,6 +70,19 @@ impl Channels {
         Ok(self.0.get(name).cloned().unwrap_or_default())
     }
 
+    /// Why nobody reads this channel for whom no session asks, if so: it has an illegal name, or is private.
+    #[must_use]
+    pub fn unreachable(&self, name: &str) -> Option<String> {
+        match self.get(name) {
+            Err(why) => Some(why),
+            Ok(ChannelConfig { reach: Reach::Private, .. }) => Some(format!(
+                "channel {name} is private to a session and its agents, so this trigger would never fire: write \
+                 `channels: {{{name}: {{reach: shared}}}}` in the configuration"
+            )),
+            Ok(_) => None,
+        }
+    }
+
     /// One line for each channel, for the manuals of the tools that use them.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
@@ -89,14 +103,16 @@ impl Channels {
 }
 
 impl ChannelConfig {
-    /// The mailbox of the channel `name` as `session` sees it: of a private one, the session that began the tree of agents
-    /// ([`SessionLog::root`](super::SessionLog::root)).
-    #[must_use]
-    pub fn address(&self, name: &str, session: &Session) -> SessionId {
-        match self.reach {
-            Reach::Private => SessionId::new(format!("channel/session/{}/{name}", session.id)),
+    /// The mailbox of the channel `name` as `session` sees it. A private channel is that of the whole tree of agents in which
+    /// the session is.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub async fn mailbox(&self, name: &str, session: &Session, log: &dyn SessionLog) -> Result<SessionId, StoreError> {
+        Ok(match self.reach {
+            Reach::Private => SessionId::new(format!("channel/session/{}/{name}", log.root(&session.id).await?)),
             Reach::Shared => SessionId::new(format!("channel/principal/{}/{name}", session.principal.id)),
-        }
+        })
     }
 }
 
@@ -122,15 +138,33 @@ mod tests {
         for name in ["", "a/b", "a b", &"x".repeat(65)] {
             assert!(channels.get(name).is_err_and(|why| why.contains("no name of a channel")), "{name}");
         }
+        assert_eq!(channels.unreachable("jobs"), None);
+        assert!(channels.unreachable("other").is_some_and(|why| why.contains("reach: shared")));
         assert_eq!(channels.lines(), ["jobs (shared queue): Work to do"]);
+    }
+
+    /// Sessions whose ids begin alike are in one tree.
+    struct Trees;
+
+    #[async_trait::async_trait]
+    impl SessionLog for Trees {
+        async fn root(&self, session: &SessionId) -> Result<SessionId, StoreError> {
+            Ok(SessionId::new(session.as_str().get(..1).unwrap_or_default()))
+        }
     }
 
     #[test]
     fn private_channels_are_apart_and_shared_ones_not() {
-        let session =
-            |id: &str| Session { id: SessionId::new(id), principal: Principal::owner(), root: "/".into(), agent: None };
-        let address = |reach, id| ChannelConfig { reach, ..ChannelConfig::default() }.address("news", &session(id));
-        assert_ne!(address(Reach::Private, "a"), address(Reach::Private, "b"));
-        assert_eq!(address(Reach::Shared, "a"), address(Reach::Shared, "b"));
+        let mailbox = |reach, id: &str| {
+            let session =
+                Session { id: SessionId::new(id), principal: Principal::owner(), root: "/".into(), agent: None };
+            let channel = ChannelConfig { reach, ..ChannelConfig::default() };
+            futures_util::FutureExt::now_or_never(channel.mailbox("news", &session, &Trees))
+                .expect("ready")
+                .expect("read")
+        };
+        assert_ne!(mailbox(Reach::Private, "a"), mailbox(Reach::Private, "b"));
+        assert_eq!(mailbox(Reach::Private, "a-child"), mailbox(Reach::Private, "a"));
+        assert_eq!(mailbox(Reach::Shared, "a"), mailbox(Reach::Shared, "b"));
     }
 }

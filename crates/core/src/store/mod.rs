@@ -30,8 +30,8 @@ pub use self::ledger::{
 pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
-    Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING,
-    MessageKind, NewRow, NoSessionLog, SessionLog,
+    AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
+    MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog,
 };
 pub use self::values::{Method, Written, fold, is_below, superseded};
 pub use crate::error::StoreError;

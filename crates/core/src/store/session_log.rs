@@ -188,6 +188,15 @@ impl NewRow {
     }
 }
 
+/// A row that was appended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AppendedRow {
+    /// Its number.
+    pub seq: u64,
+    /// The sessions that are wired to the mailbox and did not get the message, because their own mailboxes are full.
+    pub missed: Vec<SessionId>,
+}
+
 /// A row of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogRow {
@@ -224,7 +233,7 @@ pub trait SessionLog: Send + Sync {
     /// # Errors
     /// [`StoreError::Quota`] for a row that is too long, a mailbox in which [`MAX_WAITING`] messages wait, and a session or
     /// principal whose bytes are used up: nothing is written, and the message says what its author can do.
-    async fn append(&self, _row: NewRow) -> Result<u64, StoreError> {
+    async fn append(&self, _row: NewRow) -> Result<AppendedRow, StoreError> {
         Err(Unsupported("the session log").into())
     }
 

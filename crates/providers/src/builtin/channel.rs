@@ -12,8 +12,8 @@ use toolwright_core::duration::iso;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::channel::{ChannelConfig, Channels, Delivery, is_for};
-use toolwright_core::store::{Author, LogMessage, LogRow, MessageKind, NewRow, StoreError};
+use toolwright_core::store::channel::{Channels, Delivery, is_for};
+use toolwright_core::store::{AppendedRow, Author, LogMessage, LogRow, MessageKind, NewRow, StoreError};
 use toolwright_core::tool::Tool;
 
 use super::{define, parse};
@@ -70,16 +70,21 @@ impl Tool for SendTool {
         let Sent { channel: name, message } = parse(arguments)?;
         let (session, call) = (&context.session, &context.call_id);
         let address = match self.0.get(&name) {
-            Ok(channel) => address(&channel, &name, context).await?,
+            Ok(channel) => channel.mailbox(&name, session, &*context.services.log).await?,
             Err(why) => return Ok(ToolOutput::failure(why)),
         };
         let message =
             LogMessage { kind: MessageKind::Channel, subject: name.clone(), text: message, data: Value::Null };
         let row = NewRow::message(&address, &session.principal.id, Author::call(session, call), message);
         match context.services.log.append(row).await {
-            Ok(seq) => {
-                let structured = Some(json!({"channel": name, "number": seq}));
-                Ok(ToolOutput { structured, ..ToolOutput::text(format!("Sent to channel {name} as number {seq}.")) })
+            Ok(AppendedRow { seq, missed }) => {
+                let missed = named(&missed, context).await?;
+                let text = format!("Sent to channel {name} as number {seq}.{}", not_reached(&missed));
+                let mut structured = json!({"channel": name, "number": seq});
+                if !missed.is_empty() {
+                    structured["not_reached"] = json!(missed);
+                }
+                Ok(ToolOutput { structured: Some(structured), ..ToolOutput::text(text) })
             }
             Err(StoreError::Quota(why)) => Ok(ToolOutput::failure(format!("Channel {name}: {why}."))),
             Err(error) => Err(error.into()),
@@ -128,7 +133,7 @@ impl Tool for ReadTool {
             Err(why) => return Ok(ToolOutput::failure(why)),
         };
         let (log, reader) = (&context.services.log, &context.session.id);
-        let address = address(&channel, &name, context).await?;
+        let address = channel.mailbox(&name, &context.session, &**log).await?;
         let limit = limit.clamp(1, MAX_READ);
         let rows = match channel.delivery {
             Delivery::Queue => log.take(&address, reader.as_str(), limit).await?,
@@ -160,11 +165,25 @@ impl Tool for ReadTool {
     }
 }
 
-/// The mailbox of a channel. A private one is that of the whole tree of agents.
-async fn address(channel: &ChannelConfig, name: &str, context: &ToolContext) -> Result<SessionId, StoreError> {
-    let session = &context.session;
-    let root = context.services.log.root(&session.id).await?;
-    Ok(channel.address(name, &Session { id: root, ..Session::clone(session) }))
+/// The members of groups that have these sessions, by name.
+async fn named(sessions: &[SessionId], context: &ToolContext) -> Result<Vec<String>, StoreError> {
+    if sessions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let members = context.services.groups.members(Some(&context.session.principal.id)).await?;
+    let name = |session: &SessionId| {
+        let member = members.iter().find(|member| member.session == *session);
+        member.map_or_else(|| session.to_string(), |member| member.name.clone())
+    };
+    Ok(sessions.iter().map(name).collect())
+}
+
+/// What the sender of a message is told of members that did not get it.
+pub(super) fn not_reached(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        names => format!(" It did not reach {}: the mailbox is full. Send again later.", names.join(", ")),
+    }
 }
 
 fn shown(name: &str, rows: &[LogRow]) -> ToolOutput {

@@ -16,6 +16,7 @@ use toolwright_core::store::group::{Member, is_privileged};
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, StoreError};
 use toolwright_core::tool::Tool;
 
+use super::channel::not_reached;
 use super::{define, parse};
 
 /// Characters of a message and of instructions.
@@ -229,14 +230,17 @@ impl GroupTool {
                 Ok(done(format!("{name} is stopped; its messages wait.")))
             }
             Verb::Channel => {
-                let to = self.channel(&arguments.channel, session)?;
+                let to = self.channel(&arguments.channel, context).await?;
                 let message = message(MessageKind::Channel, &arguments.channel, arguments.message);
                 let author = author(context, &members);
-                context.services.log.append(NewRow::message(&to, principal, author, message)).await?;
-                Ok(done(format!("Sent to channel {}.", arguments.channel)))
+                let row = NewRow::message(&to, principal, author, message);
+                let missed = context.services.log.append(row).await?.missed;
+                let missed = members.iter().filter(|member| missed.contains(&member.session));
+                let missed: Vec<String> = missed.map(|member| member.name.clone()).collect();
+                Ok(done(format!("Sent to channel {}.{}", arguments.channel, not_reached(&missed))))
             }
             Verb::Wire => {
-                let channel = self.channel(&arguments.channel, session)?;
+                let channel = self.channel(&arguments.channel, context).await?;
                 groups.wire(&channel, &member()?.session, arguments.wired).await?;
                 let how = if arguments.wired { "now wakes" } else { "no longer wakes" };
                 Ok(done(format!("Channel {} {how} {name}.", arguments.channel)))
@@ -254,9 +258,10 @@ impl GroupTool {
     }
 
     /// The mailbox of a channel of the group. It is shared, since the members are sessions of their own.
-    fn channel(&self, name: &str, session: &Session) -> Result<SessionId, StoreError> {
+    async fn channel(&self, name: &str, context: &ToolContext) -> Result<SessionId, StoreError> {
         let channel = self.channels.get(name).map_err(StoreError::Refused)?;
-        Ok(ChannelConfig { reach: Reach::Shared, ..channel }.address(name, session))
+        let channel = ChannelConfig { reach: Reach::Shared, ..channel };
+        channel.mailbox(name, &context.session, &*context.services.log).await
     }
 }
 

@@ -25,6 +25,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::store::channel::Channels;
 use toolwright_core::tool::{StaticProvider, Tool};
+use toolwright_core::trigger::TriggerKind;
 
 use toolwright_sandbox::withheld_by_default;
 
@@ -54,6 +55,8 @@ pub struct BuiltinOptions {
     pub channels: Channels,
     /// Whether there are groups of agents that stay.
     pub groups: bool,
+    /// The kinds of triggers that there are tools for.
+    pub triggers: Vec<TriggerKind>,
 }
 
 impl Default for BuiltinOptions {
@@ -68,6 +71,7 @@ impl Default for BuiltinOptions {
             shell: ShellConfig::default(),
             channels: Channels::default(),
             groups: false,
+            triggers: TriggerKind::ALL.to_vec(),
         }
     }
 }
@@ -86,7 +90,7 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     if options.groups {
         tools.extend(group::tools(&options.channels));
     }
-    tools.extend(trigger::tools());
+    tools.extend(trigger::tools(&options.triggers));
     tools
 }
 

@@ -59,9 +59,9 @@ impl TriggerTool {
     }
 }
 
-/// The tools of all kinds.
-pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
-    TriggerKind::ALL.into_iter().map(|kind| Arc::new(TriggerTool::of(kind)) as _).collect()
+/// The tools of these kinds.
+pub(super) fn tools(kinds: &[TriggerKind]) -> Vec<Arc<dyn Tool>> {
+    kinds.iter().map(|kind| Arc::new(TriggerTool::of(*kind)) as _).collect()
 }
 
 #[async_trait]

@@ -184,9 +184,13 @@ impl Executor {
             outcome.extras.insert("person_ms".into(), person_ms.into());
         }
         // A failed call says it nowhere else, and a resumed run reads it from the journal.
-        let used = record.used.as_ref().map(|used| used.total()).filter(|used| *used != Usage::default());
-        if let Some(Ok(used)) = used.map(serde_json::to_value) {
-            outcome.extras.entry("usage").or_insert(used);
+        if let Some(used) = record.used.as_ref().filter(|used| used.total() != Usage::default()) {
+            if let Ok(usage) = serde_json::to_value(used.total()) {
+                outcome.extras.entry("usage").or_insert(usage);
+            }
+            if let Some(usd) = used.cost(self.models.prices()).usd() {
+                outcome.extras.insert("cost_usd".into(), usd.into());
+            }
         }
         if outcome.pending.is_some() {
             return;

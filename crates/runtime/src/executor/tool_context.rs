@@ -1,6 +1,7 @@
 //! The context of a running tool: its progress, its client, the calls that it makes, and its use of models.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use toolwright_core::context::{InnerCalls, NoCalls, PartialSink, ToolContext, Us
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError, Unsupported};
 use toolwright_core::event::{Attention, Event, Partial};
 use toolwright_core::job::NoTurns;
-use toolwright_core::model::{ModelError, ModelRequest, ModelResponse, Usage};
+use toolwright_core::model::{Cost, ModelError, ModelRequest, ModelResponse, PriceTable, Usage};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Profile;
@@ -519,7 +520,7 @@ impl Executor {
 #[derive(Default)]
 pub(super) struct CallUsage {
     run: Option<Arc<dyn UsageRecorder>>,
-    total: Mutex<Usage>,
+    total: Mutex<BTreeMap<String, Usage>>,
 }
 
 impl std::fmt::Debug for CallUsage {
@@ -543,13 +544,25 @@ impl CallUsage {
 
     /// All of it, so far.
     pub(super) fn total(&self) -> Usage {
-        *self.total.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut total = Usage::default();
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|used| total.add(*used));
+        total
+    }
+
+    /// What it costs.
+    pub(super) fn cost(&self, prices: &PriceTable) -> Cost {
+        let mut cost = Cost::default();
+        let total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.iter().for_each(|(model, used)| cost.add(Cost::of_usage(*used, prices.of(model))));
+        cost
     }
 }
 
 impl UsageRecorder for CallUsage {
     fn record(&self, model: &str, usage: Usage) {
-        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+        let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.entry(model.to_owned()).or_default().add(usage);
+        drop(total);
         if let Some(run) = &self.run {
             run.record(model, usage);
         }

@@ -204,7 +204,14 @@ impl JobManager {
             _ => JobState::Pending,
         };
         match live.step(&step, state).await {
-            Ok(()) => live.left(state),
+            Ok(()) => {
+                live.left(state);
+                if matches!(step, JobStep::Ended(..))
+                    && let Err(error) = self.return_unread(&live.id).await
+                {
+                    tracing::warn!(job = live.id, "messages that an agent did not read were not sent back: {error}");
+                }
+            }
             // It is over, or another process has it.
             Err(StoreError::NotFound(_)) => {
                 live.events.lost(JobState::Unknown);

@@ -22,6 +22,8 @@ use crate::store::jobs::{JobRequest, LEASE_MS};
 const POLL: Duration = Duration::from_millis(200);
 /// How long the process that has a job may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// Messages that an agent did not read and that are sent back.
+const MAX_RETURNED: usize = 100;
 
 #[async_trait]
 impl Jobs for JobManager {
@@ -105,7 +107,34 @@ impl JobManager {
         let caller = Some("your caller".to_owned());
         let author = Author { session: Some(job.session.clone()), agent: caller, call: None };
         let message = LogMessage { kind: MessageKind::Group, subject: job.id.clone(), text, data: Value::Null };
-        self.store.append(NewRow::message(&to, &job.principal, author, message)).await.map(drop)
+        let seq = self.store.append(NewRow::message(&to, &job.principal, author, message)).await?.seq;
+        // What it did not read before its end is sent back then; what comes behind that is refused here.
+        if self.store.job(&job.id).await?.state.is_over() && self.store.cursor(&to, to.as_str()).await? < seq {
+            self.store.withdraw(&to, MessageKind::Group, &job.id).await?;
+            return Err(StoreError::Refused(format!("job {} has ended, and did not read the message", job.id)));
+        }
+        Ok(())
+    }
+
+    /// Tells whoever wrote to the agent of a job that has ended which messages it did not read.
+    pub(super) async fn return_unread(&self, id: &str) -> Result<(), StoreError> {
+        let job = self.store.job(id).await?;
+        if !is_agent(&job) {
+            return Ok(());
+        }
+        let agent = child_session(job.tool.name(), &job.session, &job.call);
+        let read = self.store.cursor(&agent, agent.as_str()).await?;
+        for row in self.store.messages(&agent, read, MAX_RETURNED).await? {
+            let (Some(message), Some(author)) = (row.message(), &row.author.session) else { continue };
+            if message.kind != MessageKind::Group {
+                continue;
+            }
+            let text = format!("It did not read your message to job {id}: {}", message.text);
+            let (kind, subject) = (MessageKind::Child, job.tool.name().to_owned());
+            let message = LogMessage { kind, subject, text, data: Value::Null };
+            self.store.append(NewRow::message(author, &row.principal, Author::default(), message)).await?;
+        }
+        self.store.withdraw(&agent, MessageKind::Group, id).await
     }
 
     /// Asks the process that has the job: this one at once, another through the store.

@@ -2,9 +2,12 @@
 //! each request to a model.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use toolwright_core::agents::{AgentTree, NewAgent, Request, Seat, Spending, TreeError};
+use toolwright_core::agents::{
+    AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, near_limits,
+};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
 use toolwright_core::store::StoreError;
@@ -19,6 +22,10 @@ pub struct AgentAccount {
     prices: PriceTable,
     /// Whether a limit of tokens or money counts for it. Without one nothing is written before it ends.
     is_limited: bool,
+    /// The rest of its ancestors' time when it began.
+    time: Option<TimeLeft>,
+    /// Whether it has started agents.
+    has_children: AtomicBool,
     state: Mutex<Balance>,
 }
 
@@ -41,9 +48,36 @@ impl AgentAccount {
     /// [`TreeError`] when a limit of an ancestor keeps it out, or the tree cannot be written.
     pub async fn begin(tree: Arc<dyn AgentTree>, new: NewAgent, prices: PriceTable) -> Result<Arc<Self>, TreeError> {
         let id = Arc::clone(&new.id);
-        let Seat { spent, limits_spending } = tree.begin_agent(new).await?;
+        let Seat { spent, limits_spending, time } = tree.begin_agent(new).await?;
         let state = Mutex::new(Balance { spent, ..Balance::default() });
-        Ok(Arc::new(Self { tree, id, prices, is_limited: limits_spending, state }))
+        let has_children = AtomicBool::new(false);
+        Ok(Arc::new(Self { tree, id, prices, is_limited: limits_spending, time, has_children, state }))
+    }
+
+    /// The rest of its ancestors' time when it began: of the one whose time is over first.
+    #[must_use]
+    pub fn time(&self) -> Option<&TimeLeft> {
+        self.time.as_ref()
+    }
+
+    /// It has started an agent.
+    pub fn has_started(&self) {
+        self.has_children.store(true, Ordering::Relaxed);
+    }
+
+    /// The limits of itself and its ancestors that are nearly used up.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn near_limits(&self) -> Result<Vec<NearLimit>, StoreError> {
+        if !self.is_limited && !self.has_children.load(Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
+        let mut tree = self.tree.agents_of(&self.id).await?;
+        if let Some(this) = tree.iter_mut().find(|node| node.id == self.id) {
+            Balance { spent: this.spent, held: this.held } = *self.balance();
+        }
+        Ok(near_limits(&tree, &self.id))
     }
 
     /// The agent: the id of its run.

@@ -19,6 +19,10 @@ const RUNS: usize = 4;
 const MAX_TEXT: usize = 8 << 10;
 /// Bytes of one passage that are shown.
 const MAX_SHOWN: usize = 1_500;
+/// Passages of one run that are kept, the newest.
+const MAX_OF_RUN: usize = 1_000;
+/// Passages of the runs of one principal that are kept: of the newest runs.
+const MAX_OF_PRINCIPAL: i64 = 20_000;
 /// Words of a query.
 const MAX_WORDS: usize = 32;
 
@@ -71,7 +75,7 @@ impl SqliteStore {
                 let sql = format!(
                     "SELECT * FROM ({LOG} FROM session_log WHERE principal = ?1 AND ?2 = ?2 AND bytes > 0 ORDER BY seq DESC LIMIT ?3) \
                      UNION ALL SELECT * FROM ({RUN} FROM run_passages WHERE principal = ?1 AND session <> ?2 \
-                     ORDER BY id DESC LIMIT ?3) ORDER BY 1 DESC LIMIT ?3"
+                     ORDER BY at_ms DESC, id DESC LIMIT ?3) ORDER BY 1 DESC LIMIT ?3"
                 );
                 let values = params![principal, session, i64::try_from(limit).unwrap_or(i64::MAX)];
                 db.prepare_cached(&sql)?.query_map(values, passage)?.collect()
@@ -113,12 +117,18 @@ fn read_runs(db: &mut Connection, principal: &str) -> rusqlite::Result<usize> {
         let mut insert = transaction.prepare_cached(
             "INSERT INTO run_passages (run, session, principal, who, at_ms, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
-        for (who, text) in said(state) {
+        let said = said(state);
+        for (who, text) in said.into_iter().rev().take(MAX_OF_RUN).rev() {
             insert.execute(params![run, session, principal, who, saved_ms, cut(&text, MAX_TEXT)])?;
         }
         transaction
             .prepare_cached("INSERT OR REPLACE INTO runs_read VALUES (?1, ?2)")?
             .execute(params![run, (*saved_ms).min(now_ms())])?;
+    }
+    if !runs.is_empty() {
+        let sql = "DELETE FROM run_passages WHERE id IN (SELECT id FROM run_passages WHERE principal = ?1 \
+                   ORDER BY at_ms DESC, id DESC LIMIT -1 OFFSET ?2)";
+        transaction.prepare_cached(sql)?.execute(params![principal, MAX_OF_PRINCIPAL])?;
     }
     transaction.commit()?;
     Ok(runs.len())

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_core::SessionId;
+use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{
     Author, LogEntry, LogMessage, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING, MessageKind, Method, NewRow,
     SessionLog as _, StoreError, Written, fold,
@@ -124,13 +125,29 @@ async fn a_full_mailbox_refuses_until_it_is_read() {
     let store = SqliteStore::in_memory().expect("store");
     let mut last = 0;
     for _ in 0..MAX_WAITING {
-        last = store.append(message("x")).await.expect("sent");
+        last = store.append(message("x")).await.expect("sent").seq;
     }
     let refused = store.append(message("x")).await.expect_err("it is full");
     assert!(matches!(&refused, StoreError::Quota(why) if why.contains("1000 messages wait")), "{refused}");
     store.append(value(Written::set("a", json!(1)))).await.expect("values have room");
     store.set_cursor(&mailbox(), "s", last).await.expect("read");
     store.append(message("x")).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn a_sender_learns_which_wired_mailboxes_are_full() {
+    let store = SqliteStore::in_memory().expect("store");
+    let [full, free] = ["full", "free"].map(SessionId::new);
+    let to = |session: &SessionId| NewRow { session: session.clone(), ..message("x") };
+    for _ in 0..MAX_WAITING {
+        store.append(to(&full)).await.expect("sent");
+    }
+    for reader in [&full, &free] {
+        store.wire(&mailbox(), reader, true).await.expect("wired");
+    }
+    let sent = store.append(message("news")).await.expect("sent");
+    assert_eq!(sent.missed, [full]);
+    assert_eq!(store.messages(&free, 0, 9).await.expect("read").len(), 1);
 }
 
 #[tokio::test]

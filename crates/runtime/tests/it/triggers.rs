@@ -9,7 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use toolwright_core::session::{Principal, SessionId};
+use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent};
+use toolwright_core::session::{Principal, Session, SessionId};
+use toolwright_core::store::channel::ChannelConfig;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, RunStore as _, SessionLog as _};
 use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
@@ -269,6 +271,64 @@ async fn changed_files_fire_with_what_changed() {
         assert_eq!(begun[n].payload.as_deref(), Some(expect));
         fixture.clock.pass(Duration::from_millis(1));
     }
+}
+
+#[tokio::test]
+async fn changes_between_two_watches_fire() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let file = fixture.dir.path().join("a.rs");
+    std::fs::write(&file, "a").expect("file");
+    let runner = |fixture: &Fixture| {
+        let target = Arc::clone(&fixture.starts) as _;
+        TriggerRunner::new(Arc::clone(&fixture.manager), fixture.dir.path().to_owned(), target)
+    };
+    let trigger = fixture.install(json!({"type": "file", "prompt": "p", "globs": ["*.rs"], "debounce": "1h"})).await;
+    fixture.step().await;
+    let db = rusqlite::Connection::open(fixture.dir.path().join("state/toolwright.sqlite3")).expect("database");
+    let kept = async || {
+        let kept: Option<String> =
+            db.query_row("SELECT seen FROM triggers WHERE id = ?1", [&trigger.id], |row| row.get(0)).expect("read");
+        kept.is_some()
+    };
+    fixture.until(kept).await;
+    // Another process goes on with the watch; in this one it would have to be quiet for an hour.
+    fixture.runner = runner(&fixture);
+    std::fs::write(&file, "longer").expect("file");
+    fixture.step().await;
+    fixture.until(async || !fixture.manager.firings(None, 9).await.expect("firings").is_empty()).await;
+    let firing = fixture.manager.firings(None, 9).await.expect("firings").remove(0);
+    assert_eq!(firing.payload.as_deref(), Some("modified a.rs"));
+}
+
+#[tokio::test]
+async fn channel_triggers_read_the_channel_of_the_tree() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
+    for (id, parent) in [("root", None), ("child", Some("root"))] {
+        let new = NewAgent {
+            id: id.into(),
+            parent: parent.map(Into::into),
+            name: id.into(),
+            limits: AgentLimits::default(),
+            fresh: true,
+            time_left: None,
+        };
+        store.begin_agent(new).await.expect("begun");
+    }
+    let config = json!({"type": "channel", "prompt": "p", "channel": "reviews"});
+    let owned = |creator| TriggerRequest { creator, ..request(fixture.dir.path(), config.clone()) };
+    let refused = fixture.manager.install(owned(Creator::Configuration)).await.expect_err("nobody reaches it");
+    assert!(refused.to_string().contains("channels: {reviews: {reach: shared}}"), "{refused}");
+    fixture.manager.install(owned(Creator::Session(SessionId::new("child")))).await.expect("installed");
+    let author = Author { session: Some(SessionId::new("root")), ..Author::default() };
+    let session = Session { id: SessionId::new("root"), principal: Principal::owner(), root: "/".into(), agent: None };
+    let to = ChannelConfig::default().mailbox("reviews", &session, &*store).await.expect("a mailbox");
+    let message =
+        LogMessage { kind: MessageKind::Channel, subject: "reviews".into(), text: "look".into(), data: Value::Null };
+    store.append(NewRow::message(&to, "owner", author, message)).await.expect("written");
+    fixture.step().await;
+    fixture.step().await;
+    assert_eq!(fixture.manager.firings(None, 9).await.expect("firings").len(), 1);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::{EstimatedTokens, Exactness, Services, TokenCounter};
 use toolwright_core::event::EventSink as _;
 use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
-use toolwright_core::pattern::allowed_by;
+use toolwright_core::pattern::{allowed_by, glob_match};
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_core::trigger::TriggerKind;
@@ -37,6 +37,8 @@ use crate::config::{
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
+/// The namespace of tools that install triggers.
+const TRIGGER: &str = "trigger";
 
 /// Settings that built-in and REST providers are built from.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +64,7 @@ impl ProviderSettings {
             shell: config.sections.shell.clone(),
             channels: config.sections.channels.clone(),
             groups: defaults.groups,
+            triggers: trigger_kinds(config),
         };
         Self {
             enabled: defaults.builtins,
@@ -113,6 +116,24 @@ impl ProviderSettings {
             }
         }
     }
+}
+
+/// The kinds of triggers that models may install: all where the configuration says so, else those whose tools it names.
+fn trigger_kinds(config: &Config) -> Vec<TriggerKind> {
+    let defaults = &config.sections.defaults;
+    if defaults.triggers {
+        return TriggerKind::ALL.to_vec();
+    }
+    let agents = config.agents.iter().flat_map(|agent| agent.spec.tools.iter().flatten());
+    let views = config.sections.views.values().flat_map(|view| &view.allowed);
+    let named = agents.chain(views).chain(&defaults.builtins_allowed).chain(&config.sections.selection.pinned);
+    let globs: Vec<&String> = named.filter(|glob| glob.starts_with(TRIGGER)).collect();
+    let is_named = |kind: &TriggerKind| {
+        let wire = wire_candidate(TRIGGER, kind.as_str());
+        let id = format!("{TRIGGER}:{}", kind.as_str());
+        globs.iter().any(|glob| glob_match(glob, &wire) || glob_match(glob, &id))
+    };
+    TriggerKind::ALL.into_iter().filter(is_named).collect()
 }
 
 /// The tools of the section `tools`. A name that no tool can have, or that is taken, loses its entry.
@@ -181,6 +202,22 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     for entry in &config.llm_tools {
         if let LlmEntry::Off(entry) = entry {
             absent.push((wire_candidate(LLM, entry), format!("LLM tool {entry} is disabled in the configuration")));
+        }
+    }
+    let defaults = &config.sections.defaults;
+    if defaults.builtins {
+        let listed = trigger_kinds(config);
+        for kind in TriggerKind::ALL.iter().filter(|kind| !listed.contains(kind)) {
+            let name = wire_candidate(TRIGGER, kind.as_str());
+            let why = format!("{name} is not listed: set `defaults.triggers: true`, or name it in an agent's `tools`");
+            absent.push((name, why));
+        }
+        if !defaults.groups {
+            absent.push(("group".into(), "the tools of groups are not listed: set `defaults.groups: true`".into()));
+            if config.sections.channels.0.is_empty() {
+                let why = "the tools of channels are not listed: name a channel under `channels`";
+                absent.push(("channel".into(), why.into()));
+            }
         }
     }
     // An entry that only lost a part of itself is there.

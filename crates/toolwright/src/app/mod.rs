@@ -177,6 +177,7 @@ impl Toolwright {
         let telemetry = telemetry::Telemetry::start(&config.telemetry, &events, Arc::clone(&store) as _);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
         let triggers = TriggerManager::new(Arc::clone(&store), Arc::new(SystemClock));
+        triggers.use_channels(config.sections.channels.clone());
         let default_model = match host.names_its_models {
             true => config.sections.models.default.clone(),
             false => llm_tools::default_model(&config, &*variables, models.endpoints()),

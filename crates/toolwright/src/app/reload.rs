@@ -74,6 +74,7 @@ impl Toolwright {
         self.put_compat(&fresh);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
         let reloaded = self.settle_providers().await?;
+        self.triggers.use_channels(self.config().sections.channels.clone());
         self.configure_triggers().await;
         let new = reloaded.added.iter().chain(&reloaded.changed);
         // A document may have changed under the same entry, which nothing else detects.

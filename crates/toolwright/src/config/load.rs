@@ -14,7 +14,6 @@ use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
-use super::Config;
 use super::agents::{self, AgentFolder, Names, paths_in, user_folders};
 use super::files::{Layer, LayerKind, Places, Stamp, Variables, read_text, standing};
 use super::layers::{Project, find_project, lay_under, read};
@@ -25,7 +24,7 @@ use super::sections::llm_tools;
 use super::sections::models::{self, CompatSource};
 use super::sections::servers::{self, Resolved};
 use super::sections::variables::Scope;
-use super::{BUILTIN, LLM, REST, sources};
+use super::{AgentEntry, BUILTIN, Config, LLM, REST, sources};
 use crate::private_file::is_own;
 use crate::secrets::without_scheme;
 use crate::trust::{Judged, TrustStore};
@@ -337,8 +336,10 @@ fn resolve(
         providers: &providers,
         tools: &tools,
         sources: &sources_of_tools(&config.tree),
+        channels: &sections.channels,
     };
     config.agents = agents::load(agent_entries, agent_folders, &names, &mut scope);
+    settle_triggers(&mut sections, &merged, &config.agents, scope.problems);
     // What stands beside a configuration that nobody has approved is a stranger's too.
     let beside = (!config.files.is_empty()).then_some(&*root);
     config.compat = models::compat(&sections, beside, &config.state_dir, &merged, scope.problems);
@@ -389,6 +390,29 @@ fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mu
     let embeddings = sections.selection.embeddings.take();
     let at = merged.place("selection", "embeddings");
     sections.selection.embeddings = embeddings.and_then(|embeddings| self::embeddings(embeddings, at, scope));
+}
+
+/// Takes out triggers that could never fire, and says of those whose agent is not there.
+fn settle_triggers(sections: &mut ConfigFile, merged: &Node, agents: &[AgentEntry], problems: &mut Vec<Problem>) {
+    let ConfigFile { triggers, channels, .. } = sections;
+    triggers.retain(|name, trigger| {
+        let (at, field) = (merged.place("triggers", name), format!("triggers.{name}"));
+        if let Err(why) = agents::check_trigger(trigger, channels) {
+            let remedy = "mend it; it is left out meanwhile";
+            problems.push(Problem::new(Severity::EntryDisabled, at, field, why, remedy));
+            return false;
+        }
+        let names = || agents.iter().map(|agent| agent.spec.name.as_str());
+        if let Some(agent) = trigger.agent.as_deref().filter(|agent| names().all(|name| name != *agent)) {
+            let message = format!("there is no agent `{agent}`: its firings fail");
+            let remedy = nearest(agent, names()).map_or_else(
+                || "`toolwright agents ls` lists the agents".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            problems.push(Problem::new(Severity::Warning, at, field, message, remedy));
+        }
+        true
+    });
 }
 
 /// Whether one of the two is in the other.

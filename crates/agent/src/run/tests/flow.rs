@@ -20,7 +20,7 @@ fn a_run_goes_from_task_to_answer() {
     assert_eq!((report.turns, report.calls.len(), report.usage.input_tokens), (2, 2, 20));
     let value = report.to_json();
     let keys: Vec<_> = value.as_object().expect("object").keys().map(String::as_str).collect();
-    assert_eq!(keys, ["status", "answer", "turns", "calls", "usage"]);
+    assert_eq!(keys, ["status", "answer", "turns", "calls", "usage", "cost_usd"]);
     assert_eq!(value["calls"][0]["tool"], "fs:read@1.0.0");
     assert_eq!(value["calls"][0]["arguments"], json!({"path": "x"}));
 }

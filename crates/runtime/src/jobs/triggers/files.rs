@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -17,6 +18,8 @@ use super::TriggerManager;
 
 /// Files of one trigger that are looked at.
 const MAX_FILES: usize = 50_000;
+/// Files of one trigger that are known when another process goes on with the watch.
+const MAX_KEPT: usize = 5_000;
 /// Changes that one firing names.
 const MAX_NAMED: usize = 200;
 /// How often it looks where nothing tells of changes.
@@ -52,21 +55,36 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
     let changed = Arc::new(Notify::new());
     // Watched before the first look, so that no change falls between them.
     let watcher = files.notify(&changed);
-    let mut seen = files.look().await;
-    loop {
-        match &watcher {
-            Some(_) => changed.notified().await,
-            None => tokio::time::sleep(POLL).await,
+    let kept = manager.store.files_seen(id).await.inspect_err(|error| tracing::warn!("trigger {id}: {error}"));
+    let kept = kept.ok().flatten().and_then(|kept| serde_json::from_str(&kept).ok());
+    // What has changed while nobody watched is found at once.
+    let mut waits = kept.is_none();
+    let mut seen = match kept {
+        Some(kept) => kept,
+        None => {
+            let seen = files.look().await;
+            if let Err(error) = manager.store.keep_files_seen(id, written(&seen)).await {
+                tracing::warn!("trigger {id}: {error}");
+            }
+            seen
         }
-        let latest = Instant::now() + debounce * PUT_OFF;
-        while tokio::time::timeout(debounce, changed.notified()).await.is_ok() && Instant::now() < latest {}
+    };
+    loop {
+        if std::mem::replace(&mut waits, true) {
+            match &watcher {
+                Some(_) => changed.notified().await,
+                None => tokio::time::sleep(POLL).await,
+            }
+            let latest = Instant::now() + debounce * PUT_OFF;
+            while tokio::time::timeout(debounce, changed.notified()).await.is_ok() && Instant::now() < latest {}
+        }
         let now = files.look().await;
         let changes = changes(&seen, &now);
         if changes.is_empty() {
             continue;
         }
         let now_ms = manager.clock.wall_ms();
-        match manager.store.offer_firing(id, &now_ms.to_string(), now_ms, Some(told(&changes))).await {
+        match manager.store.offer_change(id, now_ms, told(&changes), written(&now)).await {
             Ok(_) => {
                 seen = now;
                 manager.changed.notify_one();
@@ -78,9 +96,10 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
 }
 
 /// What tells one content of a file from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
-    modified: Option<SystemTime>,
+    /// Nanoseconds since the epoch.
+    modified: Option<u64>,
     bytes: u64,
     /// The same under another name.
     inode: u64,
@@ -172,7 +191,14 @@ fn stamp(metadata: &std::fs::Metadata) -> Stamp {
     let inode = std::os::unix::fs::MetadataExt::ino(metadata);
     #[cfg(not(unix))]
     let inode = 0;
-    Stamp { modified: metadata.modified().ok(), bytes: metadata.len(), inode }
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified = modified.and_then(|time| u64::try_from(time.as_nanos()).ok());
+    Stamp { modified, bytes: metadata.len(), inode }
+}
+
+/// The files as they are kept for the next process that watches; `None` where there are too many.
+fn written(seen: &Seen) -> Option<String> {
+    (seen.len() <= MAX_KEPT).then(|| serde_json::to_string(seen).ok())?
 }
 
 /// The folder that a glob is in: what is before its first special part.

@@ -4,7 +4,7 @@ mod files;
 mod runner;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -13,6 +13,7 @@ use toolwright_core::context::Clock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
 use toolwright_core::store::StoreError;
+use toolwright_core::store::channel::Channels;
 use toolwright_core::trigger::webhook::{SignedRequest, Unsigned, verify};
 use toolwright_core::trigger::{
     Creator, Firing, FiringState, Installed, MAX_PAYLOAD, MIN_SECRET, Rights, Target, Times, Trigger, TriggerConfig,
@@ -33,6 +34,7 @@ pub struct TriggerManager {
     clock: Arc<dyn Clock>,
     /// The time zone of schedules that name none.
     zone: String,
+    channels: Mutex<Channels>,
     /// Wakes the runner of this process.
     changed: Notify,
 }
@@ -73,7 +75,16 @@ impl TriggerManager {
     #[must_use]
     pub fn new(store: Arc<SqliteStore>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let zone = jiff::tz::TimeZone::system().iana_name().unwrap_or("UTC").to_owned();
-        Arc::new(Self { store, clock, zone, changed: Notify::new() })
+        Arc::new(Self { store, clock, zone, channels: Mutex::default(), changed: Notify::new() })
+    }
+
+    /// From now on, these channels are configured.
+    pub fn use_channels(&self, channels: Channels) {
+        *self.channels() = channels;
+    }
+
+    fn channels(&self) -> MutexGuard<'_, Channels> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When a trigger fires.
@@ -230,10 +241,15 @@ impl Triggers for TriggerManager {
             config.time_zone = Some(self.zone.clone());
         }
         let now = self.clock.wall_ms();
-        let when = config.when(now, &self.zone).map_err(|error| {
-            let said = error.to_string();
-            ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said)
-        })?;
+        let invalid =
+            |said: String| ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said);
+        let when = config.when(now, &self.zone).map_err(|error| invalid(error.to_string()))?;
+        if let When::Message { channel, .. } = &when
+            && creator.session().is_none()
+            && let Some(why) = self.channels().unreachable(channel)
+        {
+            return Err(invalid(why));
+        }
         let number = uuid::Uuid::new_v4().as_u64_pair().0 >> 32;
         let id = id.unwrap_or_else(|| format!("{}_{number:08x}", config.kind.as_str()));
         // The slot at the very time of its creation counts for a timer that fires at once.

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::channel::{Channels, Delivery};
+use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
 use toolwright_core::trigger::{Firing, FiringState, Target, Trigger, TriggerConfig, When};
 
@@ -84,7 +84,6 @@ pub struct TriggerRunner {
     /// When triggers fire, for those whose configuration is known.
     known: HashMap<String, (TriggerConfig, Option<When>)>,
     watches: HashMap<String, FileWatch>,
-    channels: Channels,
 }
 
 impl std::fmt::Debug for TriggerRunner {
@@ -100,13 +99,7 @@ impl TriggerRunner {
         let running = Arc::new(Semaphore::new(RUNNING));
         let under_way = TaskTracker::new();
         let (known, watches) = (HashMap::new(), HashMap::new());
-        Self { manager, root, target, running, under_way, known, watches, channels: Channels::default() }
-    }
-
-    /// With these channels.
-    #[must_use]
-    pub fn with_channels(self, channels: Channels) -> Self {
-        Self { channels, ..self }
+        Self { manager, root, target, running, under_way, known, watches }
     }
 
     /// Runs triggers until `end` fires. What is under way is not waited for: another process goes on with it.
@@ -192,7 +185,7 @@ impl TriggerRunner {
     /// Looks for messages that fire a trigger: not its own, nor those of the runs that it has started.
     async fn read(&self, trigger: &Trigger, channel: &str, from: Option<&str>) -> Result<(), StoreError> {
         let store = &self.manager.store;
-        let config = self.channels.get(channel).unwrap_or_default();
+        let config = self.manager.channels().get(channel).unwrap_or_default();
         let session = Session {
             id: trigger.creator.session().cloned().unwrap_or_else(|| SessionId::new("")),
             principal: trigger.rights.principal.clone(),
@@ -200,7 +193,8 @@ impl TriggerRunner {
             agent: None,
         };
         let own_runs = format!("trigger-{}-", trigger.id);
-        for row in store.messages(&config.address(channel, &session), trigger.cursor, MESSAGES).await? {
+        let mailbox = config.mailbox(channel, &session, &**store).await?;
+        for row in store.messages(&mailbox, trigger.cursor, MESSAGES).await? {
             let Some(message) = row.message() else { continue };
             let author = row.author.session.as_ref();
             let is_own = author.is_some_and(|author| *author == session.id || author.as_str().starts_with(&own_runs));

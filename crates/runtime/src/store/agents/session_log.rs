@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, par
 use tokio::time::Instant;
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::{
-    Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING,
-    MessageKind, Method, NewRow, SessionLog, StoreError, Written, superseded,
+    AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
+    MAX_WAITING, MessageKind, Method, NewRow, SessionLog, StoreError, Written, superseded,
 };
 
 use crate::store::{SqliteStore, json_column, now_ms, to_json, unreadable};
@@ -32,7 +32,7 @@ enum Full {
 
 #[async_trait]
 impl SessionLog for SqliteStore {
-    async fn append(&self, row: NewRow) -> Result<u64, StoreError> {
+    async fn append(&self, row: NewRow) -> Result<AppendedRow, StoreError> {
         let bytes = row.entry.bytes() + ROW_BYTES;
         if bytes > MAX_ROW_BYTES {
             return Err(StoreError::Quota(format!(
@@ -55,11 +55,11 @@ impl SessionLog for SqliteStore {
                 Ok(appended)
             })
             .await?;
-        let seq = appended.map_err(|full| StoreError::Quota(full.describe(&session)))?;
+        let appended = appended.map_err(|full| StoreError::Quota(full.describe(&session)))?;
         if is_message {
             self.mail_came();
         }
-        Ok(seq)
+        Ok(appended)
     }
 
     async fn messages(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
@@ -174,18 +174,23 @@ impl Full {
 }
 
 /// Appends a row within a transaction.
-fn append_in(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> rusqlite::Result<Result<u64, Full>> {
+fn append_in(
+    db: &Connection,
+    row: &NewRow,
+    data: Option<String>,
+    bytes: usize,
+) -> rusqlite::Result<Result<AppendedRow, Full>> {
     if let Err(full) = make_room(db, row, bytes)? {
         return Ok(Err(full));
     }
     insert(db, row, data, bytes)?;
     let seq = db.last_insert_rowid();
-    pass_on(db, seq)?;
-    Ok(Ok(seq.cast_unsigned()))
+    let missed = pass_on(db, seq)?;
+    Ok(Ok(AppendedRow { seq: seq.cast_unsigned(), missed }))
 }
 
 /// Appends a message without data within a transaction; the error is a quota, in words.
-pub(in crate::store) fn append_notice(db: &Connection, row: &NewRow) -> rusqlite::Result<Result<u64, String>> {
+pub(in crate::store) fn append_notice(db: &Connection, row: &NewRow) -> rusqlite::Result<Result<AppendedRow, String>> {
     let appended = append_in(db, row, None, row.entry.bytes() + ROW_BYTES)?;
     Ok(appended.map_err(|full| full.describe(&row.session)))
 }
@@ -281,17 +286,31 @@ fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> 
     .map(drop)
 }
 
-/// Writes a message to the mailboxes that are wired to its own, but for its author's and those that are full.
-fn pass_on(db: &Connection, seq: i64) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "INSERT INTO session_log (session, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes) \
-         SELECT reader, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes FROM session_log \
-         JOIN wires ON mailbox = session WHERE seq = ?1 AND is_message AND author IS NOT reader AND ?2 > (SELECT count(*) \
-         FROM session_log AS own WHERE own.session = reader AND own.is_message AND own.taken_by IS NULL AND own.seq > \
-         ifnull((SELECT min(seq) FROM session_log_cursors AS cursors WHERE cursors.mailbox = reader), 0))",
-    )?
-    .execute([seq, MAX_WAITING.cast_signed()])
-    .map(drop)
+/// Writes a message to the mailboxes that are wired to its own, but for its author's. Returns those that are full.
+fn pass_on(db: &Connection, seq: i64) -> rusqlite::Result<Vec<SessionId>> {
+    let readers: Vec<(String, bool)> = db
+        .prepare_cached(
+            "SELECT reader, ?2 <= (SELECT count(*) FROM session_log AS own WHERE own.session = reader AND own.is_message \
+             AND own.taken_by IS NULL AND own.seq > \
+             ifnull((SELECT min(seq) FROM session_log_cursors AS cursors WHERE cursors.mailbox = reader), 0)) \
+             FROM session_log JOIN wires ON mailbox = session WHERE seq = ?1 AND is_message AND author IS NOT reader",
+        )?
+        .query_map([seq, MAX_WAITING.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut full = Vec::new();
+    for (reader, is_full) in readers {
+        if is_full {
+            full.push(SessionId::new(reader));
+            continue;
+        }
+        db.prepare_cached(
+            "INSERT INTO session_log (session, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes) \
+             SELECT ?2, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes FROM session_log \
+             WHERE seq = ?1",
+        )?
+        .execute(params![seq, reader])?;
+    }
+    Ok(full)
 }
 
 fn messages(db: &Connection, session: &str, after: u64, limit: usize) -> rusqlite::Result<Vec<LogRow>> {

@@ -1,11 +1,12 @@
 //! Trees of agents. Each decision is taken in the transaction that enters what it allows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use toolwright_core::agents::{
-    AgentNode, AgentTree, NewAgent, Request, Seat, Spending, TreeError, TreeLimit, admit, afford, ancestors,
+    AgentNode, AgentTree, NewAgent, Request, Seat, Spending, TreeError, TreeLimit, admit, afford, ancestors, time_left,
 };
 use toolwright_core::store::StoreError;
 
@@ -13,7 +14,7 @@ use crate::store::owner::Owner;
 use crate::store::{SqliteStore, json_column, now_ms, to_json};
 
 const COLUMNS: &str =
-    "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd";
+    "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd, until_ms";
 
 /// A request as it goes to the store's thread.
 struct Wanted {
@@ -33,17 +34,19 @@ impl AgentTree for SqliteStore {
                 let forget = "DELETE FROM agents WHERE root = ?1 AND (ended_ms IS NOT NULL OR id = ?1)";
                 transaction.execute(forget, params![root])?;
             }
-            let mut tree = tree(&transaction, &root)?;
-            if let Err(limit) = admit(&tree, &new) {
+            let (mut tree, now) = (tree(&transaction, &root)?, now_ms().cast_unsigned());
+            if let Err(limit) = admit(&tree, &new, now) {
                 return Ok(Err(limit));
             }
             let known = tree.iter().find(|node| node.id == new.id).map(|node| node.spent);
             let spent = known.unwrap_or_default();
             let this = Owner::this();
-            let enter = "INSERT INTO agents (id, root, parent, name, limits, pid, boot, started, begun_ms) \
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) \
+            let enter = "INSERT INTO agents (id, root, parent, name, limits, pid, boot, started, begun_ms, until_ms) \
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
                          ON CONFLICT (id) DO UPDATE SET pid = ?6, boot = ?7, started = ?8, limits = ?5, ended_ms = NULL, \
-                         held_tokens = 0, held_usd = 0";
+                         held_tokens = 0, held_usd = 0, until_ms = ?10";
+            let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let until_ms = new.time_left.map(|left| now.saturating_add(millis(left)).min(i64::MAX.cast_unsigned()));
             transaction.prepare_cached(enter)?.execute(params![
                 new.id,
                 root,
@@ -53,16 +56,18 @@ impl AgentTree for SqliteStore {
                 this.pid,
                 this.boot,
                 this.started,
-                now_ms()
+                now.cast_signed(),
+                until_ms.map(u64::cast_signed)
             ])?;
             transaction.commit()?;
             let NewAgent { id, parent, name, limits, .. } = new;
+            let time = time_left(&tree, parent.as_deref(), now);
             if known.is_none() {
                 let held = Spending::default();
-                tree.push(AgentNode { id: Arc::clone(&id), parent, name, limits, live: true, spent, held });
+                tree.push(AgentNode { id: Arc::clone(&id), parent, name, limits, live: true, spent, held, until_ms });
             }
             let limits_spending = ancestors(&tree, Some(&*id)).any(|node| node.limits.limits_spending());
-            Ok(Ok(Seat { spent, limits_spending }))
+            Ok(Ok(Seat { spent, limits_spending, time }))
         }).await?;
         Ok(begun?)
     }
@@ -146,6 +151,7 @@ fn node(row: &Row<'_>) -> rusqlite::Result<AgentNode> {
         live,
         spent: spending(row.get(8)?, row.get(9)?),
         held,
+        until_ms: row.get::<_, Option<i64>>(12)?.map(i64::cast_unsigned),
     })
 }
 

@@ -52,16 +52,18 @@ impl SqliteStore {
                 if others as usize >= MAX_TRIGGERS {
                     return Ok(None);
                 }
-                let known = "SELECT created_ms, cursor FROM triggers WHERE id = ?1 AND config = ?2";
-                let known: Option<(i64, i64)> = transaction
-                    .query_row(known, params![trigger.id, config], |row| Ok((row.get(0)?, row.get(1)?)))
+                let known = "SELECT created_ms, cursor, seen FROM triggers WHERE id = ?1 AND config = ?2";
+                let known: Option<(i64, i64, Option<String>)> = transaction
+                    .query_row(known, params![trigger.id, config], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                     .optional()?;
-                if let Some((created, cursor)) = known {
+                let mut files = None;
+                if let Some((created, cursor, seen)) = known {
                     (trigger.created_ms, trigger.cursor) = (created.cast_unsigned(), cursor.cast_unsigned());
+                    files = seen;
                 }
                 transaction.execute(
-                    "INSERT OR REPLACE INTO triggers (id, config, target, rights, principal, root, creator, created_ms, cursor) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    "INSERT OR REPLACE INTO triggers (id, config, target, rights, principal, root, creator, created_ms, cursor, \
+                     seen) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                     params![
                         trigger.id,
                         config,
@@ -72,6 +74,7 @@ impl SqliteStore {
                         creator,
                         trigger.created_ms.cast_signed(),
                         trigger.cursor.cast_signed(),
+                        files,
                     ],
                 )?;
                 transaction.commit()?;
@@ -163,6 +166,47 @@ impl SqliteStore {
                 let offered = offer(&transaction, &id, &slot, now_ms, payload.as_deref())?;
                 transaction.commit()?;
                 Ok(offered)
+            })
+            .await
+    }
+
+    /// Commits that files have changed, and how they are now: kept for the next process that watches them.
+    pub(crate) async fn offer_change(
+        &self,
+        id: &str,
+        now_ms: u64,
+        payload: String,
+        seen: Option<String>,
+    ) -> Result<(), StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("note a change of files", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload))?;
+                transaction.execute("UPDATE triggers SET seen = ?2 WHERE id = ?1", params![id, seen])?;
+                transaction.commit()
+            })
+            .await
+    }
+
+    /// The files of a trigger as they were when somebody watched them last.
+    pub(crate) async fn files_seen(&self, id: &str) -> Result<Option<String>, StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("read the files of a trigger", move |db| {
+                let seen =
+                    db.query_row("SELECT seen FROM triggers WHERE id = ?1", [id], |row| row.get(0)).optional()?;
+                Ok(seen.flatten())
+            })
+            .await
+    }
+
+    /// Keeps the files of a trigger as they are.
+    pub(crate) async fn keep_files_seen(&self, id: &str, seen: Option<String>) -> Result<(), StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("keep the files of a trigger", move |db| {
+                db.execute("UPDATE triggers SET seen = ?2 WHERE id = ?1", params![id, seen]).map(drop)
             })
             .await
     }

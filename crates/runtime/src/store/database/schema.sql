@@ -19,7 +19,7 @@ CREATE TABLE run_claims (run TEXT PRIMARY KEY, pid INTEGER NOT NULL, boot TEXT N
 CREATE TABLE agents (
     id TEXT PRIMARY KEY, root TEXT NOT NULL, parent TEXT, name TEXT NOT NULL, limits TEXT NOT NULL, pid INTEGER NOT NULL,
     boot TEXT NOT NULL, started INTEGER NOT NULL, begun_ms INTEGER NOT NULL, ended_ms INTEGER,
-    tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL NOT NULL DEFAULT 0, held_tokens INTEGER NOT NULL DEFAULT 0,
+    until_ms INTEGER, tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL NOT NULL DEFAULT 0, held_tokens INTEGER NOT NULL DEFAULT 0,
     held_usd REAL NOT NULL DEFAULT 0);
 CREATE INDEX agents_by_root ON agents (root);
 
@@ -110,7 +110,7 @@ CREATE TABLE run_passages (
     id INTEGER PRIMARY KEY, run TEXT NOT NULL, session TEXT NOT NULL, principal TEXT NOT NULL, who TEXT NOT NULL,
     at_ms INTEGER NOT NULL, text TEXT NOT NULL);
 CREATE INDEX run_passages_by_run ON run_passages (run);
-CREATE INDEX run_passages_by_principal ON run_passages (principal, id);
+CREATE INDEX run_passages_by_principal ON run_passages (principal, at_ms, id);
 CREATE TABLE runs_read (run TEXT PRIMARY KEY, saved_ms INTEGER NOT NULL);
 CREATE VIRTUAL TABLE run_text USING fts5(
     text, content = 'run_passages', content_rowid = 'id', tokenize = 'porter unicode61');
@@ -145,7 +145,8 @@ CREATE INDEX inbox_waiting ON inbox (asker) WHERE asker IS NOT NULL;
 -- entered up to `cursor`. `watcher` is the process that watches for what fires it.
 CREATE TABLE triggers (
     id TEXT PRIMARY KEY, config TEXT NOT NULL, target TEXT NOT NULL, rights TEXT NOT NULL, principal TEXT NOT NULL,
-    root TEXT NOT NULL, creator TEXT NOT NULL, created_ms INTEGER NOT NULL, cursor INTEGER NOT NULL, watcher INTEGER);
+    root TEXT NOT NULL, creator TEXT NOT NULL, created_ms INTEGER NOT NULL, cursor INTEGER NOT NULL, watcher INTEGER,
+    seen TEXT);
 -- Firings. Trigger and slot are unique, so that several processes fire each slot once; one owner at a time has it under the
 -- lease of `job_owners`.
 CREATE TABLE firings (

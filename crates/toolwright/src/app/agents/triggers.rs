@@ -48,7 +48,6 @@ impl Toolwright {
         self.configure_triggers().await;
         let root = self.config().root.clone();
         let runner = TriggerRunner::new(Arc::clone(&self.triggers), root, Arc::new(Runs(Arc::downgrade(self))));
-        let runner = runner.with_channels(self.config().sections.channels.clone());
         let end = Cancel::new();
         let task = tokio::spawn(runner.run(end.clone()));
         RunningTriggers { end, task }

@@ -8,10 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use toolwright_agent::ReportSpec;
 use toolwright_core::agents::{AgentSpec, check_name, find_cycle, unknown_tools};
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Effect;
+use toolwright_core::store::channel::Channels;
+use toolwright_core::trigger::{TriggerConfig, When};
 
 use super::node::{At, Member, Node, Problem, Severity};
 use super::sections::check::entry_schema;
@@ -55,6 +58,8 @@ pub(super) struct Names<'a> {
     pub(super) tools: &'a [String],
     /// Namespaces of sources whose tools are not known yet.
     pub(super) sources: &'a [String],
+    /// The channels that are configured.
+    pub(super) channels: &'a Channels,
 }
 
 /// The agents of a configuration, in order: entries, then those of the folders. Of agents with one name the first counts.
@@ -81,7 +86,9 @@ pub(super) fn load(
     let problems = &mut *scope.problems;
     drafts.retain_mut(|draft| settle(draft, names, problems));
     first_of_each_name(&mut drafts, problems);
-    check_destinations(&mut drafts, problems);
+    let is_off = |draft: &mut Draft| draft.spec.enabled == Some(false);
+    let off = drafts.extract_if(.., is_off).map(|draft| draft.spec.name).collect();
+    check_destinations(&mut drafts, off, problems);
     drafts.into_iter().map(|Draft { spec, at, .. }| AgentEntry { spec, at }).collect()
 }
 
@@ -118,8 +125,35 @@ fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> 
         problems.push(draft.problem(Severity::Warning, "description", message, "say in a sentence when to use it"));
     }
     settle_model(draft, names, problems);
+    settle_triggers(draft, names.channels, problems);
     check_tools(draft, names, problems);
     true
+}
+
+/// Takes out triggers that could never fire.
+fn settle_triggers(draft: &mut Draft, channels: &Channels, problems: &mut Vec<Problem>) {
+    let fault = |written: &Map<String, Value>| {
+        let trigger = serde_json::from_value::<TriggerConfig>(written.clone().into());
+        trigger.map_err(|error| error.to_string()).and_then(|trigger| check_trigger(&trigger, channels)).err()
+    };
+    let mut number = 0;
+    let mut triggers = std::mem::take(&mut draft.spec.triggers);
+    triggers.retain(|written| {
+        number += 1;
+        let Some(why) = fault(written) else { return true };
+        let message = format!("trigger {number} is left out: {why}");
+        problems.push(draft.problem(Severity::EntryDisabled, "triggers", message, "mend it, or take it out"));
+        false
+    });
+    draft.spec.triggers = triggers;
+}
+
+/// Whether a trigger of the configuration can fire.
+pub(super) fn check_trigger(trigger: &TriggerConfig, channels: &Channels) -> Result<(), String> {
+    match trigger.when(0, "UTC").map_err(|error| error.to_string())? {
+        When::Message { channel, .. } => channels.unreachable(&channel).map_or(Ok(()), Err),
+        _ => Ok(()),
+    }
 }
 
 fn check_tools(draft: &Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
@@ -181,6 +215,7 @@ fn first_of_each_name(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
     let mut kept: Vec<Draft> = Vec::with_capacity(drafts.len());
     for draft in drafts.drain(..) {
         match kept.iter().find(|first| first.spec.name == draft.spec.name) {
+            Some(first) if first.spec.enabled == Some(false) => {}
             Some(first) => {
                 let message = format!(
                     "the agent `{}` of {}:{} is used instead",
@@ -196,14 +231,19 @@ fn first_of_each_name(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
     *drafts = kept;
 }
 
-/// Leaves out agents with destinations that there are not, and those of cycles. A destination that was left out itself is
-/// taken from the agents that name it.
-fn check_destinations(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
-    let mut left_out = BTreeSet::new();
+/// Leaves out agents with destinations that there are not, and those of cycles. A destination that was left out itself, or
+/// is switched off, is taken from the agents that name it.
+fn check_destinations(drafts: &mut Vec<Draft>, off: BTreeSet<String>, problems: &mut Vec<Problem>) {
+    let mut left_out = off;
     let all: Vec<String> = drafts.iter().map(|draft| draft.spec.name.clone()).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     drafts.retain(|draft| {
-        let unknown = draft.spec.router.destinations.iter().find(|to| !all.contains(&&*to.agent));
+        let unknown = draft
+            .spec
+            .router
+            .destinations
+            .iter()
+            .find(|to| !all.contains(&&*to.agent) && !left_out.contains(&to.agent));
         let Some(unknown) = unknown else { return true };
         let message = format!("there is no agent `{}`", unknown.agent);
         let remedy = nearest(&unknown.agent, all.iter().copied().filter(|name| *name != draft.spec.name)).map_or_else(
@@ -241,7 +281,7 @@ fn check_destinations(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
         }
         for to in gone {
             let message = format!("the agent `{}` was left out: it is no destination", to.agent);
-            problems.push(draft.problem(Severity::Warning, "router", message, "mend that agent"));
+            problems.push(draft.problem(Severity::Warning, "router", message, "mend that agent, or enable it"));
         }
     }
 }

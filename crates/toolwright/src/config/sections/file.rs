@@ -170,6 +170,10 @@ pub struct Defaults {
     /// Whether there are groups of agents that stay: the tools `group__*` are listed, and `serve` and `chat` let the members
     /// work. Changing it needs a restart.
     pub groups: bool,
+    /// Whether models are listed the tools that install triggers: `trigger__timer`, `__schedule`, `__channel`, `__file` and
+    /// `__webhook`. One that an agent's `tools`, a view's `allow`, `builtins_allowed` or `selection.pinned` names is listed
+    /// all the same.
+    pub triggers: bool,
     /// The model, `provider/model`, that is asked once to mend the arguments of a call that are not valid.
     /// Each attempt is a request to it; without one, whoever made the call is told what is wrong. Changing
     /// it needs a restart.
@@ -205,6 +209,7 @@ impl Default for Defaults {
             dispatch: Dispatch::TurnEnd,
             agent_tools: Vec::new(),
             groups: false,
+            triggers: false,
             repair_model: None,
             mcp_init_concurrency: 8,
             trace_mcp: false,

@@ -95,6 +95,7 @@ fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Val
         // No entry names it any more.
         (["documents" | "agent_files", _], None) => true,
         (["mcp_servers", _, "description"], _) => true,
+        (["agents" | "agent_files", _, "enabled"], Some(Value::Bool(false))) => true,
         ([section, _, "enabled"], Some(Value::Bool(false))) => SOURCES.contains(section),
         (["mcp_servers", _, "disabled"], Some(Value::Bool(true))) => true,
         (["mcp_servers", _, "tools_denied"] | ["defaults", "builtins_denied" | "withheld_env"], _) => {
