@@ -18,6 +18,7 @@ use toolwright_core::model::Message;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::store::RunStore;
+use toolwright_core::store::group::CHANGES;
 use toolwright_core::{
     ContentBlock, Effects, Entry, Policy, Profile, ProviderKind, RegisteredTool, Snapshot, ToolDefinition, ToolId,
 };
@@ -256,7 +257,9 @@ fn definition(spec: &AgentSpec) -> Option<ToolDefinition> {
 /// Whether the agent may use a tool of its caller.
 fn may_use(spec: &AgentSpec, entry: &Entry) -> bool {
     let is_itself = entry.provider.kind() == ProviderKind::Agent && entry.id().name() == spec.name;
+    let changes_groups = CHANGES.contains(&entry.id().without_version());
     !is_itself
+        && (spec.privileged || !changes_groups)
         && !OWN_TOOLS.contains(&entry.id().as_str())
         && spec.tools.as_ref().is_none_or(|globs| entry.is_named_by(globs))
         && !entry.is_named_by(&spec.disallowed_tools)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use toolwright_core::agents::{AgentLimits, NewAgent, OnChildren, TreeError};
 use toolwright_core::catalogue::{Entry, ProviderKind};
 use toolwright_core::event::Partial;
-use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
+use toolwright_core::job::{JobRecord, JobScope, Listed};
 use toolwright_core::store::StoreError;
 use toolwright_runtime::AgentAccount;
 
@@ -81,9 +81,14 @@ impl Driver {
         if children.is_empty() {
             return Ok(false);
         }
+        // The run can be resumed, and then hears of them.
+        if result.status == Status::Failure && state.is_interrupted() {
+            return Ok(false);
+        }
+        let (policy, open) = (state.spec().on_children(), state.may_take_back());
         let names = named(&children);
-        match (result.status, state.spec().on_children()) {
-            (Status::Success, OnChildren::Wait) => {
+        match policy {
+            OnChildren::Wait if open => {
                 let notice = format!(
                     "[toolwright notice] Your answer was not accepted yet, because agents that you started were still \
                      running: {names}. Messages tell how they ended. Give your whole answer again."
@@ -93,7 +98,7 @@ impl Driver {
                     return Ok(true);
                 }
             }
-            (Status::Success, policy) if !state.has_named_children() => {
+            policy if open && !state.has_named_children() => {
                 let then = if policy == OnChildren::Cancel { "they are cancelled" } else { "they go on without you" };
                 let notice = format!(
                     "[toolwright notice] Your answer was not accepted yet, because agents that you started are still \
@@ -103,17 +108,15 @@ impl Driver {
                     return Ok(true);
                 }
             }
-            // The run can be resumed, and then hears of them.
-            (Status::Failure | Status::Suspended, _) => return Ok(false),
             _ => {}
         }
-        let detach = state.spec().on_children() == OnChildren::Detach && result.status != Status::Cancelled;
+        let detach = policy == OnChildren::Detach && result.status != Status::Cancelled;
         for child in &children {
-            if !detach {
+            let end = if detach { ChildEnd::Detached } else { ChildEnd::Cancelled };
+            if end == ChildEnd::Cancelled {
                 // One that has just ended needs no stop.
                 let _ = self.executor.services().jobs.stop(JobScope::Of(&options.session), &child.id).await;
             }
-            let end = if detach { ChildEnd::Detached } else { ChildEnd::Cancelled };
             let agent = child.tool.name().to_owned();
             state.note_child(ChildNote { agent, job: child.id.clone(), end });
         }
@@ -154,7 +157,7 @@ impl Driver {
                 job = waiting => job?,
                 _ = options.cancel.cancelled() => child,
             };
-            if !job.state.is_over() && job.state != JobState::WaitingInput {
+            if !job.state.is_over() {
                 left.push(job);
             }
         }

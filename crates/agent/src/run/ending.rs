@@ -140,10 +140,9 @@ impl RunState {
     }
 
     /// Takes the answer back, for the reason that `notice` gives, so that the model gives it again: agents that the run
-    /// began had not ended. Returns whether it was taken back: the answer was a success, and the limits allow another turn.
+    /// began had not ended. Returns whether it was taken back.
     pub fn take_back(&mut self, notice: String) -> bool {
-        let answered = matches!(&self.phase, Phase::Done { result, .. } if result.status == Status::Success);
-        if !answered || self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_some() {
+        if !self.may_take_back() {
             return false;
         }
         self.task.report = None;
@@ -153,6 +152,20 @@ impl RunState {
             self.push_notice(notice, None);
         }
         true
+    }
+
+    /// Whether the model has answered, and the limits allow another turn.
+    #[must_use]
+    pub fn may_take_back(&self) -> bool {
+        let Phase::Done { result, interrupted: None } = &self.phase else { return false };
+        (result.status == Status::Success || self.task.report.is_some())
+            && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
+    }
+
+    /// Whether it ended in a way that [`RunState::reopen`] takes up again.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self.phase, Phase::Done { interrupted: Some(_), .. })
     }
 
     /// Whether the model was told of agents that still ran when it gave its answer.
@@ -232,11 +245,8 @@ impl RunState {
     /// Takes an answer back because somebody has written to the run meanwhile, and tells the model. The ends of its jobs do
     /// not. Returns whether the limits allow that.
     pub fn go_on(&mut self, mail: &[Notice]) -> bool {
-        let Phase::Done { result, interrupted: None } = &self.phase else { return false };
-        let has_answered = result.status == Status::Success || self.task.report.is_some();
         let is_written_to = mail.iter().any(|notice| notice.seq > self.told && notice.kind != MessageKind::Job);
-        let may_go_on = self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none();
-        if !has_answered || !is_written_to || !may_go_on {
+        if !is_written_to || !self.may_take_back() {
             return false;
         }
         self.task.report = None;

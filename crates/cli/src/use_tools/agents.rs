@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::config::{AgentEntry, Config};
-use toolwright::core::agents::check_name;
+use toolwright::core::agents::{AgentSpec, check_name};
 use toolwright::core::duration;
+use toolwright::core::trigger::TriggerConfig;
 
 use crate::app::agent::unknown;
 use crate::app::trust::{target, write_agent};
@@ -106,18 +107,29 @@ fn show(global: &Global, config: &Config, name: &str) -> Done {
         limits.tokens.map(|n| format!("{n} tokens")),
         limits.cost.map(|cost| format!("${cost}")),
         limits.time.map(duration::format),
+        limits.depth.map(|n| format!("{n} levels of agents")),
+        limits.live.map(|n| format!("{n} agents at once")),
+        limits.agents.map(|n| format!("{n} agents")),
     ];
     line("limits", Some(limits.into_iter().flatten().collect::<Vec<_>>().join(", ")));
     line("policy", spec.policy.map(|profile| profile.as_str().to_owned()));
     line("never", Some(spec.rules.iter().filter_map(|rule| rule.reason.clone()).collect::<Vec<_>>().join("; ")));
     let destinations = spec.router.destinations.iter().map(|to| to.agent.as_str());
     line("hands over to", Some(destinations.collect::<Vec<_>>().join(", ")));
+    line("started by", Some(triggers(spec).join("; ")));
+    line("in the background", spec.background.then(|| "always".to_owned()));
     line("report", spec.output_schema.as_ref().map(|schema| Value::Object(schema.clone()).to_string()));
     print_text(text.trim_end())?;
     if !spec.prompt.is_empty() {
         print_text(&format!("\n{}", harmless(&spec.prompt)))?;
     }
     Ok(Exit::Ok)
+}
+
+/// What starts an agent without a request.
+fn triggers(spec: &AgentSpec) -> Vec<String> {
+    let read = |written: &serde_json::Map<String, Value>| serde_json::from_value(written.clone().into()).ok();
+    spec.triggers.iter().filter_map(read).map(|trigger: TriggerConfig| trigger.describe()).collect()
 }
 
 /// What the file of a new agent says.

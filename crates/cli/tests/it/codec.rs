@@ -246,7 +246,7 @@ fn a_byte_order_mark_is_skipped() {
 
 #[test]
 fn a_bad_command_line_answers_as_json() {
-    for arguments in [&["decode", "--format", "nonsense"][..], &["encode", "--api", "ollama"], &["validate"]] {
+    for arguments in [&["decode", "--format", "nonsense"][..], &["encode", "--api", "ollama"], &["validate", "{}"]] {
         let (document, code) = answer(&fixture("[]"), arguments, "");
         assert_eq!((code, &document["error"]["kind"]), (2, &json!("usage")), "{arguments:?}");
     }

@@ -11,6 +11,10 @@ use crate::identity::session::{Session, SessionId};
 /// Members that one principal may have.
 pub const MAX_MEMBERS: usize = 64;
 
+/// The tools that change a group, by id without version. Only who is privileged has them.
+pub const CHANGES: [&str; 6] =
+    ["group:add_agent", "group:remove_agent", "group:start", "group:stop", "group:channel", "group:wire"];
+
 /// An agent of a group. It is driven whenever its mailbox has mail, by any process that drives groups, while it is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
@@ -62,12 +66,14 @@ impl Member {
     }
 }
 
-/// Whether a session may change the group of its principal: the person's own sessions may, and members that were added so.
+/// Whether a session may change the group of its principal: the person's own sessions may, members that were added so, and
+/// runs of the agents that are `privileged`. Of an agent that others started, all on its way have to be so, which its tools
+/// tell ([`CHANGES`]).
 #[must_use]
-pub fn is_privileged(session: &Session, members: &[Member]) -> bool {
+pub fn is_privileged(session: &Session, members: &[Member], privileged: &[String]) -> bool {
     match members.iter().find(|member| member.session == session.id) {
         Some(member) => member.privileged,
-        None => session.agent.is_none(),
+        None => session.agent.as_ref().is_none_or(|agent| privileged.contains(agent)),
     }
 }
 
@@ -145,8 +151,10 @@ mod tests {
             ("other", Some("scout"), false),
             ("lead", Some("scout"), true),
             ("hand", None, false),
+            ("hand", Some("boss"), false),
+            ("other", Some("boss"), true),
         ] {
-            assert_eq!(is_privileged(&session(id, agent), &members), expect, "{id}");
+            assert_eq!(is_privileged(&session(id, agent), &members, &["boss".into()]), expect, "{id}");
         }
     }
 }

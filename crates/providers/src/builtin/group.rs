@@ -40,13 +40,16 @@ enum Verb {
 struct GroupTool {
     verb: Verb,
     channels: Channels,
+    /// Agents that may change groups.
+    privileged: Vec<String>,
 }
 
 /// The tools of `group`.
-pub(super) fn tools(channels: &Channels) -> Vec<Arc<dyn Tool>> {
+pub(super) fn tools(channels: &Channels, privileged: &[String]) -> Vec<Arc<dyn Tool>> {
     use Verb::{AddAgent, Channel, RemoveAgent, Send, Start, Status, Stop, Wire};
     let verbs = [AddAgent, RemoveAgent, Start, Stop, Channel, Wire, Send, Status];
-    verbs.into_iter().map(|verb| Arc::new(GroupTool { verb, channels: channels.clone() }) as _).collect()
+    let tool = |verb| GroupTool { verb, channels: channels.clone(), privileged: privileged.to_vec() };
+    verbs.into_iter().map(|verb| Arc::new(tool(verb)) as _).collect()
 }
 
 #[derive(Deserialize)]
@@ -188,7 +191,7 @@ impl GroupTool {
         let principal = &*session.principal.id;
         let members = groups.members(Some(principal)).await?;
         let is_open = matches!(self.verb, Verb::Send | Verb::Status);
-        if !is_open && !is_privileged(session, &members) {
+        if !is_open && !is_privileged(session, &members, &self.privileged) {
             return Ok(ToolOutput::failure(
                 "Only the person and privileged agents may change the group. group__send is open to you.",
             ));

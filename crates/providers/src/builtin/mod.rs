@@ -55,6 +55,8 @@ pub struct BuiltinOptions {
     pub channels: Channels,
     /// Whether there are groups of agents that stay.
     pub groups: bool,
+    /// Agents that may change groups, by name.
+    pub privileged: Vec<String>,
     /// The kinds of triggers that there are tools for.
     pub triggers: Vec<TriggerKind>,
 }
@@ -71,6 +73,7 @@ impl Default for BuiltinOptions {
             shell: ShellConfig::default(),
             channels: Channels::default(),
             groups: false,
+            privileged: Vec::new(),
             triggers: TriggerKind::ALL.to_vec(),
         }
     }
@@ -88,7 +91,7 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
         tools.extend(channel::tools(&options.channels));
     }
     if options.groups {
-        tools.extend(group::tools(&options.channels));
+        tools.extend(group::tools(&options.channels, &options.privileged));
     }
     tools.extend(trigger::tools(&options.triggers));
     tools

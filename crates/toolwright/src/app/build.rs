@@ -64,6 +64,12 @@ impl ProviderSettings {
             shell: config.sections.shell.clone(),
             channels: config.sections.channels.clone(),
             groups: defaults.groups,
+            privileged: config
+                .agents
+                .iter()
+                .filter(|agent| agent.spec.privileged)
+                .map(|agent| agent.spec.name.clone())
+                .collect(),
             triggers: trigger_kinds(config),
         };
         Self {

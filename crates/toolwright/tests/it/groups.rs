@@ -107,3 +107,23 @@ async fn members_change_groups_only_if_privileged() {
     }
     tw.shut_down().await;
 }
+
+#[tokio::test]
+async fn only_privileged_agents_see_what_changes_groups() {
+    let settings = json!({
+        "defaults": {"groups": true, "agents": {"turns": 7}}, "models": {"default": MODEL},
+        "agents": {"hand": {"description": "d"}, "lead": {"description": "d", "privileged": true}},
+    });
+    let builder = builder().builtins(true).policy(Profile::Trusted).settings(settings);
+    let (builder, model) = scripted(builder, vec![Turn::text("Done."), Turn::text("Done.")]).await;
+    let tw = builder.build().await.expect("builds");
+    for (n, (name, expect)) in [("hand", false), ("lead", true)].into_iter().enumerate() {
+        let agent = tw.agent_named(name).expect("an agent");
+        assert_eq!(agent.limits_in_force().turns, 7, "what is configured for all runs counts");
+        agent.task("Go.").run().await.expect("runs");
+        let tools = model.requests()[n].body["tools"].to_string();
+        assert!(tools.contains("group__send"), "{name}: {tools}");
+        assert_eq!(tools.contains("group__add_agent"), expect, "{name}: {tools}");
+    }
+    tw.shut_down().await;
+}

@@ -70,6 +70,18 @@ fn a_report_ends_the_run_after_its_siblings() {
 }
 
 #[test]
+fn a_report_of_any_status_is_taken_back() {
+    for (written, turns, expect) in [("success", 9, true), ("failure", 9, true), ("partial", 1, false)] {
+        let mut state = reporting(Limits { turns, ..Limits::default() }, None);
+        model(&mut state, response("", &[("a", REPORT, "{}")]));
+        state.on_tools(vec![reported("a", json!({"status": written, "content": "x"}), None)]).expect("report");
+        assert!(state.is_over() && !state.is_interrupted(), "{written}");
+        assert_eq!(state.take_back("Agents still run.".into()), expect, "{written}");
+        assert_eq!((state.waits_for_model(), state.report().final_report.is_some()), (expect, !expect), "{written}");
+    }
+}
+
+#[test]
 fn a_rejected_report_ends_nothing() {
     let spec = json_report();
     let mut state = reporting(Limits::default(), spec.clone());

@@ -111,7 +111,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
 /// Which agent a member is.
 fn agent(app: &Arc<Toolwright>, member: &Member) -> Result<Agent, Error> {
     if !member.agent.is_empty() {
-        return app.agent_named(&member.agent);
+        return app.agent_named(&member.agent).map(|agent| agent.privileged(member.privileged));
     }
     let config = app.config();
     let model = config.sections.models.default.as_deref().or(app.default_model());

@@ -19,6 +19,7 @@ use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
 use toolwright_core::pattern::nearest;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_core::store::StoreError;
+use toolwright_core::store::group::CHANGES;
 use toolwright_core::trigger::Rights;
 use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, Profile, Session};
@@ -47,7 +48,7 @@ impl Toolwright {
             is_resumed: false,
             task: None,
             system: None,
-            limits: Limits::default(),
+            limits: self.usual_limits(),
             settings: ModelSettings::default(),
             tools: Vec::new(),
             spec: None,
@@ -64,6 +65,7 @@ impl Toolwright {
             on_event: None,
             list_wait: LIST_WAIT,
             job_wait: Some(JOB_WAIT),
+            privileged: None,
             principal: None,
         }
     }
@@ -97,11 +99,11 @@ impl Toolwright {
         if !spec.prompt.is_empty() {
             agent = agent.system(&*spec.prompt);
         }
-        let standard = Limits::default();
+        let usual = agent.limits;
         agent.limits = Limits {
-            turns: spec.limits.turns.unwrap_or(standard.turns),
-            calls: spec.limits.calls,
-            time: spec.limits.time,
+            turns: spec.limits.turns.unwrap_or(usual.turns),
+            calls: spec.limits.calls.or(usual.calls),
+            time: spec.limits.time.or(usual.time),
             tokens: spec.limits.tokens,
         };
         agent.tools = spec.tools.clone().unwrap_or_default();
@@ -144,6 +146,7 @@ pub struct Agent {
     on_event: Option<OnEvent>,
     list_wait: Duration,
     job_wait: Option<Duration>,
+    privileged: Option<bool>,
     principal: Option<Principal>,
 }
 
@@ -290,6 +293,11 @@ impl Agent {
         self
     }
 
+    /// Whether it may change groups of agents, whatever its definition says.
+    pub(crate) fn privileged(self, is_privileged: bool) -> Self {
+        Self { privileged: Some(is_privileged), ..self }
+    }
+
     /// Gives it no more than these rights.
     pub(crate) fn narrowed_to(mut self, rights: &Rights) -> Self {
         self.principal = Some(rights.principal.clone());
@@ -423,7 +431,12 @@ impl Agent {
         let Some(spec) = &self.spec else { return Vec::new() };
         let none = self.tools.is_empty() && spec.tools.as_ref().is_some_and(Vec::is_empty);
         let own = format!("agent:{}", spec.name);
-        if none { vec!["*".to_owned()] } else { spec.disallowed_tools.iter().cloned().chain([own]).collect() }
+        if none {
+            return vec!["*".to_owned()];
+        }
+        let is_privileged = self.privileged.unwrap_or(spec.privileged);
+        let changes = CHANGES.iter().filter(|_| !is_privileged).map(|tool| (*tool).to_owned());
+        spec.disallowed_tools.iter().cloned().chain([own]).chain(changes).collect()
     }
 
     fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {

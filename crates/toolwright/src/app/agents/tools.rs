@@ -66,6 +66,12 @@ impl Toolwright {
             .with_agents(Arc::clone(&self.store) as _, config.sections.defaults.agents.clone())
     }
 
+    /// The limits of a task that has none of its own.
+    pub(crate) fn usual_limits(&self) -> Limits {
+        let (limits, usual) = (self.config().sections.defaults.agents.clone(), Limits::default());
+        Limits { turns: limits.turns.unwrap_or(usual.turns), calls: limits.calls, time: limits.time, ..usual }
+    }
+
     /// The specification of a run of this model as it is configured, without a prompt.
     pub(crate) fn run_spec(&self, model: &str) -> RunSpec {
         let config = self.config();
@@ -73,14 +79,8 @@ impl Toolwright {
         let card = toolwright_core::model::ModelClient::card(&*self.models, model);
         let known_as = card.stands_for.as_deref().unwrap_or(model);
         let shows = |tool| defaults.agent_tools.contains(&tool);
-        let limits = Limits::default();
         RunSpec {
-            limits: Limits {
-                turns: defaults.agents.turns.unwrap_or(limits.turns),
-                calls: defaults.agents.calls,
-                time: defaults.agents.time,
-                ..limits
-            },
+            limits: self.usual_limits(),
             dispatch: defaults.dispatch,
             window: config.window(known_as),
             exposure: config.exposure(known_as),
