@@ -15,7 +15,7 @@ pub mod run;
 pub mod tools;
 
 pub use agents::{AGENTS, AgentParts, AgentProvider};
-pub use driver::{Driver, DriverError, RunOptions, Transcript};
+pub use driver::{Driver, DriverError, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
@@ -23,7 +23,7 @@ pub use report::{
     CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, ReportSpec, RunReport, RunResult, Status,
 };
 pub use run::{
-    Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice, Resolved, RunSpec,
-    RunState, Step, ToolBatch, TransitionError,
+    ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice, Resolved,
+    RunSpec, RunState, Step, ToolBatch, TransitionError,
 };
 pub use tools::AgentTools;

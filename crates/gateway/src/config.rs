@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::{Secret, duration};
 
+use crate::facade::source::{FacadeApprovals, FacadeConfig};
 use crate::view::ListedSchemas;
 
 /// The longest tool name that is listed: some clients drop tools whose server and tool names exceed 60 characters together.
@@ -46,6 +47,8 @@ pub struct ServerConfig {
     /// Web origins (`https://host[:port]`) whose pages may send requests and read the answers; none by default. They
     /// send a token as other clients do. Changing it needs a restart.
     pub allowed_origins: Vec<String>,
+    /// The APIs of OpenAI and Anthropic at `/v1`. Changing it needs a restart.
+    pub facades: FacadeConfig,
     /// HTTP clients with tokens of their own, by name. Where there are any, nobody gets in without a token.
     /// Changing it needs a restart.
     #[serde(serialize_with = "no_tokens")]
@@ -63,6 +66,7 @@ impl Default for ServerConfig {
             batch: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            facades: FacadeConfig::default(),
             tokens: IndexMap::new(),
         }
     }
@@ -78,9 +82,15 @@ pub struct ClientConfig {
     /// Its roles: a tool or view that is for certain roles needs one of them.
     #[serde(default)]
     pub roles: Vec<String>,
-    /// The servers and views that it may reach at `/mcp/{name}`. Without the key it reaches all that speaks MCP; the
-    /// HTTP API is for `server.token` alone.
+    /// The servers and views that it may reach at `/mcp/{name}`, and whose tools agents at `/v1` may use for it. Without
+    /// the key it reaches all that speaks MCP; the HTTP API is for `server.token` alone.
     pub views: Option<Vec<String>>,
+    /// The agents and models that it may ask at `/v1`, as globs on their names. Default: all.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Who decides where policy asks about calls of its agents at `/v1`. Default: as `server.facades.approvals` says.
+    #[serde(default)]
+    pub approvals: Option<FacadeApprovals>,
 }
 
 /// Tokens are not shown.

@@ -3,11 +3,12 @@
 //! A [`Gateway`] holds what all clients share. [`serve_stdio`] and [`serve_http`] connect clients to it. Every call goes
 //! through the executor of `toolwright-runtime`.
 //!
-//! `mcp` is the MCP server, `api` the HTTP API, `http` what everything over HTTP shares; `serve` puts them on one listener.
+//! `mcp` is the MCP server, `api` the HTTP API, `facade` the APIs of `OpenAI` and Anthropic, `http` what everything over HTTP shares; `serve` puts them on one listener.
 
 mod api;
 mod config;
 mod console;
+mod facade;
 mod http;
 mod instructions;
 mod mcp;
@@ -15,6 +16,9 @@ mod serve;
 mod view;
 
 pub use config::{ClientConfig, ServerConfig};
+pub use facade::source::{
+    AgentSource, FacadeApprovals, FacadeConfig, ModelsMean, OnDisconnect, PreparedRun, RunOrder, Target,
+};
 pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, SecretSource, Token, WebhookOptions};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};

@@ -18,6 +18,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use crate::Gateway;
 use crate::api::{self, Api};
 use crate::console::{self, Console};
+use crate::facade::{self, Facade};
 use crate::http::body::Bodies;
 use crate::http::connections::{self, Bounds};
 use crate::http::guard::{self, Guard};
@@ -41,7 +42,7 @@ pub struct HttpServer {
 
 /// Binds the address and prepares the server: MCP at `/mcp` (the whole catalogue) and at `/mcp/{name}` (a view, or one
 /// provider under its own names), both with `?expose=search` or `?expose=direct`; the API at `/api/…` with its OpenAPI
-/// document at `/api/openapi.json`; webhooks at
+/// document at `/api/openapi.json`; the APIs of `OpenAI` and Anthropic at `/v1/…`; webhooks at
 /// `/webhooks/{trigger}`; the web console at `/`; `/metrics`, `/health` and `/ready`.
 ///
 /// When `shutdown` fires, notification streams end, new calls are answered 503, and the gateway drains (see
@@ -70,6 +71,8 @@ pub async fn serve_http(
     let hooks = webhooks::router(options.webhooks.clone(), Arc::clone(&requests));
     let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
     let api = Api::new(Arc::clone(&gateway), owner, stores, parts, limits.clone());
+    let agents = options.agents.clone().filter(|_| gateway.options.server.facades.enabled);
+    let facade = agents.map(|agents| Facade::new(Arc::clone(&gateway), agents, limits.clone(), options.keep_alive));
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(mcp_whole))
@@ -79,7 +82,10 @@ pub async fn serve_http(
         .merge(hooks)
         .merge(console::router(Arc::clone(&console)))
         .merge(api::router(&api))
-        .fallback(|| async { ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api") })
+        .merge(facade::router(facade))
+        .fallback(|| async {
+            ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api, agents are at /v1")
+        })
         .layer(from_fn_with_state(guard, guard::check));
     let drained = Cancel::new();
     let server = connections::serve(listener, app, bounds, look_up_peer, drained.clone());

@@ -19,7 +19,7 @@ use toolwright_sandbox::peer_process;
 use toolwright_search::ToolFinder;
 use url::Url;
 
-use crate::app::{DrivenGroups, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
+use crate::app::{DrivenGroups, Facades, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
 use crate::config::Config;
 use crate::error::Error;
 use crate::private_file::{api_token, api_token_file};
@@ -192,6 +192,7 @@ impl Serve {
         }
         options.look_up_peer = peer_process;
         options.webhooks = Some(app.webhooks());
+        options.agents = Some(Arc::new(Facades(Arc::clone(&app))));
         options.metrics = Some(app.metrics_source());
         options.events = Some(Arc::clone(app.events()));
         options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };

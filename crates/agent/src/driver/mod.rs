@@ -8,6 +8,7 @@ mod model;
 mod resume;
 mod run_calls;
 pub(crate) mod tool_view;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
 use compaction::ShippedTools;
 use run_calls::{InFlightCalls, Meter, TurnBudget};
 use tool_view::{RequestTools, ToolViewCache};
+pub use watch::RunWatcher;
 
 /// Receives the whole exchange as redacted records `{type, turn, …}` of the types
 /// `request`, `response`, `model_error`, `outcomes`, `room` and `report`. Must not block for long.
@@ -77,6 +79,8 @@ pub struct RunOptions {
     pub parent: Option<Arc<RunContext>>,
     /// Hears what the run does, turn by turn.
     pub progress: Option<Arc<dyn PartialSink>>,
+    /// Hears what it says and calls, piece by piece.
+    pub watcher: Option<Arc<dyn RunWatcher>>,
     /// Who pays for its requests to models; set by the driver.
     pub account: Option<Arc<AgentAccount>>,
 }
@@ -101,8 +105,21 @@ impl RunOptions {
         client: Arc<dyn CallClient>,
         cancel: Cancel,
     ) -> Self {
-        let (variables, transcript, parent, progress, account) = (None, None, None, None, None);
-        Self { run_id, session, policy, approver, client, cancel, variables, transcript, parent, progress, account }
+        let (variables, transcript, parent, progress, watcher, account) = (None, None, None, None, None, None);
+        Self {
+            run_id,
+            session,
+            policy,
+            approver,
+            client,
+            cancel,
+            variables,
+            transcript,
+            parent,
+            progress,
+            watcher,
+            account,
+        }
     }
 
     /// Whether it is a part of the session of its caller, which sees nothing of it but its calls and requests.
@@ -226,7 +243,7 @@ impl Driver {
 
     /// Asks models by `model`.
     #[must_use]
-    pub(crate) fn with_model(self, model: Arc<dyn ModelClient>) -> Self {
+    pub fn with_model(self, model: Arc<dyn ModelClient>) -> Self {
         Self { model, ..self }
     }
 
@@ -366,7 +383,10 @@ impl Driver {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
                     let RequestTools { tools, showing } = shown;
-                    request.tools = tools;
+                    request.tools = match &state.spec().client {
+                        client if client.tools.is_empty() => tools,
+                        client => client.beside(&tools).into(),
+                    };
                     let budget = TurnBudget::of(state, showing.tokens);
                     let starting = InFlightCalls::new(cancel.clone(), budget, &meter);
                     let asking = self.ask_model(state, request, &snapshot, showing, options, starting);

@@ -22,7 +22,7 @@ use toolwright_runtime::executor::{Asked, ModelAsk, ModelCallRecord};
 
 use super::run_calls::InFlightCalls;
 use super::tool_view::resolve;
-use super::{Driver, DriverError, RunOptions};
+use super::{Driver, DriverError, RunOptions, RunWatcher};
 use crate::run::{Dispatch, RunState};
 
 impl Driver {
@@ -52,7 +52,10 @@ impl Driver {
         };
         let services = self.executor.services();
         let events = if options.is_part() { Arc::new(NoEvents) as _ } else { Arc::clone(&services.events) };
-        let text = TextEvents::new(events, services.redactor.clone(), options.session.id.clone());
+        let text = TextEvents {
+            watcher: options.watcher.clone(),
+            ..TextEvents::new(events, services.redactor.clone(), options.session.id.clone())
+        };
         let op = self.executor.begin(&options.lineage(turn));
         state.on_request(showing.tokens);
         self.record_request(&op, state, &request, showing, options);
@@ -74,6 +77,9 @@ impl Driver {
             self.complete(&model, &request, &record, &text, cancel).await
         };
         text.finish();
+        if let Some(watcher) = &options.watcher {
+            watcher.answered(answer.as_ref());
+        }
         let used = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
         room.into_iter().for_each(|room| room.settle(used));
         in_flight.meter.report(&model, used);
@@ -128,9 +134,13 @@ impl Driver {
     ) -> Result<(), DriverError> {
         let Some(call) = state.on_call(written, &|call| resolve(snapshot, call))? else { return Ok(()) };
         let run = self.call_context(state, snapshot, options, &in_flight.cancel, in_flight);
+        let written = call.clone();
         let Some(valid) = self.executor.startable(call, &run) else { return Ok(()) };
         state.start(&valid.id)?;
         self.save(state, options).await?;
+        if let Some(watcher) = &options.watcher {
+            watcher.began(&written);
+        }
         in_flight.start(&self.executor, valid, &run);
         Ok(())
     }
@@ -243,11 +253,12 @@ struct TextEvents {
     events: Arc<dyn EventSink>,
     session: SessionId,
     stream: Mutex<StreamRedactor>,
+    watcher: Option<Arc<dyn RunWatcher>>,
 }
 
 impl TextEvents {
     fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, session: SessionId) -> Self {
-        Self { events, session, stream: Mutex::new(StreamRedactor::new(redactor)) }
+        Self { events, session, stream: Mutex::new(StreamRedactor::new(redactor)), watcher: None }
     }
 
     /// Emits the rest; the answer has ended.
@@ -258,6 +269,9 @@ impl TextEvents {
     fn emit(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
         let text = take(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
+            if let Some(watcher) = &self.watcher {
+                watcher.text(&text);
+            }
             self.events.emit_routine(|| Event::ModelText { session: self.session.clone(), text });
         }
     }
@@ -265,8 +279,14 @@ impl TextEvents {
 
 impl ModelEvents for TextEvents {
     fn on_event(&self, event: ModelEvent) {
-        if let ModelEvent::Text(text) = event {
-            self.emit(|stream| stream.push(&text));
+        match event {
+            ModelEvent::Text(text) => self.emit(|stream| stream.push(&text)),
+            ModelEvent::Reasoning(text) => {
+                if let Some(watcher) = &self.watcher {
+                    watcher.reasoning(&text);
+                }
+            }
+            ModelEvent::Call(_) => {}
         }
     }
 }

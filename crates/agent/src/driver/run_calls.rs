@@ -45,6 +45,9 @@ impl Driver {
         let mut run = self.call_context(state, snapshot, options, cancel, in_flight);
         run.started_before = in_flight.ids.len();
         in_flight.budget.update(state);
+        if let Some(watcher) = &options.watcher {
+            batch.calls.iter().for_each(|call| watcher.began(call));
+        }
         if !batch.grants.is_empty() {
             run.approver = Arc::new(GrantedApprover::new(batch.grants, run.approver));
         }
@@ -66,6 +69,9 @@ impl Driver {
         let lost: Vec<Outcome> = batch.started.into_iter().filter(|id| !is_known(id)).map(lost).collect();
         outcomes.extend(lost);
         store_files(&mut outcomes, &*self.executor.services().outputs, &options.session.id).await;
+        if let Some(watcher) = &options.watcher {
+            outcomes.iter().for_each(|outcome| watcher.ended(outcome));
+        }
         Ok(outcomes)
     }
 

@@ -27,6 +27,8 @@ impl RunState {
         let (last, streamed) = (*last, std::mem::take(streamed));
         self.count_turn(&response);
         let ids = turn_call::call_ids(&self.messages, self.context.removed_ids(), &streamed);
+        let client = &self.spec.client;
+        let resolve = &|call: &WrittenCall| client.resolve(call).or_else(|| resolve(call));
         let mut calls = turn_call::take_calls(response.calls, streamed, self.task.turns, ids, resolve);
         if calls.is_empty() {
             self.on_text(response.text, response.stop, response.opaque);
@@ -40,7 +42,8 @@ impl RunState {
         }
         let ready = if self.spec.dispatch == Dispatch::Manual { CallStatus::Held } else { CallStatus::Ready };
         for call in calls.iter_mut().filter(|call| call.status == CallStatus::Streamed) {
-            call.status = ready.clone();
+            let is_own = client.tool(&call.written).is_none();
+            call.status = if is_own { ready.clone() } else { CallStatus::ForClient };
         }
         if last {
             let work = calls.iter_mut().filter(|call| !call.is_report());
@@ -146,9 +149,13 @@ impl RunState {
         let (turn, left) = (self.task.turns + 1, self.calls_left());
         let Phase::Model { last, streamed } = &mut self.phase else { return Err(self.illegal("on_call")) };
         let (index, ids) = (streamed.len(), turn_call::call_ids(&self.messages, self.context.removed_ids(), streamed));
+        let client = &self.spec.client;
+        let is_client = client.tool(&call.name).is_some();
+        let resolve = &|call: &WrittenCall| client.resolve(call).or_else(|| resolve(call));
         let call = TurnCall::new(call, CallPosition { turn, index }, &ids, resolve);
         let is_second_handoff = call.is_handoff() && streamed.iter().any(TurnCall::is_handoff);
         let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left && !is_second_handoff;
+        let may_start = may_start && !is_client;
         let startable = may_start.then(|| call.as_written());
         streamed.push(call);
         Ok(startable)

@@ -40,6 +40,7 @@ impl RunState {
 
     pub(super) fn tool_choice(&self, last: bool) -> ToolChoice {
         match (last, &self.spec.agent_tools.report) {
+            (false, _) if self.task.turns == 0 => self.spec.client.tool_choice.clone(),
             (false, _) => ToolChoice::Auto,
             (true, None) => ToolChoice::None,
             (true, Some(_)) => ToolChoice::Tool(FINAL_REPORT.into()),
@@ -299,8 +300,11 @@ impl RunState {
                 report.calls.extend(calls.iter().filter_map(|call| call.answer().map(|answer| answer.record.clone())));
                 report.pending = turn_call::approval_requests(calls);
                 report.held = calls.iter().filter(|call| call.is_held()).map(held_call).collect();
-                let why =
-                    if report.held.is_empty() { "a person must decide first" } else { "calls wait for leave to run" };
+                let why = match (report.held.is_empty(), report.pending.is_empty()) {
+                    (false, _) => "calls wait for leave to run",
+                    (true, false) => "a person must decide first",
+                    (true, true) => "the client has calls to run",
+                };
                 report.reason = Some(why.into());
             }
             Phase::Model { .. } => report.reason = Some("the model has not answered".into()),

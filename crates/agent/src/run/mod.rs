@@ -6,6 +6,7 @@
 
 mod answer;
 mod call_outcomes;
+mod client;
 mod context;
 mod ending;
 mod exposure;
@@ -31,6 +32,7 @@ use toolwright_core::store::MessageKind;
 
 use crate::report::{CallRecord, ChildNote, FinalReport, RunResult, Status};
 use call_outcomes::Repeats;
+pub use client::ClientTerms;
 use context::ContextState;
 pub use context::{Compacted, CompactionCall, Compactions, ContextOptions};
 pub(crate) use context::{
@@ -256,6 +258,8 @@ impl RunState {
                 system: self.system(),
                 messages: self.messages.clone(),
                 tool_choice: self.tool_choice(*last),
+                parallel_calls: self.spec.client.parallel_calls,
+                output: self.spec.client.output.clone(),
                 max_tokens: self.spec.max_tokens,
                 temperature: self.spec.temperature,
                 settings: self.spec.settings.clone(),

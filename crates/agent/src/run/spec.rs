@@ -10,7 +10,7 @@ use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
 
-use super::ContextOptions;
+use super::{ClientTerms, ContextOptions};
 use crate::tools::{AgentTools, HandoffTool};
 
 /// Model answers in one task unless configured otherwise.
@@ -50,6 +50,9 @@ pub struct RunSpec {
     /// The agent that it is a run of, if that has a definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Arc<AgentSpec>>,
+    /// What the request of a client asks of it.
+    #[serde(default, skip_serializing_if = "ClientTerms::is_empty")]
+    pub client: ClientTerms,
     /// The model's context window in tokens, if known: room is made before the conversation would not fit. If it
     /// is unknown, room is made when the API reports an overflow.
     #[serde(default)]
@@ -88,6 +91,7 @@ impl RunSpec {
             tools: Vec::new(),
             denied: Vec::new(),
             agent: None,
+            client: ClientTerms::default(),
             window: None,
             exposure: None,
             pinned: Vec::new(),

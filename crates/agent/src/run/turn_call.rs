@@ -69,6 +69,8 @@ pub(super) enum CallStatus {
     Started,
     /// It waits for the caller's permission to run, see [`Dispatch::Manual`](super::Dispatch).
     Held,
+    /// It waits for its result from the client, whose tool it calls.
+    ForClient,
     /// It can run.
     Ready,
     /// A person must decide first.
@@ -103,7 +105,7 @@ impl TurnCall {
 
     /// Whether it still takes an outcome.
     pub(super) fn is_open(&self) -> bool {
-        self.is_runnable() || self.is_held()
+        self.is_runnable() || self.is_held() || self.status == CallStatus::ForClient
     }
 
     /// Whether it gives the final report. No other tool has that wire name: the namespace is reserved.
@@ -316,9 +318,13 @@ pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     batch
 }
 
-/// The calls that wait for the caller's permission to run.
+/// The calls that wait for the caller: for its permission to run, or for their results.
 pub(super) fn held(calls: &[TurnCall]) -> Vec<ToolCall> {
-    calls.iter().filter(|call| call.is_held()).map(TurnCall::as_written).collect()
+    calls
+        .iter()
+        .filter(|call| call.is_held() || call.status == CallStatus::ForClient)
+        .map(TurnCall::as_written)
+        .collect()
 }
 
 /// The questions that people must decide.

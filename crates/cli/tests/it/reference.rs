@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use toolwright::models::served::{Handling, ServedApi, fields_of};
 
 use crate::cli::ok;
 use crate::support::Fixture;
@@ -21,6 +22,31 @@ fn command_reference_is_that_of_the_help_texts() {
 #[test]
 fn configuration_reference_is_that_of_the_schema() {
     check("configuration.md", &configuration());
+}
+
+#[test]
+fn fields_of_facades_are_those_of_the_table() {
+    check("facades.md", &fields());
+}
+
+/// What becomes of each field of the served APIs.
+fn fields() -> String {
+    let mut text = String::new();
+    for (api, name) in
+        [(ServedApi::Chat, "Chat Completions"), (ServedApi::Responses, "Responses"), (ServedApi::Messages, "Messages")]
+    {
+        write!(text, "\n### {name}\n\n| field | | |\n|---|---|---|\n").expect("text");
+        for field in fields_of(api) {
+            let handling = match field.handling {
+                Handling::Honoured => "honoured".to_owned(),
+                Handling::Ignored => "no effect".to_owned(),
+                Handling::Refused([]) => "refused".to_owned(),
+                Handling::Refused(unless) => format!("refused unless `{}`", unless[0]),
+            };
+            writeln!(text, "| `{}` | {handling} | {} |", field.name, field.note).expect("text");
+        }
+    }
+    text
 }
 
 fn check(page: &str, generated: &str) {

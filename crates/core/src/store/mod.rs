@@ -6,6 +6,7 @@ pub mod channel;
 pub mod group;
 mod ledger;
 mod memory;
+mod objects;
 mod outputs;
 mod session_log;
 pub mod trace;
@@ -28,6 +29,7 @@ pub use self::ledger::{
     UNKNOWN_OUTCOME,
 };
 pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
+pub use self::objects::ObjectStore;
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,

@@ -16,9 +16,12 @@ use super::origin::{self, Authority, Host};
 use super::webhooks::is_webhook;
 use super::{API, ApiError, HttpOptions, OPEN, respond};
 use crate::console::{self, Console};
+use crate::facade::{self, is_facade};
 
 /// Names of OAuth metadata below `/.well-known/`.
 const OAUTH_METADATA: [&str; 3] = ["oauth-authorization-server", "oauth-protected-resource", "openid-configuration"];
+/// Where Anthropic's clients send their key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// OAuth endpoints that clients try without metadata.
 const OAUTH_PATHS: [&str; 3] = ["/register", "/authorize", "/token"];
 
@@ -88,6 +91,14 @@ impl Identity {
         }
     }
 
+    /// The views and servers that it may reach, where it may not reach everything.
+    pub(crate) fn views(&self) -> Option<&[String]> {
+        match &self.0.reach {
+            Reach::Only(names) => Some(names),
+            Reach::All | Reach::Open | Reach::Mcp => None,
+        }
+    }
+
     /// Whether it has sent a token.
     pub(crate) fn is_proven(&self) -> bool {
         self.0.reach != Reach::Open
@@ -97,9 +108,11 @@ impl Identity {
     fn may_reach(&self, path: &str) -> bool {
         match &self.0.reach {
             Reach::All => true,
-            Reach::Open => !in_api(path),
-            Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/"),
-            Reach::Only(names) => path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name)),
+            Reach::Open => !in_api(path) && !is_facade(path),
+            Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/") || is_facade(path),
+            Reach::Only(names) => {
+                is_facade(path) || path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name))
+            }
         }
     }
 }
@@ -189,14 +202,21 @@ impl Guard {
 
     /// The sender of the token in these headers.
     fn identity_of_token(&self, headers: &HeaderMap) -> Option<&Identity> {
-        let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
-        let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
+        let bearer = |sent: &'_ str| {
+            let (scheme, given) = sent.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| given.trim().to_owned())
+        };
+        // Anthropic's clients send a key in a header of its own.
+        let given = match single(headers, &header::AUTHORIZATION) {
+            Some(sent) => bearer(sent)?,
+            None => single(headers, &API_KEY)?.trim().to_owned(),
+        };
         // All are compared, so that the time does not reveal which token was near.
         let (console, owner) = &self.console;
-        let of_page = console.knows(given).then_some(owner);
+        let of_page = console.knows(&given).then_some(owner);
         self.clients
             .iter()
-            .fold(of_page, |found, (token, identity)| if token.matches(given) { Some(identity) } else { found })
+            .fold(of_page, |found, (token, identity)| if token.matches(&given) { Some(identity) } else { found })
     }
 }
 
@@ -273,6 +293,9 @@ fn in_api(path: &str) -> bool {
 
 /// A refusal in the format of the path.
 fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
+    if is_facade(path) {
+        return facade::refuse(path, status, why);
+    }
     match (in_api(path), status) {
         (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),
         (true, _) => ApiError::forbidden(why).into_response(),
@@ -411,7 +434,13 @@ mod tests {
         assert!(api.identity(&HeaderMap::new()).is_some_and(|identity| !identity.is_proven()));
         options.api_token = None;
         let client = |name: &str, token: &str, views| {
-            let config = ClientConfig { token: Secret::new(token), roles: vec!["dev".into()], views };
+            let config = ClientConfig {
+                token: Secret::new(token),
+                roles: vec!["dev".into()],
+                views,
+                models: Vec::new(),
+                approvals: None,
+            };
             (name.to_owned(), config)
         };
         options.server.tokens = [client("ci", "t2", Some(vec!["small".into()])), client("me", "t3", None)].into();

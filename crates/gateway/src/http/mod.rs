@@ -21,6 +21,7 @@ use toolwright_core::store::{ApprovalStore, NoStore, StoreError};
 use toolwright_runtime::EventHub;
 
 use crate::config::ServerConfig;
+use crate::facade::source::AgentSource;
 
 pub(crate) use connections::Connection;
 pub use connections::LookUpPeer;
@@ -81,6 +82,8 @@ pub struct HttpOptions {
     pub metrics: Option<Arc<dyn MetricsSource>>,
     /// What answers at `/webhooks/{trigger}`; `None`: 404.
     pub webhooks: Option<WebhookOptions>,
+    /// The agents and models behind the facades; `None`: 404.
+    pub agents: Option<Arc<dyn AgentSource>>,
     /// The stores behind `/api/approvals`.
     pub stores: ApiStores,
     /// What `/api/events` tells; `None`: 404.
@@ -113,6 +116,7 @@ impl HttpOptions {
             metrics: None,
             webhooks: None,
             events: None,
+            agents: None,
             stores: ApiStores { inbox: Arc::new(NoStore), approvals: Arc::new(NoStore) },
             look_up_peer: |_, _| PeerProcess::Unknown,
         }

@@ -6,6 +6,7 @@
 mod chat;
 mod error;
 mod fields;
+mod losses;
 mod messages;
 mod reading;
 mod responses;
@@ -20,6 +21,7 @@ use toolwright_core::model::{ModelRequest, OpaqueData, StopReason, Usage, Writte
 use crate::api::Api;
 pub use error::{Fault, error_body};
 pub use fields::{FIELDS, Field, Handling, fields_of};
+pub use losses::losses;
 pub use responses::{input_items, input_messages};
 pub use writer::ResponseWriter;
 

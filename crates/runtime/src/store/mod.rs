@@ -8,6 +8,7 @@ mod inbox;
 pub(crate) mod jobs;
 mod ledger;
 mod memory;
+mod objects;
 mod owner;
 mod passages;
 mod pins;

@@ -39,6 +39,7 @@ use toolwright_telemetry::Metrics;
 use crate::config::{Config, LoadOptions, Server};
 use crate::error::Error;
 
+pub(crate) use agents::Facades;
 pub use agents::{Agent, Conversation, DrivenGroups, Events, RunningTriggers};
 pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};

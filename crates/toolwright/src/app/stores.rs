@@ -6,7 +6,7 @@ use std::time::Duration;
 use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoApprover, Question};
 use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
+use toolwright_core::store::{ApprovalStore, ObjectStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Policy, Profile};
 use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, RecoveryOptions, RunContext};
 
@@ -19,6 +19,12 @@ impl Toolwright {
     /// The saved runs.
     #[must_use]
     pub fn runs(&self) -> Arc<dyn RunStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// What clients of model APIs refer to by id.
+    #[must_use]
+    pub(crate) fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.store) as _
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the state machine without a driver. They save and reload it between steps.
 
 mod answers;
+mod client;
 mod context;
 mod ending;
 mod exposure;

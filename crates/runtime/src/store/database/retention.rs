@@ -35,6 +35,7 @@ const AGING: &[(&str, &str)] = &[
     ("entries", "at_ms"),
     ("traces", "ended_ms"),
     ("runs", "saved_ms"),
+    ("objects", "saved_ms"),
     // What has not ended has no such time.
     ("jobs", "ended_ms"),
     ("job_requests", "asked_ms"),
@@ -48,7 +49,7 @@ const AGING: &[(&str, &str)] = &[
 ];
 /// How many of them, from the first, also go when the file is too large; the others are small, and some are words of a
 /// person.
-const LARGE: usize = 5;
+const LARGE: usize = 6;
 
 /// Looks after one file. `step` does a little and is to be called again while there is more.
 #[derive(Debug)]

@@ -12,6 +12,11 @@ CREATE UNIQUE INDEX approvals_by_id ON approvals (id);
 -- Runs of the agent, the process that drives each, and what their calls came to.
 CREATE TABLE runs (id TEXT PRIMARY KEY, state TEXT NOT NULL, saved_ms INTEGER NOT NULL);
 CREATE TABLE run_calls (run TEXT NOT NULL, call TEXT NOT NULL, outcome TEXT, PRIMARY KEY (run, call));
+-- Objects that clients of model APIs refer to by id.
+CREATE TABLE objects (
+    owner TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL, object TEXT NOT NULL, saved_ms INTEGER NOT NULL,
+    PRIMARY KEY (owner, kind, id));
+CREATE INDEX objects_by_time ON objects (saved_ms);
 CREATE TABLE run_claims (run TEXT PRIMARY KEY, pid INTEGER NOT NULL, boot TEXT NOT NULL, started INTEGER NOT NULL);
 
 -- Trees of agents: a run and the runs that its calls began, with the process that drives each, what it has used and what its

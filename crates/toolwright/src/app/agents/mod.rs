@@ -1,6 +1,7 @@
 //! Agents: a model that works on a task with the available tools.
 
 mod conversation;
+mod facades;
 mod groups;
 mod tools;
 mod triggers;
@@ -29,6 +30,7 @@ use crate::config::AgentEntry;
 use crate::error::Error;
 
 pub use conversation::{Conversation, Events};
+pub(crate) use facades::Facades;
 pub use groups::DrivenGroups;
 pub(super) use tools::AgentSettings;
 pub use triggers::RunningTriggers;
@@ -67,6 +69,7 @@ impl Toolwright {
             job_wait: Some(JOB_WAIT),
             privileged: None,
             principal: None,
+            session: None,
         }
     }
 
@@ -148,6 +151,8 @@ pub struct Agent {
     job_wait: Option<Duration>,
     privileged: Option<bool>,
     principal: Option<Principal>,
+    /// Id of its session, where that is not the name of the run.
+    session: Option<String>,
 }
 
 impl std::fmt::Debug for Agent {
@@ -407,7 +412,7 @@ impl Agent {
         let app = &self.app;
         let policy = app.config().policy(self.profile, Profile::Ask);
         let policy = Arc::new(self.spec.as_ref().map_or_else(|| policy.clone(), |spec| spec.ruled(&policy)));
-        let mut session = as_agent(&app.session(&*self.id), self.spec.as_deref());
+        let mut session = as_agent(&app.session(self.session.as_deref().unwrap_or(&self.id)), self.spec.as_deref());
         if let Some(principal) = self.principal.clone() {
             Arc::make_mut(&mut session).principal = principal;
         }

@@ -1,0 +1,28 @@
+//! Objects that clients of model APIs refer to by id: responses, conversations, and runs that wait for the client.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::StoreError;
+use crate::error::Unsupported;
+
+/// Keeps objects, each its owner's alone: nobody else finds it.
+#[async_trait]
+pub trait ObjectStore: Send + Sync {
+    /// Keeps an object, in the place of one of this kind and id.
+    async fn put_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<(), StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+
+    /// The object, if there is one.
+    async fn object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<Option<Value>, StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+
+    /// Removes it; returns whether there was one.
+    async fn remove_object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<bool, StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+}
+
+impl ObjectStore for super::NoStore {}

@@ -1,0 +1,207 @@
+//! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run of
+//! the ordinary driver, whose tools go through the executor; tools of the client are the client's to run.
+
+mod endpoints;
+mod objects;
+mod output;
+pub(crate) mod source;
+mod work;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::pattern::allowed_by;
+use toolwright_core::session::Principal;
+use toolwright_core::store::StoreError;
+use toolwright_models::served::{Fault, ServedApi, error_body};
+
+use crate::Gateway;
+use crate::http::Identity;
+use crate::http::body::Bodies;
+use output::{Output, Refusal};
+use source::{AgentSource, FacadeApprovals, FacadeConfig, Target};
+
+/// The root of the facades.
+pub(crate) const ROOT: &str = "/v1";
+
+/// Whether a path is that of a facade.
+pub(crate) fn is_facade(path: &str) -> bool {
+    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The API whose form an answer at this path has.
+pub(crate) fn api_of(path: &str) -> ServedApi {
+    if path.starts_with(ServedApi::Messages.path()) { ServedApi::Messages } else { ServedApi::Chat }
+}
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Response,
+    Conversation,
+    /// A run that waits for its client.
+    Turn,
+    /// Which turn waits for the result of this call.
+    Call,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Response => "response",
+            Self::Conversation => "conversation",
+            Self::Turn => "turn",
+            Self::Call => "call",
+        }
+    }
+}
+
+/// A response that is being worked on.
+#[derive(Clone)]
+struct Live {
+    cancel: Cancel,
+    output: Arc<Output>,
+}
+
+/// What all requests share.
+pub(crate) struct Facade {
+    gateway: Arc<Gateway>,
+    source: Arc<dyn AgentSource>,
+    config: FacadeConfig,
+    /// Bounds requests, those of the other endpoints included.
+    requests: Arc<Semaphore>,
+    bodies: Arc<Bodies>,
+    /// Silence after which a stream says that it is alive.
+    keep_alive: Duration,
+    /// By owner and id.
+    live: Mutex<HashMap<(String, String), Live>>,
+}
+
+impl Facade {
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        source: Arc<dyn AgentSource>,
+        (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
+        keep_alive: Duration,
+    ) -> Arc<Self> {
+        let config = gateway.options.server.facades.clone();
+        Arc::new(Self { gateway, source, config, requests, bodies, keep_alive, live: Mutex::default() })
+    }
+
+    fn live(&self, owner: &str, id: &str) -> Option<Live> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.get(&(owner.to_owned(), id.to_owned())).cloned()
+    }
+
+    fn set_live(&self, owner: &str, id: &str, live: Option<Live>) {
+        let key = (owner.to_owned(), id.to_owned());
+        let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        match live {
+            Some(live) => drop(all.insert(key, live)),
+            None => drop(all.remove(&key)),
+        }
+    }
+
+    /// The tools that a caller may use, by id; empty for all.
+    fn tools_of(&self, identity: &Identity) -> Vec<String> {
+        let Some(names) = identity.views() else { return Vec::new() };
+        let snapshot = self.gateway.options.catalogue.snapshot();
+        let principal = identity.principal();
+        let views: Vec<_> = names.iter().map(|name| (name, self.gateway.view(name))).collect();
+        let is_in = |entry: &toolwright_core::Entry| {
+            views.iter().any(|(name, view)| match view {
+                Some(view) => principal.may_use(&view.roles) && view.shows(&entry.wire_name),
+                None => entry.provider.name() == name.as_str(),
+            })
+        };
+        let mut tools: Vec<String> =
+            snapshot.list().iter().filter(|entry| is_in(entry)).map(|entry| entry.id().to_string()).collect();
+        if tools.is_empty() {
+            // An empty list would be all of them.
+            tools.push("no tool".into());
+        }
+        tools
+    }
+
+    /// What the `model` of a request stands for, if its sender may ask it.
+    fn target(&self, model: &str, principal: &Principal) -> Result<Target, Refusal> {
+        let about = |fault, message: String| Refusal { field: Some("model"), ..Refusal::new(fault, message) };
+        let allowed = self.client(principal).map(|client| client.models.as_slice()).unwrap_or_default();
+        if !allowed.is_empty() && !allowed_by(allowed, &[], model) {
+            return Err(about(Fault::Forbidden, format!("this token may not ask `{model}`")));
+        }
+        self.source.resolve(model, self.config.models).map_err(|why| about(Fault::NotFound, why))
+    }
+
+    fn approvals(&self, principal: &Principal) -> FacadeApprovals {
+        self.client(principal).and_then(|client| client.approvals).unwrap_or(self.config.approvals)
+    }
+
+    fn client(&self, principal: &Principal) -> Option<&crate::ClientConfig> {
+        if principal.owner { None } else { self.gateway.options.server.tokens.get(&principal.id) }
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        tracing::error!("a request could not be answered: {error}");
+        Self::new(Fault::Internal, error.to_string())
+    }
+}
+
+impl Refusal {
+    fn response(&self, api: ServedApi) -> Response {
+        let mut response = json(self.fault.status(), &self.body(api));
+        if matches!(self.fault, Fault::RateLimited | Fault::Overloaded) {
+            let seconds = self.retry_after_ms.map_or(1, |ms| ms.div_ceil(1000).max(1));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// A refusal of the guard.
+pub(crate) fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
+    let fault = if status == StatusCode::UNAUTHORIZED { Fault::Unauthorized } else { Fault::Forbidden };
+    json(fault.status(), &error_body(api_of(path), fault, why, None))
+}
+
+fn json(status: u16, body: &Value) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// A header's text.
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// The routes.
+pub(crate) fn router(facade: Option<Arc<Facade>>) -> Router {
+    let Some(facade) = facade else { return Router::new() };
+    Router::new()
+        .route("/v1/models", get(endpoints::models))
+        .route("/v1/models/{*name}", get(endpoints::model))
+        .route("/v1/chat/completions", post(endpoints::chat))
+        .route("/v1/messages", post(endpoints::messages))
+        .route("/v1/messages/count_tokens", post(endpoints::count_tokens))
+        .route("/v1/responses", post(endpoints::responses))
+        .route("/v1/responses/{id}", get(objects::response).delete(objects::delete_response))
+        .route("/v1/responses/{id}/cancel", post(objects::cancel_response))
+        .route("/v1/responses/{id}/input_items", get(objects::input_items))
+        .route("/v1/conversations", post(objects::create_conversation))
+        .route(
+            "/v1/conversations/{id}",
+            get(objects::conversation).post(objects::update_conversation).delete(objects::delete_conversation),
+        )
+        .route("/v1/conversations/{id}/items", get(objects::conversation_items).post(objects::add_conversation_items))
+        .with_state(facade)
+}

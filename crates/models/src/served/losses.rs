@@ -1,0 +1,51 @@
+//! What a request to one API asks that another has no word for.
+
+use toolwright_core::model::{Message, ModelRequest, ToolChoice};
+
+use crate::api::Api;
+
+/// What `request` asks that `upstream` has no word for, and is therefore left out.
+#[must_use]
+pub fn losses(upstream: Api, request: &ModelRequest) -> Vec<&'static str> {
+    let is_openai = matches!(upstream, Api::OpenAiChat | Api::OpenAiResponses);
+    let thinks = |message: &Message| match message {
+        Message::Assistant { opaque, .. } => opaque.iter().any(|data| data.api != upstream.as_str()),
+        Message::User { .. } | Message::Tool { .. } => false,
+    };
+    let settings = &request.settings;
+    [
+        ("top_k", settings.top_k.is_some() && is_openai),
+        ("seed", settings.seed.is_some() && matches!(upstream, Api::Anthropic | Api::OpenAiResponses)),
+        ("stop", !settings.stop.is_empty() && upstream == Api::OpenAiResponses),
+        ("thinking.budget_tokens", settings.thinking_tokens.is_some_and(|tokens| tokens > 0) && is_openai),
+        ("tool_choice", request.tool_choice != ToolChoice::Auto && upstream == Api::Ollama),
+        ("parallel_tool_calls", request.parallel_calls.is_some() && matches!(upstream, Api::Gemini | Api::Ollama)),
+        ("thinking blocks", request.messages.iter().any(thinks)),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_lost)| is_lost.then_some(name))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::model::ModelSettings;
+
+    use super::*;
+
+    #[test]
+    fn what_an_api_lacks_is_named() {
+        let settings =
+            ModelSettings { top_k: Some(1), seed: Some(2), stop: vec!["x".into()], ..ModelSettings::default() };
+        let request = ModelRequest { settings, parallel_calls: Some(false), ..ModelRequest::default() };
+        for (api, expect) in [
+            (Api::OpenAiChat, vec!["top_k"]),
+            (Api::OpenAiResponses, vec!["top_k", "seed", "stop"]),
+            (Api::Anthropic, vec!["seed"]),
+            (Api::Gemini, vec!["parallel_tool_calls"]),
+            (Api::Ollama, vec!["parallel_tool_calls"]),
+        ] {
+            assert_eq!(losses(api, &request), expect, "{api}");
+        }
+    }
+}

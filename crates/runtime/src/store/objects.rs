@@ -1,0 +1,73 @@
+//! Objects that clients of model APIs refer to by id.
+
+use async_trait::async_trait;
+use rusqlite::{OptionalExtension as _, params};
+use serde_json::Value;
+use toolwright_core::store::{ObjectStore, StoreError};
+
+use super::SqliteStore;
+use super::{from_json, now_ms, to_json};
+
+#[async_trait]
+impl ObjectStore for SqliteStore {
+    async fn put_object(&self, owner: &str, kind: &str, id: &str, object: &Value) -> Result<(), StoreError> {
+        let key = (owner.to_owned(), kind.to_owned(), id.to_owned());
+        let text = to_json(object)?;
+        self.thread
+            .run("keep an object", move |db| {
+                let (owner, kind, id) = key;
+                db.execute(
+                    "INSERT OR REPLACE INTO objects (owner, kind, id, object, saved_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
+                    params![owner, kind, id, text, now_ms()],
+                )
+                .map(drop)
+            })
+            .await
+    }
+
+    async fn object(&self, owner: &str, kind: &str, id: &str) -> Result<Option<Value>, StoreError> {
+        let key = (owner.to_owned(), kind.to_owned(), id.to_owned());
+        let found: Option<String> = self
+            .thread
+            .run("read an object", move |db| {
+                db.query_row("SELECT object FROM objects WHERE owner = ?1 AND kind = ?2 AND id = ?3", key, |row| {
+                    row.get(0)
+                })
+                .optional()
+            })
+            .await?;
+        found.map(|text| from_json(&text)).transpose()
+    }
+
+    async fn remove_object(&self, owner: &str, kind: &str, id: &str) -> Result<bool, StoreError> {
+        let key = (owner.to_owned(), kind.to_owned(), id.to_owned());
+        self.thread
+            .run("remove an object", move |db| {
+                db.execute("DELETE FROM objects WHERE owner = ?1 AND kind = ?2 AND id = ?3", key).map(|gone| gone > 0)
+            })
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn objects_are_their_owners_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(folder.path()).expect("a store");
+        store.put_object("a", "response", "r", &json!(1)).await.expect("kept");
+        store.put_object("a", "response", "r", &json!(2)).await.expect("replaced");
+        for (owner, kind, expect) in
+            [("a", "response", Some(json!(2))), ("b", "response", None), ("a", "conversation", None)]
+        {
+            assert_eq!(store.object(owner, kind, "r").await.expect("read"), expect, "{owner} {kind}");
+        }
+        assert!(!store.remove_object("b", "response", "r").await.expect("nothing there"));
+        assert!(store.remove_object("a", "response", "r").await.expect("removed"));
+        assert_eq!(store.object("a", "response", "r").await.expect("read"), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! The agents and models behind the facades of `serve`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use toolwright_agent::BASE_PROMPT;
+use toolwright_core::approval::{Answers, Approver};
+use toolwright_core::pattern::nearest;
+use toolwright_core::store::ObjectStore;
+use toolwright_core::trigger::Rights;
+use toolwright_gateway::{AgentSource, ModelsMean, PreparedRun, RunOrder, Target};
+use toolwright_models::Api;
+
+use super::Agent;
+use crate::app::Toolwright;
+
+/// What the name of an agent may begin with.
+const AGENT: &str = "agent/";
+/// What the name of a model itself begins with.
+const RAW: &str = "raw/";
+
+/// The agents and models of an instance, for clients of model APIs.
+#[derive(Debug)]
+pub(crate) struct Facades(pub(crate) Arc<Toolwright>);
+
+impl Facades {
+    /// The id of a model, by its id or an alias.
+    fn model(&self, name: &str) -> Result<String, String> {
+        let config = self.0.config();
+        let models = &config.sections.models;
+        let id = models.aliases.get(name).map_or(name, String::as_str);
+        match self.0.models().check(id) {
+            Ok(()) => Ok(id.to_owned()),
+            Err(error) => {
+                let names = self.names();
+                let near = nearest(name, names.iter().map(String::as_str));
+                let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                Err(format!("there is no agent or model `{name}`{hint} GET /v1/models lists what there is ({error})"))
+            }
+        }
+    }
+
+    fn agent(&self, target: &Target) -> Result<Agent, String> {
+        match target {
+            Target::Agent(name) => self.0.agent_named(name).map_err(|error| error.to_string()),
+            Target::Model(model) | Target::Raw(model) => Ok(self.0.agent(model.as_str())),
+        }
+    }
+}
+
+#[async_trait]
+impl AgentSource for Facades {
+    fn names(&self) -> Vec<String> {
+        let config = self.0.config();
+        let models = &config.sections.models;
+        let agents = config.agents.iter().map(|agent| agent.spec.name.clone());
+        let default = models.default.clone().or_else(|| self.0.default_model().map(str::to_owned));
+        let mut ids: Vec<String> = default.into_iter().collect();
+        ids.extend(models.by_name.keys().filter(|name| name.contains('/')).cloned());
+        ids.extend(models.aliases.values().cloned());
+        let mut names: Vec<String> = agents.chain(models.aliases.keys().cloned()).chain(ids.iter().cloned()).collect();
+        names.extend(ids.iter().map(|id| format!("{RAW}{id}")));
+        let mut seen = std::collections::HashSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        names
+    }
+
+    fn resolve(&self, name: &str, mean: ModelsMean) -> Result<Target, String> {
+        if let Some(model) = name.strip_prefix(RAW) {
+            return self.model(model).map(Target::Raw);
+        }
+        let config = self.0.config();
+        if let Some(agent) = name.strip_prefix(AGENT) {
+            let known = config.agent(agent).map(|_| Target::Agent(agent.to_owned()));
+            return known.ok_or_else(|| format!("there is no agent `{agent}`"));
+        }
+        if config.agent(name).is_some() {
+            return Ok(Target::Agent(name.to_owned()));
+        }
+        let model = self.model(name)?;
+        Ok(match mean {
+            ModelsMean::Agent => Target::Model(model),
+            ModelsMean::Raw => Target::Raw(model),
+        })
+    }
+
+    fn api(&self, model: &str) -> Option<Api> {
+        self.0.models().endpoints().resolve(model).ok().map(|(endpoint, _)| endpoint.api)
+    }
+
+    async fn prepare(&self, order: RunOrder) -> Result<PreparedRun, String> {
+        let mut agent = self.agent(&order.target)?;
+        if !order.system.is_empty() {
+            let own = agent.system.take();
+            // The client's own words take the place of the usual prompt, and stand behind that of an agent.
+            let both = own.map_or_else(|| order.system.clone(), |own| format!("{own}\n\n{}", order.system));
+            agent = agent.system(both);
+        } else if agent.system.is_none() {
+            agent = agent.system(BASE_PROMPT);
+        }
+        let rights = Rights {
+            principal: order.principal,
+            profile: order.profile,
+            tools: order.tools,
+            root: self.0.config().root.clone(),
+        };
+        agent = agent.narrowed_to(&rights).shared_approver(order.approver).cancel(order.cancel).job_wait(None);
+        agent.session = Some(order.session);
+        let conversation = agent.id(order.run).conversation().await.map_err(|error| error.to_string())?;
+        Ok(PreparedRun { driver: conversation.driver, options: conversation.options, spec: conversation.spec })
+    }
+
+    fn inbox(&self) -> Arc<dyn Approver> {
+        self.0.own_approver().unwrap_or_else(|| Arc::new(self.0.ask_inbox(Answers::Here, |_| ())))
+    }
+
+    fn objects(&self) -> Arc<dyn ObjectStore> {
+        self.0.objects()
+    }
+}

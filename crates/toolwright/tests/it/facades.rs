@@ -1,0 +1,312 @@
+//! The APIs of OpenAI and Anthropic that `serve` has: agents with tools behind stock clients.
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use toolwright::{Builder, Profile, Toolwright};
+use toolwright_testkit::model_server::{Reply, Turn};
+use toolwright_testkit::stream_order::{check_chat, check_messages, check_responses};
+
+use crate::support::{Add, Send, builder, calls, scripted, sum, with_model};
+
+const KEY: &str = "sesame";
+
+/// A server, and the program behind it.
+struct Served {
+    tw: std::sync::Arc<Toolwright>,
+    gateway: toolwright::Serving,
+}
+
+struct Answered {
+    status: u16,
+    head: String,
+    text: String,
+}
+
+impl Answered {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+impl Served {
+    async fn of(builder: Builder) -> Self {
+        let tw = builder.build().await.expect("builds");
+        let gateway = tw.serve().policy(Profile::Ask).token(KEY).http("127.0.0.1:0").await.expect("listens");
+        Self { tw, gateway }
+    }
+
+    async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> Answered {
+        let mut stream = TcpStream::connect(self.gateway.addr()).await.expect("connects");
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        // An answer of HTTP/1.0 ends with its connection.
+        let request = format!(
+            "{method} {path} HTTP/1.0\r\nhost: localhost\r\n{key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.expect("sends");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("reads");
+        let (head, text) = answer.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        Answered { status, head: head.to_ascii_lowercase(), text: text.to_owned() }
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Answered {
+        self.send("POST", path, &format!("authorization: Bearer {KEY}"), &body).await
+    }
+
+    async fn get(&self, path: &str) -> Answered {
+        self.send("GET", path, &format!("authorization: Bearer {KEY}"), &Value::Null).await
+    }
+
+    async fn end(self) {
+        self.gateway.shut_down().await.expect("ends well");
+        self.tw.shut_down().await;
+    }
+}
+
+const MODEL: &str = "scripted/model";
+
+fn request(path: &str, text: &str, stream: bool) -> Value {
+    match path {
+        "/v1/responses" => json!({"model": MODEL, "input": text, "stream": stream}),
+        _ => json!({
+            "model": MODEL, "max_tokens": 99, "stream": stream, "messages": [{"role": "user", "content": text}],
+        }),
+    }
+}
+
+/// The text of a whole answer.
+fn text_of(body: &Value) -> String {
+    let chat = body.pointer("/choices/0/message/content").and_then(Value::as_str).map(str::to_owned);
+    let parts = |list: &Value| -> String {
+        list.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
+    };
+    let responses = || {
+        let items = body["output"].as_array()?;
+        Some(items.iter().map(|item| parts(&item["content"])).collect::<String>())
+    };
+    chat.or_else(responses).unwrap_or_else(|| parts(&body["content"]))
+}
+
+const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_with_tools_answer_every_api() {
+    let turns = || vec![calls("math__add", sum(2, 40)), Turn::text("It is 42.")];
+    let script: Vec<Turn> = (0..6).flat_map(|_| turns()).collect();
+    let (builder, model) = scripted(builder().tool(Add), script).await;
+    let served = Served::of(builder).await;
+    for path in PATHS {
+        let whole = served.post(path, request(path, "2 + 40?", false)).await;
+        assert_eq!((whole.status, text_of(&whole.json()).as_str()), (200, "It is 42."), "{}", whole.text);
+        let streamed = served.post(path, request(path, "2 + 40?", true)).await;
+        assert!(streamed.head.contains("text/event-stream"), "{}", streamed.head);
+        let checked = match path {
+            "/v1/responses" => check_responses(&streamed.text),
+            "/v1/messages" => check_messages(&streamed.text),
+            _ => check_chat(&streamed.text),
+        };
+        checked.unwrap_or_else(|error| panic!("{path}: {error}\n{}", streamed.text));
+        assert!(streamed.text.contains("42"), "{}", streamed.text);
+        let shows = streamed.text.contains("math__add");
+        assert_eq!(shows, path != "/v1/chat/completions", "calls that run here are items where there are some");
+    }
+    assert_eq!(model.failures(), Vec::<String>::new());
+    served.end().await;
+}
+
+fn client_tool(path: &str) -> Value {
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    match path {
+        "/v1/messages" => json!([{"name": "weather", "input_schema": parameters}]),
+        "/v1/responses" => json!([{"type": "function", "name": "weather", "parameters": parameters}]),
+        _ => json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}]),
+    }
+}
+
+/// The next request of a client that has run its call.
+fn with_result(path: &str, first: &Value, answer: &Value, result: &str) -> Value {
+    let mut next = first.clone();
+    match path {
+        "/v1/responses" => {
+            let call = answer["output"].as_array().expect("items").iter().find(|item| item["type"] == "function_call");
+            let id = call.expect("a call")["call_id"].clone();
+            next["previous_response_id"] = answer["id"].clone();
+            next["input"] = json!([{"type": "function_call_output", "call_id": id, "output": result}]);
+        }
+        "/v1/messages" => {
+            let blocks = answer["content"].as_array().expect("blocks");
+            let id = blocks.iter().find(|block| block["type"] == "tool_use").expect("a call")["id"].clone();
+            let messages = next["messages"].as_array_mut().expect("messages");
+            messages.push(json!({"role": "assistant", "content": blocks}));
+            messages.push(json!({"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": id, "content": result},
+            ]}));
+        }
+        _ => {
+            let message = answer["choices"][0]["message"].clone();
+            let id = message["tool_calls"][0]["id"].clone();
+            let messages = next["messages"].as_array_mut().expect("messages");
+            messages.push(message);
+            messages.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
+        }
+    }
+    next
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_calls_continue_after_a_restart() {
+    for path in PATHS {
+        let folder = tempfile();
+        let both = Turn::from(Reply::calls(vec![("weather", json!({"city": "Oslo"})), ("math__add", sum(2, 40))]));
+        let last = Turn::computed(|asked| {
+            let results: Vec<String> = asked.last_results().into_iter().map(|result| result.text).collect();
+            Reply::text(results.join(" and "))
+        });
+        let (first_builder, model) = scripted(builder().tool(Add).state_dir(&folder), vec![both, last]).await;
+        let served = Served::of(first_builder).await;
+        let mut first = request(path, "Weather and sum?", false);
+        first["tools"] = client_tool(path);
+        let answer = served.post(path, first.clone()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        served.end().await;
+        let served = Served::of(with_model(builder().tool(Add).state_dir(&folder), &model)).await;
+        let next = with_result(path, &first, &answer.json(), "rain");
+        let done = served.post(path, next).await;
+        assert_eq!(text_of(&done.json()), "rain and 42", "{path}: {}", done.text);
+        assert_eq!(model.failures(), Vec::<String>::new());
+        served.end().await;
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}
+
+fn tempfile() -> std::path::PathBuf {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    std::env::temp_dir().join(format!("toolwright-facades-{}-{next}", std::process::id()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_are_kept_for_their_owner() {
+    let echo = || Turn::computed(|asked| Reply::text(format!("heard {}", asked.last_user_text())));
+    let settings = json!({"server": {"tokens": {"guest": {"token": "other"}}}});
+    let (builder, _model) = scripted(builder().settings(settings), (0..4).map(|_| echo()).collect()).await;
+    let served = Served::of(builder).await;
+    let first =
+        served.post("/v1/responses", json!({"model": MODEL, "input": "one", "metadata": {"a": "b"}})).await.json();
+    let id = first["id"].as_str().expect("an id");
+    assert_eq!(first["metadata"], json!({"a": "b"}));
+    let path = format!("/v1/responses/{id}");
+    assert_eq!(served.get(&path).await.json(), first, "it can be read at once");
+    let items = served.get(&format!("{path}/input_items")).await.json();
+    assert_eq!(items["data"][0]["content"][0]["text"], "one");
+    let stranger = served.send("GET", &path, "x-api-key: other", &Value::Null).await;
+    assert_eq!(stranger.status, 404, "{}", stranger.text);
+    let next = json!({"model": MODEL, "input": "two", "previous_response_id": id});
+    assert_eq!(text_of(&served.post("/v1/responses", next).await.json()), "heard two");
+    let unkept = served.post("/v1/responses", json!({"model": MODEL, "input": "x", "store": false})).await.json();
+    let gone = served.get(&format!("/v1/responses/{}", unkept["id"].as_str().expect("an id"))).await;
+    assert_eq!(gone.status, 404);
+    let conversation = served.post("/v1/conversations", json!({"metadata": {"c": "d"}})).await.json();
+    let within = json!({"model": MODEL, "input": "three", "conversation": conversation["id"]});
+    assert_eq!(text_of(&served.post("/v1/responses", within).await.json()), "heard three");
+    let items = format!("/v1/conversations/{}/items?order=asc", conversation["id"].as_str().expect("an id"));
+    assert_eq!(served.get(&items).await.json()["data"].as_array().map(Vec::len), Some(2));
+    let deleted = served.send("DELETE", &path, &format!("x-api-key: {KEY}"), &Value::Null).await;
+    assert_eq!((deleted.json()["deleted"].clone(), served.get(&path).await.status), (json!(true), 404));
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_have_the_form_of_the_api() {
+    let (builder, _model) = scripted(builder(), Vec::new()).await;
+    let served = Served::of(builder).await;
+    for path in PATHS {
+        let anthropic = path == "/v1/messages";
+        let mut body = request(path, "x", false);
+        body["unheard_of"] = json!(1);
+        let refused = served.post(path, body).await;
+        assert_eq!(refused.status, 400);
+        let error = refused.json()["error"].clone();
+        assert!(error["message"].as_str().is_some_and(|message| message.contains("unheard_of")), "{error}");
+        assert_eq!(error["type"], "invalid_request_error");
+        let mut body = request(path, "x", false);
+        body["model"] = json!("nobody");
+        let unknown = served.post(path, body).await;
+        assert_eq!(unknown.status, 404, "{}", unknown.text);
+        let kind = if anthropic { "not_found_error" } else { "invalid_request_error" };
+        assert_eq!(unknown.json()["error"]["type"], kind);
+        let stranger = served.send("POST", path, "x-api-key: wrong", &request(path, "x", false)).await;
+        assert_eq!((stranger.status, stranger.json()["error"]["type"].clone()), (401, json!("authentication_error")));
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn raw_models_cross_apis_and_name_losses() {
+    let (builder, model) = scripted(builder().tool(Add), vec![Turn::text("plain"), Turn::text("streamed")]).await;
+    let served = Served::of(builder).await;
+    let mut body = request("/v1/messages", "hi", false);
+    body["model"] = json!("raw/scripted/model");
+    body["top_k"] = json!(5);
+    let whole = served.post("/v1/messages", body.clone()).await;
+    assert_eq!(text_of(&whole.json()), "plain", "{}", whole.text);
+    assert!(whole.head.contains("x-toolwright-losses: top_k"), "{}", whole.head);
+    body["stream"] = json!(true);
+    let streamed = served.post("/v1/messages", body).await;
+    check_messages(&streamed.text).expect("in order");
+    assert!(model.requests().iter().all(|request| request.body.get("tools").is_none()), "no tools of ours");
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stock_clients_approve_calls() {
+    let settings = json!({"server": {"facades": {"approvals": "tool"}}});
+    let script = || {
+        vec![calls("mail__send", json!({"to": "me"})), Turn::computed(|asked| Reply::text(asked.last_result_text()))]
+    };
+    let script: Vec<Turn> = (0..3).flat_map(|_| script()).collect();
+    let (builder, _model) = scripted(builder().tool(Send).settings(settings), script).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/chat/completions";
+    let mut first = request(path, "mail me", false);
+    first["tools"] =
+        json!([{"type": "function", "function": {"name": "approve_tool_call", "parameters": {"type": "object"}}}]);
+    let asked = served.post(path, first.clone()).await.json();
+    let call = &asked["choices"][0]["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "approve_tool_call", "{asked}");
+    assert!(call["arguments"].as_str().is_some_and(|arguments| arguments.contains("mail__send")), "{call}");
+    let done = served.post(path, with_result(path, &first, &asked, "{\"approved\": true}")).await.json();
+    assert_eq!(text_of(&done), "sent to me", "{done}");
+    let path = "/v1/responses";
+    let asked = served.post(path, request(path, "mail me", false)).await.json();
+    let items = asked["output"].as_array().expect("items");
+    let question = items.iter().find(|item| item["type"] == "mcp_approval_request").expect("a question");
+    let answer = json!([{"type": "mcp_approval_response", "approval_request_id": question["id"], "approve": true}]);
+    let next = json!({"model": MODEL, "previous_response_id": asked["id"], "input": answer});
+    let done = served.post(path, next).await.json();
+    assert_eq!(text_of(&done), "sent to me", "{done}");
+    // Without the tool nobody is asked.
+    let denied = served.post("/v1/messages", request("/v1/messages", "mail me", false)).await.json();
+    assert!(text_of(&denied).contains("denied"), "{denied}");
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn models_are_listed_in_both_forms() {
+    let (builder, _model) = scripted(builder().settings(json!({"models": {"default": MODEL}})), Vec::new()).await;
+    let served = Served::of(builder).await;
+    let openai = served.get("/v1/models").await.json();
+    assert_eq!(openai["data"][0], json!({"id": MODEL, "object": "model", "created": 0, "owned_by": "toolwright"}));
+    let key = format!("x-api-key: {KEY}\r\nanthropic-version: 2023-06-01");
+    let anthropic = served.send("GET", "/v1/models", &key, &Value::Null).await.json();
+    assert_eq!((&anthropic["first_id"], &anthropic["data"][0]["type"]), (&json!(MODEL), &json!("model")));
+    assert_eq!(served.get(&format!("/v1/models/{MODEL}")).await.json()["id"], MODEL);
+    let counted = served
+        .post("/v1/messages/count_tokens", json!({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}))
+        .await;
+    assert!(counted.json()["input_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{}", counted.text);
+    served.end().await;
+}
