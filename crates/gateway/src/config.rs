@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::{Secret, duration};
 
+use crate::facade::budget::ClientBudget;
 use crate::facade::source::{FacadeApprovals, FacadeConfig};
 use crate::view::ListedSchemas;
 
@@ -73,7 +74,7 @@ impl Default for ServerConfig {
 }
 
 /// A client with a token of its own. Its name is the entry's key in a configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientConfig {
     /// What it sends as `Authorization: Bearer TOKEN`.
@@ -88,6 +89,9 @@ pub struct ClientConfig {
     /// The agents and models that it may ask at `/v1`, as globs on their names. Default: all.
     #[serde(default)]
     pub models: Vec<String>,
+    /// What its requests at `/v1` may use of models until the server ends. Default: no limit.
+    #[serde(default)]
+    pub budget: Option<ClientBudget>,
     /// Who decides where policy asks about calls of its agents at `/v1`. Default: as `server.facades.approvals` says.
     #[serde(default)]
     pub approvals: Option<FacadeApprovals>,

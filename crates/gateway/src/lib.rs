@@ -16,6 +16,7 @@ mod serve;
 mod view;
 
 pub use config::{ClientConfig, ServerConfig};
+pub use facade::budget::ClientBudget;
 pub use facade::source::{
     AgentSource, FacadeApprovals, FacadeConfig, ModelsMean, OnDisconnect, PreparedRun, RunOrder, Target,
 };

@@ -14,14 +14,15 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use toolwright_core::cancel::{Cancel, CancelOnDrop};
+use toolwright_core::session::PeerProcess;
 use toolwright_models::served::{Fault, ResponseHead, ServedApi, ServedRequest, read_request};
 
 use super::output::{Frame, Output, Refusal};
-use super::source::{OnDisconnect, Target};
+use super::source::{FacadeApprovals, OnDisconnect, Target};
 use super::work::Work;
 use super::{Facade, Live, json as respond, text};
-use crate::http::Identity;
 use crate::http::body::{BodyError, BodyRoom};
+use crate::http::{Connection, Identity};
 
 /// Names the fields of a request that have no effect.
 const IGNORED: HeaderName = HeaderName::from_static("x-toolwright-ignored");
@@ -34,30 +35,33 @@ const SESSION: &str = "x-toolwright-session";
 pub(super) async fn chat(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(facade, ServedApi::Chat, identity, headers, body).await
+    answer(facade, ServedApi::Chat, (identity, connection), headers, body).await
 }
 
 /// `POST /v1/messages`.
 pub(super) async fn messages(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(facade, ServedApi::Messages, identity, headers, body).await
+    answer(facade, ServedApi::Messages, (identity, connection), headers, body).await
 }
 
 /// `POST /v1/responses`.
 pub(super) async fn responses(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(facade, ServedApi::Responses, identity, headers, body).await
+    answer(facade, ServedApi::Responses, (identity, connection), headers, body).await
 }
 
 /// `POST /v1/messages/count_tokens`: an estimate.
@@ -142,8 +146,14 @@ impl Facade {
     }
 }
 
-async fn answer(facade: Arc<Facade>, api: ServedApi, identity: Identity, headers: HeaderMap, body: Body) -> Response {
-    match begin(&facade, api, &identity, &headers, body).await {
+async fn answer(
+    facade: Arc<Facade>,
+    api: ServedApi,
+    sender: (Identity, Connection),
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    match begin(&facade, api, &sender, &headers, body).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(api),
     }
@@ -152,7 +162,7 @@ async fn answer(facade: Arc<Facade>, api: ServedApi, identity: Identity, headers
 async fn begin(
     facade: &Arc<Facade>,
     api: ServedApi,
-    identity: &Identity,
+    (identity, connection): &(Identity, Connection),
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
@@ -192,12 +202,17 @@ async fn begin(
         return Err(Refusal { field: Some("background"), ..Refusal::new(Fault::Invalid, "it needs `store`") });
     }
     let cancel = Cancel::new();
+    let approvals = match (facade.approvals(&principal), connection.process().await) {
+        // A program that Toolwright started cannot approve its own calls.
+        (FacadeApprovals::Tool, PeerProcess::Nested) => FacadeApprovals::Deny,
+        (approvals, _) => approvals,
+    };
     let work = Work {
         id: id.clone(),
         api,
         target,
         tools: facade.tools_of(identity),
-        approvals: facade.approvals(&principal),
+        approvals,
         principal: principal.clone(),
         request,
         session,

@@ -1,6 +1,7 @@
 //! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run of
 //! the ordinary driver, whose tools go through the executor; tools of the client are the client's to run.
 
+pub(crate) mod budget;
 mod endpoints;
 mod objects;
 mod output;
@@ -18,6 +19,7 @@ use axum::routing::{get, post};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use toolwright_core::cancel::Cancel;
+use toolwright_core::model::{ModelBudget, ModelClient};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::session::Principal;
 use toolwright_core::store::StoreError;
@@ -26,6 +28,7 @@ use toolwright_models::served::{Fault, ServedApi, error_body};
 use crate::Gateway;
 use crate::http::Identity;
 use crate::http::body::Bodies;
+use budget::Budgeted;
 use output::{Output, Refusal};
 use source::{AgentSource, FacadeApprovals, FacadeConfig, Target};
 
@@ -81,6 +84,8 @@ pub(crate) struct Facade {
     bodies: Arc<Bodies>,
     /// Silence after which a stream says that it is alive.
     keep_alive: Duration,
+    /// What tokens with a budget may still use, by name.
+    budgets: HashMap<String, Arc<ModelBudget>>,
     /// By owner and id.
     live: Mutex<HashMap<(String, String), Live>>,
 }
@@ -92,8 +97,14 @@ impl Facade {
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
         keep_alive: Duration,
     ) -> Arc<Self> {
-        let config = gateway.options.server.facades.clone();
-        Arc::new(Self { gateway, source, config, requests, bodies, keep_alive, live: Mutex::default() })
+        let server = &gateway.options.server;
+        let config = server.facades.clone();
+        let prices = gateway.options.executor.models().prices();
+        let budget = |(name, client): (&String, &crate::ClientConfig)| {
+            Some((name.clone(), client.budget.as_ref()?.open(prices.clone())))
+        };
+        let budgets = server.tokens.iter().filter_map(budget).collect();
+        Arc::new(Self { gateway, source, config, requests, bodies, keep_alive, budgets, live: Mutex::default() })
     }
 
     fn live(&self, owner: &str, id: &str) -> Option<Live> {
@@ -139,6 +150,14 @@ impl Facade {
             return Err(about(Fault::Forbidden, format!("this token may not ask `{model}`")));
         }
         self.source.resolve(model, self.config.models).map_err(|why| about(Fault::NotFound, why))
+    }
+
+    /// `model`, within the budget of the token.
+    fn within_budget(&self, model: Arc<dyn ModelClient>, principal: &Principal) -> Arc<dyn ModelClient> {
+        match self.budgets.get(&principal.id).filter(|_| !principal.owner) {
+            Some(budget) => Arc::new(Budgeted { inner: model, budget: Arc::clone(budget) }),
+            None => model,
+        }
     }
 
     fn approvals(&self, principal: &Principal) -> FacadeApprovals {

@@ -64,12 +64,22 @@ impl Facade {
     }
 }
 
+#[derive(Deserialize)]
+pub(super) struct Fetch {
+    stream: Option<bool>,
+}
+
 /// `GET /v1/responses/{id}`.
 pub(super) async fn response(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
+    Query(fetch): Query<Fetch>,
 ) -> Response {
+    if fetch.stream == Some(true) {
+        let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
+        return answered(Err(Refusal { field: Some("stream"), ..Refusal::new(Fault::Invalid, why) }));
+    }
     answered(facade.current(&identity, &id).await)
 }
 

@@ -133,6 +133,9 @@ impl Facade {
         }
         let mut kept = saved.cloned().unwrap_or_else(|| json!({}));
         kept["response"] = work.output.body();
+        if saved.is_none() && work.cancel.cause().is_some() {
+            (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
+        }
         kept["input"] = Value::Array(work.input_items());
         let objects = self.source.objects();
         Ok(objects.put_object(&work.principal.id, Kind::Response.as_str(), &work.id, &kept).await?)
@@ -202,12 +205,13 @@ impl Facade {
         let ask = ModelAsk { op, session: &owner, model, asked: Asked::Answer(&asked), tools: None };
         let record = executor.models().open_record(ask);
         let events = record.watch(&*work.output);
+        let client = self.within_budget(Arc::clone(&executor.services().model), &work.principal);
         let answer = tokio::select! {
             biased;
             cause = work.cancel.cancelled() => {
                 return Err(Refusal::new(Fault::Internal, format!("cancelled {}", cause.describe())));
             }
-            answer = executor.services().model.complete(model, &asked, &events, &work.cancel) => answer,
+            answer = client.complete(model, &asked, &events, &work.cancel) => answer,
         };
         record.end(&answer);
         let response = answer.map_err(|error| Refusal::of_model(&error))?;
@@ -247,6 +251,8 @@ impl Facade {
         spec.settings = asked.settings.clone().or(&spec.settings);
         spec.limits.calls = spec.limits.calls.into_iter().chain(work.request.max_calls).min();
         options.watcher = Some(Arc::clone(&work.output) as _);
+        let model = Arc::clone(&self.gateway.options.executor.services().model);
+        let driver = driver.with_model(self.within_budget(model, &work.principal));
         let mut state = begin(work, earlier, spec)?;
         let driven = driver.run(&mut state, &options).await;
         let report = driven.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;

@@ -439,6 +439,7 @@ mod tests {
                 roles: vec!["dev".into()],
                 views,
                 models: Vec::new(),
+                budget: None,
                 approvals: None,
             };
             (name.to_owned(), config)

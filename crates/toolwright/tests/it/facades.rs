@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use toolwright::core::approval::{ApprovalDecision, QuestionState};
 use toolwright::{Builder, Profile, Toolwright};
 use toolwright_testkit::model_server::{Reply, Turn};
 use toolwright_testkit::stream_order::{check_chat, check_messages, check_responses};
@@ -25,7 +26,7 @@ struct Answered {
 
 impl Answered {
     fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+        serde_json::from_str(&self.text).expect("JSON")
     }
 }
 
@@ -292,6 +293,94 @@ async fn stock_clients_approve_calls() {
     let denied = served.post("/v1/messages", request("/v1/messages", "mail me", false)).await.json();
     assert!(text_of(&denied).contains("denied"), "{denied}");
     served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pending_responses_are_fetched_once_decided() {
+    let folder = tempfile();
+    let script =
+        vec![calls("mail__send", json!({"to": "me"})), Turn::computed(|asked| Reply::text(asked.last_result_text()))];
+    let (builder, _model) = scripted(builder().tool(Send).state_dir(&folder), script).await;
+    let served = Served::of(builder).await;
+    let pending = served.post("/v1/responses", request("/v1/responses", "mail me", false)).await.json();
+    assert_eq!(pending["status"], "in_progress", "{pending}");
+    let items = pending["output"].as_array().expect("items");
+    assert!(items.iter().any(|item| item["type"] == "mcp_approval_request"), "{pending}");
+    let inbox = served.tw.inbox();
+    let asked = inbox.questions(Some(QuestionState::Pending), 9).await.expect("questions");
+    inbox.answer(&asked[0].id, &ApprovalDecision::Approve, "test").await.expect("answered");
+    let path = format!("/v1/responses/{}", pending["id"].as_str().expect("an id"));
+    let done = loop {
+        let now = served.get(&path).await.json();
+        if now["status"] != "in_progress" {
+            break now;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    assert_eq!((done["status"].clone(), text_of(&done).as_str()), (json!("completed"), "sent to me"), "{done}");
+    served.end().await;
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn budgets_models_and_views_of_tokens_hold() {
+    let settings = json!({
+        "views": {"sums": {"allow": ["math__*"]}},
+        "server": {"tokens": {"guest": {
+            "token": "other", "models": ["scripted/*"], "budget": {"requests": 1}, "views": ["sums"],
+        }}},
+    });
+    let (builder, model) = scripted(builder().tool(Add).tool(Send).settings(settings), vec![Turn::text("once")]).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/messages";
+    let key = "x-api-key: other";
+    let once = served.send("POST", path, key, &request(path, "x", false)).await;
+    assert_eq!(text_of(&once.json()), "once", "{}", once.text);
+    let sent = model.requests()[0].body.to_string();
+    assert!(sent.contains("math__add") && !sent.contains("mail__send"), "{sent}");
+    for stream in [false, true] {
+        let refused = served.send("POST", path, key, &request(path, "x", stream)).await;
+        assert_eq!(refused.status, 429, "{}", refused.text);
+        assert!(refused.head.contains("retry-after"), "{}", refused.head);
+        assert_eq!(refused.json()["error"]["type"], "rate_limit_error");
+    }
+    let mut other = request(path, "x", false);
+    other["model"] = json!("raw/scripted/model");
+    assert_eq!(served.send("POST", path, key, &other).await.status, 403);
+    assert_eq!(model.requests().len(), 1);
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disconnected_and_background_requests_go_on() {
+    let settings = json!({"server": {"facades": {"on_disconnect": "continue"}}});
+    let slow = || Turn::text("done").with_delay(std::time::Duration::from_millis(300));
+    let (builder, _model) = scripted(builder().settings(settings), vec![slow(), slow()]).await;
+    let served = Served::of(builder).await;
+    let conversation = served.post("/v1/conversations", json!({})).await.json();
+    let body = json!({"model": MODEL, "input": "x", "stream": true, "conversation": conversation["id"]});
+    let leaving = served.post("/v1/responses", body);
+    let left = tokio::time::timeout(std::time::Duration::from_millis(100), leaving).await;
+    assert!(left.is_err(), "the client left before the answer");
+    let items = format!("/v1/conversations/{}/items", conversation["id"].as_str().expect("an id"));
+    until(&served, &items, |body| body["data"].as_array().is_some_and(|items| items.len() == 2)).await;
+    let begun = served.post("/v1/responses", json!({"model": MODEL, "input": "x", "background": true})).await.json();
+    assert_eq!(begun["status"], "in_progress", "{begun}");
+    let path = format!("/v1/responses/{}", begun["id"].as_str().expect("an id"));
+    until(&served, &path, |body| body["status"] == "completed").await;
+    served.end().await;
+}
+
+/// Fetches this until it is so.
+async fn until(served: &Served, path: &str, holds: impl Fn(&Value) -> bool) {
+    for _ in 0..600 {
+        if holds(&served.get(path).await.json()) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let now = served.get(path).await.text;
+    assert!(now.is_empty(), "{path} never became so: {now}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
