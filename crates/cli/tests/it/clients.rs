@@ -22,7 +22,7 @@ fn first_instructions_name_a_late_server() {
                       "io.modelcontextprotocol/clientCapabilities": {}});
     // On a busy machine the server may take longer than anybody waits; a fresh start then has another chance.
     let names_it = |ask: &dyn Fn() -> Value| {
-        let mut told = (0..4).map(|_| ask()["result"]["instructions"].to_string());
+        let mut told = (0..8).map(|_| ask()["result"]["instructions"].to_string());
         told.any(|told| told.contains("odd ("))
     };
     for (method, params) in [("initialize", client.clone()), ("server/discover", json!({"_meta": meta}))] {
