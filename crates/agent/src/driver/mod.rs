@@ -336,6 +336,10 @@ impl Driver {
         }
         let meter = Arc::new(Meter::of(options, self.prices()));
         let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
+        let _driven = (!options.is_part()).then(|| {
+            let run = self.call_context(state, &snapshot, options, &options.cancel, &in_flight);
+            self.executor.drive(RunContext { order: None, ..run })
+        });
         let mut asked = false;
         let mut noted = 0;
         let mut since = clock.now();

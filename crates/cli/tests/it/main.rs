@@ -4,6 +4,7 @@
 
 mod agent;
 mod agent_files;
+mod agent_kills;
 mod approvals;
 mod arguments;
 mod asking;
@@ -42,6 +43,7 @@ mod sandbox;
 mod secrets;
 mod serve;
 mod session_log;
+mod stops;
 mod sub_agents;
 mod support;
 #[cfg(feature = "telemetry")]

@@ -96,13 +96,12 @@ fn names(path: &str) -> (&str, Vec<&str>) {
     (last, names)
 }
 
-/// The place of a path, made if there is none, before the first name that comes after it: values that calls write beside each
-/// other stand in the same order, whichever came first. What is no object and stands above it gives way.
+/// The place of a path, made if there is none. What is no object and stands above it gives way.
 fn place<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
     let (last, above) = names(path);
     let mut at = tree;
     for name in above {
-        let value = member(at, name);
+        let value = at.entry(name).or_insert(Value::Null);
         if !value.is_object() {
             *value = Value::Object(Map::new());
         }
@@ -111,15 +110,7 @@ fn place<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
             other => return other,
         }
     }
-    member(at, last)
-}
-
-fn member<'a>(members: &'a mut Map<String, Value>, name: &str) -> &'a mut Value {
-    if !members.contains_key(name) {
-        let place = members.keys().position(|other| other.as_str() > name).unwrap_or(members.len());
-        members.shift_insert(place, name.to_owned(), Value::Null);
-    }
-    members.entry(name).or_insert(Value::Null)
+    at.entry(last).or_insert(Value::Null)
 }
 
 fn remove(tree: &mut Map<String, Value>, path: &str) {

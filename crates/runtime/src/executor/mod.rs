@@ -5,7 +5,7 @@ mod admission;
 mod background;
 mod call_record;
 mod checking;
-mod flow;
+mod driven;
 mod guards;
 mod llm_call;
 mod options;
@@ -21,8 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::join_all;
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -38,7 +37,7 @@ use toolwright_core::plan::{Plan, Planned, plan};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::LedgerStore;
 
-use self::flow::Flow;
+use self::driven::DrivenSessions;
 use self::pipeline::PanicSafeEvents;
 use crate::jobs::JobManager;
 use crate::models::{ModelRequests, OnAnswer, RequestScope};
@@ -46,7 +45,7 @@ use crate::queue::{CallOrder, WorkspaceLocks};
 
 pub use self::background::{PromotedTo, Promotion};
 pub use self::checking::{CheckedCalls, RepairOptions};
-pub use self::flow::{EndedCall, kept_value};
+pub use self::driven::DrivenSession;
 pub use self::guards::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
@@ -67,6 +66,7 @@ pub struct Executor {
     models: Arc<ModelRequests>,
     locks: WorkspaceLocks,
     in_flight: Arc<InFlight>,
+    driven: Arc<DrivenSessions>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -84,13 +84,18 @@ impl Executor {
         let (services, ledger) = (Arc::clone(&options.services), Arc::clone(&options.ledger));
         let models = ModelRequests::new(services, ledger, std::mem::take(&mut options.prices));
         let locks = WorkspaceLocks::new(options.lock_dir.take());
-        Arc::new(Self { options, models, locks, in_flight: Arc::default() })
+        Arc::new(Self { options, models, locks, in_flight: Arc::default(), driven: Arc::default() })
     }
 
     /// Begins an operation.
     #[must_use]
     pub fn begin(&self, lineage: &Lineage) -> Op {
         self.models.ids.begin(lineage)
+    }
+
+    /// While what this returns lives, jobs of the run's session that dead processes left go on under these terms.
+    pub fn drive(&self, run: RunContext) -> DrivenSession {
+        self.driven.enter(run)
     }
 
     /// What sends and records requests to models.
@@ -163,22 +168,10 @@ impl Executor {
         }
     }
 
-    /// Executes a plan: each call starts as soon as the calls that it waits for have ended, and independent calls run in
-    /// parallel. A call whose value never comes is not run, and its outcome says why. Outcomes are in call order; a call that
-    /// waits for one about which a person must decide has none yet. Dropping the future cancels the running calls, which end
-    /// in good order by themselves.
-    pub async fn execute(self: &Arc<Self>, mut plan: Plan, run: &RunContext) -> Vec<Outcome> {
-        if plan.calls.len() == 1
-            && !plan.graph.is_open(0)
-            && let Some(planned) = plan.calls.pop()
-        {
-            return vec![self.one(planned, run).await];
-        }
-        self.execute_timed(plan, run).await.into_iter().map(|call| call.outcome).collect()
-    }
-
-    /// [`Executor::execute`]; says when each call started and ended.
-    pub async fn execute_timed(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<EndedCall> {
+    /// Executes a plan: its stages in turn, the calls of a stage in parallel, then the calls that wait for values as
+    /// these arrive. Outcomes are in call order. A rejected call skips to its end. Dropping the future cancels the
+    /// running calls, which end in good order by themselves.
+    pub async fn execute(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<Outcome> {
         // Calls that are made together keep their order too.
         let ordered;
         let run = if run.order.is_none() && plan.calls.len() > 1 {
@@ -187,17 +180,42 @@ impl Executor {
         } else {
             run
         };
-        let mut flow = Flow::of(plan);
-        let mut running = FuturesUnordered::new();
-        loop {
-            while let Some((index, planned)) = flow.next(running.is_empty(), run) {
-                let call = self.one(planned, run);
-                running.push(async move { (index, call.await) });
-            }
-            let Some((index, outcome)) = running.next().await else { break };
-            flow.ended(index, outcome);
+        let mut calls: Vec<Option<Planned>> = plan.calls.into_iter().map(Some).collect();
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
+        let mut take = |index: usize| calls.get_mut(index).and_then(Option::take);
+        for stage in plan.stages {
+            let ready = stage.into_iter().filter_map(|index| Some((index, take(index)?))).collect();
+            pin!(self.stage(ready, &mut outcomes, run)).await;
         }
-        flow.outcomes.into_iter().flatten().collect()
+        let pending = |index: usize| match take(index) {
+            Some(Planned::Run(call)) => Some((index, *call)),
+            _ => None,
+        };
+        let mut waiting: checking::Indexed<ValidCall> = plan.waiting.into_iter().filter_map(pending).collect();
+        while !waiting.is_empty() {
+            let (ready, rest) = checking::landed(waiting, run);
+            pin!(self.stage(ready, &mut outcomes, run)).await;
+            waiting = rest;
+        }
+        outcomes.into_iter().flatten().collect()
+    }
+
+    async fn stage(
+        self: &Arc<Self>,
+        mut ready: checking::Indexed<Planned>,
+        outcomes: &mut [Option<Outcome>],
+        run: &RunContext,
+    ) {
+        if ready.len() == 1
+            && let Some((index, planned)) = ready.pop()
+        {
+            outcomes[index] = Some(self.one(planned, run).await);
+            return;
+        }
+        let calls = ready.into_iter().map(|(index, planned)| async move { (index, self.one(planned, run).await) });
+        for (index, outcome) in join_all(calls).await {
+            outcomes[index] = Some(outcome);
+        }
     }
 
     fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> pipeline::Detached {

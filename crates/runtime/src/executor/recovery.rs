@@ -46,9 +46,10 @@ pub struct RecoveryOptions {
     /// The workspace root of this process. Tools of servers and addresses depend on it: their jobs are taken over
     /// only if it is the job's root. Jobs of our own tools run in the job's root.
     pub root: PathBuf,
-    /// The session whose jobs are taken over; `None` for all, in long-lived processes.
+    /// The session whose jobs are taken over beside those of sessions whose runs this process drives; `None` for all, in
+    /// long-lived processes. An agent of a session goes on only while the session's run is driven then.
     pub session: Option<SessionId>,
-    /// The context of a session's call: for the calls of the job's tool, for what policy denies by now, and for
+    /// The context of a session's call, where its run is not driven: for the calls of the job's tool, for what policy denies by now, and for
     /// questions to a person.
     pub context: Arc<dyn Fn(Session, Arc<Snapshot>) -> RunContext + Send + Sync>,
 }
@@ -66,12 +67,15 @@ impl RecoveryOptions {
 impl Executor {
     /// Takes over jobs of dead processes, now and later, until the executor is dropped.
     pub fn recover_jobs(self: &Arc<Self>, options: RecoveryOptions) {
-        let executor = Arc::downgrade(self);
+        let (executor, driven) = (Arc::downgrade(self), Arc::clone(&self.driven));
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(PERIOD);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
-                ticks.tick().await;
+                tokio::select! {
+                    _ = ticks.tick() => {}
+                    () = driven.changed.notified() => {}
+                }
                 let Some(executor) = Weak::upgrade(&executor) else { return };
                 let Some(jobs) = executor.options.jobs.clone() else { return };
                 match executor.recover(&jobs, &options).await {
@@ -92,7 +96,7 @@ impl Executor {
         if jobs.is_closed() || self.in_flight.is_open().is_err() || jobs.count() >= ENOUGH {
             return Ok(lost);
         }
-        let (wanted, others) = startable(jobs, options, &options.catalogue.snapshot()).await?;
+        let (wanted, others) = startable(jobs, options, &self.driven.sessions(), &options.catalogue.snapshot()).await?;
         self.give_up_changed(jobs, options, others).await?;
         if wanted.is_empty() {
             return Ok(lost);
@@ -151,7 +155,11 @@ impl Executor {
         let TakenJob { record, plan, .. } = job;
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
-        let run = match catch_panic_now(|| (options.context)(session, Arc::clone(snapshot))) {
+        let terms = || match self.driven.get(&session.id) {
+            Some(run) => run,
+            None => (options.context)(session, Arc::clone(snapshot)),
+        };
+        let run = match catch_panic_now(terms) {
             // What is kept of its result fits whoever called, as if no process had died.
             Ok(run) => RunContext { results_for: plan.results_for, ..run },
             Err(panicked) => {
@@ -224,18 +232,25 @@ impl Executor {
 async fn startable(
     jobs: &JobManager,
     options: &RecoveryOptions,
+    driven: &[SessionId],
     snapshot: &Snapshot,
 ) -> Result<(Vec<String>, BTreeMap<String, Vec<Startable>>), StoreError> {
     let (mut wanted, mut changed) = (Vec::new(), BTreeMap::<String, Vec<Startable>>::new());
     let mut after = 0;
+    let of = options.session.as_ref().map(|session| [std::slice::from_ref(session), driven].concat());
+    let waits = |job: &Startable, entry: &Entry| {
+        of.is_some() && entry.provider.kind() == ProviderKind::Agent && !driven.contains(&job.session)
+    };
     // Those of tools that are not here must not hide the others.
     for _ in 0..PAGES {
-        let page = jobs.store().startable_jobs(options.session.as_ref(), after, BATCH).await?;
+        let page = jobs.store().startable_jobs(of.as_deref(), after, BATCH).await?;
         let Some(last) = page.last() else { break };
         after = last.row;
         for job in page {
             let is_of = |entry: &&Arc<Entry>| options.has(entry, job.source.as_deref(), job.root.as_deref());
             match snapshot.get(job.tool.as_str()).filter(is_of) {
+                // It goes on with the run that began it.
+                Some(entry) if waits(&job, entry) => {}
                 Some(entry) if entry.tool.hash() == job.definition => wanted.push(job.id),
                 Some(entry) if entry.provider.health() == Health::Ready => {
                     changed.entry(entry.provider.name().to_owned()).or_default().push(job);

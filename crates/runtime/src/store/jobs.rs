@@ -105,6 +105,7 @@ pub(crate) struct Startable {
     /// Its place among the others.
     pub(crate) row: i64,
     pub(crate) id: String,
+    pub(crate) session: SessionId,
     pub(crate) tool: ToolId,
     /// The definition it was admitted under.
     pub(crate) definition: ContentHash,
@@ -406,19 +407,20 @@ impl SqliteStore {
     /// session, or all. One that cannot be read is ended.
     pub(crate) async fn startable_jobs(
         &self,
-        of: Option<&SessionId>,
+        of: Option<&[SessionId]>,
         after: i64,
         limit: usize,
     ) -> Result<Vec<Startable>, StoreError> {
-        let of = of.map(|session| session.as_str().to_owned());
+        let of = of.map(|sessions| to_json(&sessions)).transpose()?;
         self.thread
             .run("look for jobs to start", move |db| {
                 let rows: Vec<(String, rusqlite::Result<Startable>)> = db
                     .prepare_cached(
                         "SELECT rowid, id, tool, CASE WHEN json_valid(plan) THEN plan ->> 'definition' END, \
                          CASE WHEN json_valid(plan) THEN plan ->> 'source' END, \
-                         CASE WHEN json_valid(plan) THEN plan ->> 'root' END FROM jobs WHERE ended_ms IS NULL AND state = 'pending' AND owner IS NULL AND rowid > ?1 \
-                         AND (?2 IS NULL OR session = ?2) ORDER BY rowid LIMIT ?3",
+                         CASE WHEN json_valid(plan) THEN plan ->> 'root' END, session FROM jobs \
+                         WHERE ended_ms IS NULL AND state = 'pending' AND owner IS NULL AND rowid > ?1 \
+                         AND (?2 IS NULL OR session IN (SELECT value FROM json_each(?2))) ORDER BY rowid LIMIT ?3",
                     )?
                     .query_map(params![after, of, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
                         Ok((row.get(1)?, startable(row)))
@@ -519,7 +521,9 @@ fn startable(row: &Row<'_>) -> rusqlite::Result<Startable> {
     let hash: String = row.get(3)?;
     let definition = serde_json::from_value(hash.into()).map_err(|error| unreadable(3, error))?;
     let root = row.get::<_, Option<String>>(5)?.map(PathBuf::from);
-    Ok(Startable { row: row.get(0)?, id: row.get(1)?, tool: tool(row, 2)?, definition, source: row.get(4)?, root })
+    let session = SessionId::new(row.get::<_, String>(6)?);
+    let (row, id, tool, source) = (row.get(0)?, row.get(1)?, tool(row, 2)?, row.get(4)?);
+    Ok(Startable { row, id, session, tool, definition, source, root })
 }
 
 /// Whether it is the row that cannot be read, and not the store.

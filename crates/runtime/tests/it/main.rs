@@ -15,7 +15,6 @@ mod jobs;
 mod output;
 mod pick;
 mod pins;
-mod plans;
 mod recorded;
 mod recovery;
 mod select;
