@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::Value;
 use toolwright::Toolwright;
 use toolwright::agent::{Dispatch, Format, ReportSpec, RunReport, RunState, Status};
+use toolwright::app::watch as watch_configuration;
 use toolwright::core::json::fault;
 use toolwright::core::model::Usage;
 use toolwright::core::{Cancel, CancelCause, SessionId};
@@ -27,6 +28,7 @@ use crate::terminal::screen::{
     BAD, DIM, WARN, columns, harmless, is_interactive, print_drawn, print_json, prose, say, styled,
 };
 use crate::terminal::table::{Table, name};
+use crate::use_tools::serve::say_reload;
 use crate::values::report_format;
 
 /// How long the first request waits for providers of which no tools are known; what comes later is shown
@@ -294,14 +296,15 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let mut conversation = agent.job_wait(None).conversation().await.map_err(failed)?;
     app.follow_pins();
     app.recover_jobs_of(conversation.session().clone());
-    let _triggers = app.run_triggers().await;
+    let triggers = app.run_triggers().await;
+    let reloading = tokio::spawn(watch_configuration(Arc::clone(&app), |reloaded| say_reload(&reloaded)));
     if conversation.spec().dispatch == Dispatch::Manual {
         return Err(Failure::usage(
             "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
     }
     background_on_quit(&app, conversation.session());
-    let _groups = app.config().sections.defaults.groups.then(|| app.drive_groups());
+    let groups = app.config().sections.defaults.groups.then(|| app.drive_groups());
     if is_interactive() {
         say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", conversation.spec().model)));
     }
@@ -396,6 +399,9 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     if is_interactive() && total.turns > 0 {
         total.say();
     }
+    // What they drive is left to others before calls are cancelled.
+    drop((triggers, groups));
+    reloading.abort();
     app.shut_down().await;
     Ok(status)
 }

@@ -231,7 +231,7 @@ fn changes(reloaded: &Reloaded) -> String {
     if changes.is_empty() { "the providers stay as they are".to_owned() } else { changes.join("; ") }
 }
 
-fn say_reload(reloaded: &Result<Reloaded, Error>) {
+pub(super) fn say_reload(reloaded: &Result<Reloaded, Error>) {
     match reloaded {
         Ok(reloaded) => {
             for problem in &reloaded.problems {

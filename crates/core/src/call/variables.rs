@@ -7,12 +7,13 @@
 //!
 //! A reference is `†kind.path` with the kinds `state`, `input` and `scratch`; other such terms or JSON
 //! literals may follow. `a || b` is `b` where there is no `a`, or only null or false; `a && b` is `b` where
-//! there is an `a` that is neither, and else its place is left out; `&&` binds closer. Anything else that
-//! begins with `†` is plain text, and so is what follows the first mark of `††`. Values are put in once and
-//! never looked through for references.
+//! there is an `a` that is neither, and else its place is left out; `&&` binds closer. An item of an array is a step of
+//! its path, `a.0` or `a[0]`. Anything else that begins with `†` is plain text, and so is what follows the first mark of
+//! `††`. Values are put in once and never looked through for references.
 
 use serde_json::Value;
 
+use super::plan::overlap;
 use crate::catalogue::Origin;
 use crate::json::pointer;
 use crate::schema::Violation;
@@ -80,6 +81,31 @@ pub struct Values(pub Value);
 impl Variables for Values {
     fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
         path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| step_into(value, step)).cloned()
+    }
+}
+
+/// Variables without what stands at some paths of the state, above them and below them: it is to come, or never will.
+pub struct Except<'a> {
+    variables: &'a dyn Variables,
+    paths: Vec<Vec<&'a str>>,
+}
+
+impl<'a> Except<'a> {
+    /// Without these paths, names joined by dots.
+    #[must_use]
+    pub fn new(variables: &'a dyn Variables, paths: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { variables, paths: paths.into_iter().map(|path| path.split('.').collect()).collect() }
+    }
+}
+
+impl Variables for Except<'_> {
+    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
+        let is_out = kind == Kind::State && self.paths.iter().any(|out| overlap(out, path));
+        if is_out { None } else { self.variables.get(kind, path) }
+    }
+
+    fn serve(&self, origin: Origin) -> bool {
+        self.variables.serve(origin)
     }
 }
 
@@ -188,8 +214,90 @@ fn parse_term(term: &str) -> Option<Term<'_>> {
     };
     let (kind, path) = variable.split_once('.')?;
     let legal = |step: &&str| !step.is_empty() && !step.contains(char::is_whitespace);
-    let path: Vec<&str> = path.split('.').collect();
+    let path: Vec<&str> = path.split('.').flat_map(steps).collect();
     path.iter().all(legal).then_some(Term::Variable(Kind::parse(kind)?, path))
+}
+
+/// The steps of `name[0][1]`: the name, and the numbers of the items. Any other text is one step.
+fn steps(text: &str) -> impl Iterator<Item = &str> {
+    let is_item = |item: &str| !item.is_empty() && item.bytes().all(|byte| byte.is_ascii_digit());
+    let (name, items) = match text.split_once('[') {
+        Some((name, items)) if !name.is_empty() && items.ends_with(']') => (name, &items[..items.len() - 1]),
+        _ => (text, ""),
+    };
+    let (name, items) = if items.split("][").all(is_item) { (name, items) } else { (text, "") };
+    std::iter::once(name).chain(items.split("][").filter(|item| !item.is_empty()))
+}
+
+/// A reference in arguments, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mention {
+    /// JSON Pointer to its place.
+    pub path: String,
+    /// Its alternatives, each with all variables that it needs.
+    pub alternatives: Vec<Vec<Named>>,
+    /// Whether it is one variable and nothing else, whose value takes its place as it is.
+    pub is_plain: bool,
+}
+
+/// A variable that a reference names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// Where it is kept.
+    pub kind: Kind,
+    /// Its path.
+    pub path: Vec<String>,
+}
+
+/// The references in `value`, in the order in which they stand.
+#[must_use]
+pub fn mentions(value: &Value) -> Vec<Mention> {
+    let mut found = Vec::new();
+    look(value, &mut String::new(), &mut found);
+    found
+}
+
+/// The variables of a reference as it is written; none if it is plain text.
+#[must_use]
+pub fn mentioned(reference: &str) -> Vec<Named> {
+    named(&parse(reference).unwrap_or_default()).into_iter().flatten().collect()
+}
+
+fn named(reference: &Reference<'_>) -> Vec<Vec<Named>> {
+    let variable = |term: &Term<'_>| match term {
+        Term::Variable(kind, path) => {
+            Some(Named { kind: *kind, path: path.iter().map(|step| (*step).to_owned()).collect() })
+        }
+        Term::Literal(_) => None,
+    };
+    reference.iter().map(|terms| terms.iter().filter_map(variable).collect()).collect()
+}
+
+fn look(value: &Value, path: &mut String, found: &mut Vec<Mention>) {
+    let length = path.len();
+    match value {
+        Value::String(text) if text.starts_with(MARK) && !text[MARK.len_utf8()..].starts_with(MARK) => {
+            if let Some(reference) = parse(text) {
+                let is_plain = matches!(&*reference, [one] if matches!(&**one, [Term::Variable(..)]));
+                found.push(Mention { path: path.clone(), alternatives: named(&reference), is_plain });
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                pointer::push(path, &index.to_string());
+                look(item, path, found);
+                path.truncate(length);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                pointer::push(path, name);
+                look(member, path, found);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
 }
 
 enum Worth {
@@ -365,10 +473,35 @@ mod tests {
         check(json!({"a": "†state.user.name", "b": ["†input.n"]}), json!({"a": "Ada", "b": [3]}));
         check(json!(" †state.user.tags.1 "), json!(" †state.user.tags.1 "));
         check(json!("†state.user.tags.1"), json!("y"));
+        check(json!("†state.user.tags[1]"), json!("y"));
         for text in ["Dear †state.user.name", "† footnote", "†", "†other.x", "†state", "†state..x", "†state.a b"]
         {
             assert_eq!(check(json!({"a": text}), json!({"a": text})), Resolved::default());
         }
+    }
+
+    #[test]
+    fn mentions_name_place_and_variables() {
+        let found = mentions(&json!({"a": "†state.x[0].y", "b": ["text", "††x", "†input.n && †state.z || 1"]}));
+        let path = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>();
+        let named = |kind, steps: &[&str]| Named { kind, path: path(steps) };
+        assert_eq!(
+            found,
+            [
+                Mention {
+                    path: "/a".into(),
+                    alternatives: vec![vec![named(Kind::State, &["x", "0", "y"])]],
+                    is_plain: true
+                },
+                Mention {
+                    path: "/b/2".into(),
+                    alternatives: vec![vec![named(Kind::Input, &["n"]), named(Kind::State, &["z"])], Vec::new()],
+                    is_plain: false
+                },
+            ]
+        );
+        assert_eq!(mentioned("†state.a[x]"), [named(Kind::State, &["a[x]"])]);
+        assert!(mentioned("plain").is_empty());
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub(crate) use coerce::Attempt;
 pub use coerce::{Coerced, fill_defaults};
 pub(crate) use message::shorten;
 pub use message::suggest;
-pub(crate) use shape::shape_at;
 pub use shape::{argument_list, shape};
+pub(crate) use shape::{referred, schema_at, shape_at};
 pub use validate::{CompiledSchema, Draft, SchemaError, Violation};
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(crate) fn shape_at(schema: &Value, path: &str, limit: usize) -> Option<Strin
 }
 
 /// The schema of the value at `path`, a JSON Pointer; `None` where `schema` does not say.
-pub(super) fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
+pub(crate) fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').skip(1).take(MAX_STEPS).try_fold(referred(schema, schema), |place, step| {
         let name = unescape(step);
         let member = place.get("properties").and_then(|properties| properties.get(&name));
@@ -87,7 +87,7 @@ fn bounded(text: Option<String>, limit: usize) -> Option<String> {
 }
 
 /// The schema that `schema` refers to inside `root`, itself if it refers to none.
-fn referred<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+pub(crate) fn referred<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let target = |schema: &'a Value| root.pointer(schema.get("$ref")?.as_str()?.strip_prefix('#')?);
     let mut found = schema;
     for _ in 0..MAX_REFERENCES {

@@ -96,12 +96,13 @@ fn names(path: &str) -> (&str, Vec<&str>) {
     (last, names)
 }
 
-/// The place of a path, made if there is none. What is no object and stands above it gives way.
+/// The place of a path, made if there is none, before the first name that comes after it: values that calls write beside each
+/// other stand in the same order, whichever came first. What is no object and stands above it gives way.
 fn place<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
     let (last, above) = names(path);
     let mut at = tree;
     for name in above {
-        let value = at.entry(name).or_insert(Value::Null);
+        let value = member(at, name);
         if !value.is_object() {
             *value = Value::Object(Map::new());
         }
@@ -110,7 +111,15 @@ fn place<'a>(tree: &'a mut Map<String, Value>, path: &str) -> &'a mut Value {
             other => return other,
         }
     }
-    at.entry(last).or_insert(Value::Null)
+    member(at, last)
+}
+
+fn member<'a>(members: &'a mut Map<String, Value>, name: &str) -> &'a mut Value {
+    if !members.contains_key(name) {
+        let place = members.keys().position(|other| other.as_str() > name).unwrap_or(members.len());
+        members.shift_insert(place, name.to_owned(), Value::Null);
+    }
+    members.entry(name).or_insert(Value::Null)
 }
 
 fn remove(tree: &mut Map<String, Value>, path: &str) {

@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use toolwright_core::cancel::{Cancel, CancelOnDrop};
 use toolwright_core::session::PeerProcess;
+use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, ResponseHead, ServedApi, ServedRequest, read_request};
 
 use super::output::{Frame, Output, Refusal};
@@ -30,6 +31,8 @@ const IGNORED: HeaderName = HeaderName::from_static("x-toolwright-ignored");
 const LOSSES: HeaderName = HeaderName::from_static("x-toolwright-losses");
 /// The client's name of a session: stored outputs and jobs are shared by its requests.
 const SESSION: &str = "x-toolwright-session";
+/// Digits of the hash that stands for the name of a session.
+const SESSION_HASH: usize = 24;
 
 /// `POST /v1/chat/completions`.
 pub(super) async fn chat(
@@ -177,7 +180,9 @@ async fn begin(
     let target = facade.target(&request.model, &principal)?;
     let losses = losses(facade, api, &target, &request);
     let session = text(headers, SESSION).or(request.user.as_deref());
-    let session = session.map(|name| format!("{} at {}: {name}", principal.id, super::ROOT));
+    // Names of clients are of any length.
+    let session =
+        session.map(|name| format!("{} at {}: {}", principal.id, super::ROOT, short_hash(name, SESSION_HASH)));
     let prefix = match api {
         ServedApi::Chat => "chatcmpl-",
         ServedApi::Responses => "resp_",

@@ -18,6 +18,8 @@ use super::output::{Output, QUESTION, Refusal};
 use super::source::{FacadeApprovals, PreparedRun, RunOrder, Target};
 use super::{Facade, Kind};
 
+/// Items of a conversation that are listed; the model's window bounds what it reads of them.
+const MAX_ITEMS: usize = 10_000;
 /// The client's tool that answers questions of the policy.
 const APPROVE: &str = "approve_tool_call";
 
@@ -164,6 +166,10 @@ impl Facade {
                 ..Refusal::new(Fault::NotFound, format!("there is no conversation `{id}`"))
             };
             let mut earlier = Earlier::read(&found.ok_or_else(missing)?)?;
+            if earlier.items.len() >= MAX_ITEMS {
+                let why = format!("a conversation has at most {MAX_ITEMS} items: begin another");
+                return Err(Refusal { field: Some("conversation"), ..Refusal::new(Fault::Conflict, why) });
+            }
             if earlier.state.is_none() && earlier.messages.is_empty() {
                 let items = toolwright_models::served::input_messages(&earlier.items);
                 earlier.messages = items.map_err(|error| Refusal::new(Fault::Invalid, error.to_string()))?;

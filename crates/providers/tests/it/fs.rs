@@ -379,3 +379,41 @@ async fn walks_stop_when_cancelled() {
         assert_eq!(error.cancel_cause(), Some(CancelCause::User));
     }
 }
+
+/// Takes the time of the first report.
+struct FirstReport(Instant, std::sync::Mutex<Option<Duration>>);
+
+impl toolwright_core::context::PartialSink for FirstReport {
+    fn send(&self, _partial: Partial) {
+        self.1.lock().expect("lock").get_or_insert_with(|| self.0.elapsed());
+    }
+}
+
+/// Prints times; `cargo test -p toolwright-providers --release --test it large_tree -- --ignored --nocapture`.
+#[tokio::test]
+#[ignore = "makes 500,000 files"]
+async fn figures_of_a_large_tree() {
+    let mut ws = Workspace::new();
+    for folder in 0..1000 {
+        let path = ws.path(&format!("d{:02}/s{:02}", folder / 20, folder % 20));
+        std::fs::create_dir_all(&path).expect("folders");
+        (0..500).for_each(|n| std::fs::write(path.join(format!("f{n:03}.txt")), "some words\n").expect("file"));
+    }
+    ws.put("d25/s10/rare.rs", "needle\n");
+    for (tool, arguments) in [
+        ("fs:glob", json!({"pattern": "*.txt", "timeout_ms": 60_000})),
+        ("fs:glob", json!({"pattern": "*.rs", "timeout_ms": 60_000})),
+        ("fs:grep", json!({"pattern": "words", "limit": 10_000, "timeout_ms": 60_000})),
+        ("fs:grep", json!({"pattern": "needle", "timeout_ms": 60_000})),
+        ("fs:grep", json!({"pattern": "needle", "type": "rust", "timeout_ms": 60_000})),
+        ("fs:grep", json!({"pattern": "nowhere"})),
+        ("fs:tree", json!({"limit": 10_000})),
+    ] {
+        let report = Arc::new(FirstReport(Instant::now(), std::sync::Mutex::default()));
+        ws.context.partials = report.clone();
+        let output = ws.call(tool, arguments.clone()).await.expect("searches");
+        let (first, all) = (*report.1.lock().expect("lock"), report.0.elapsed());
+        let looked_at = &output.extras["looked_at"];
+        eprintln!("{tool} {arguments}: first {first:?}, all {all:?}, looked at {looked_at}");
+    }
+}

@@ -5,6 +5,7 @@ mod catalogue;
 mod edits;
 mod fs;
 mod fs_race;
+mod json_files;
 mod openapi;
 mod output;
 #[path = "../../../sandbox/tests/it/processes.rs"]

@@ -326,7 +326,8 @@ async fn every_definition_is_complete() {
     assert_eq!(provider.name(), "builtin");
     let listed = provider.list().await.expect("lists");
     let ids: Vec<_> = listed.iter().map(|tool| tool.definition().id.as_str()).collect();
-    let expect = "fs:read fs:write fs:edit fs:multi_edit fs:glob fs:grep fs:tree shell:bash shell:python job:list job:status job:wait \
+    let expect = "fs:read fs:write fs:edit fs:multi_edit fs:glob fs:grep fs:tree fs:json_read fs:json_write \
+                  fs:notebook_read fs:notebook_edit shell:bash shell:python job:list job:status job:wait \
                   job:read job:send job:stop job:info output:read output:grep output:extract \
                   memory:scratchpad memory:search trigger:timer trigger:schedule \
                   trigger:channel trigger:file trigger:webhook";
@@ -343,7 +344,7 @@ async fn every_definition_is_complete() {
         for (name, property) in schema["properties"].as_object().expect("object") {
             assert!(property["description"].is_string(), "{} {name}", definition.id);
         }
-        let reads = "fs:read fs:glob fs:grep fs:tree job:list job:status job:wait job:read job:info output:read \
+        let reads = "fs:read fs:glob fs:grep fs:tree fs:json_read fs:notebook_read job:list job:status job:wait job:read job:info output:read \
                      output:grep output:extract memory:scratchpad memory:search";
         let reads: Vec<_> = reads.split(' ').collect();
         assert_eq!(definition.effects.read_only, reads.contains(&definition.id.without_version()), "{}", definition.id);

@@ -5,19 +5,16 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::Value;
-use toolwright_core::call::{
-    Caller, PendingCall, RawArguments, Rejection, ToolCall, ValidCall, check, resolve_pending,
-};
+use toolwright_core::call::{Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::event::Event;
 use toolwright_core::indirect_call::carried;
 use toolwright_core::model::{ModelRequest, ModelResponse, Usage};
 use toolwright_core::model_repair::{self, RepairEnd, RepairRecord};
-use toolwright_core::plan::Planned;
 use toolwright_core::policy::Effect;
 use toolwright_core::redact::{learn_secrets, learn_written};
 use toolwright_core::session::CallId;
-use toolwright_core::variables::Outlook;
+use toolwright_core::variables::Except;
 
 use super::admission::policy;
 use super::pipeline::catch_panic_now;
@@ -97,13 +94,25 @@ impl Executor {
         let mut left = self.options.defaults.calls_per_turn;
         // Every call is checked before the first is asked about, so that `left` counts in call order.
         let (mut checked, mut asks) = (Vec::with_capacity(calls.len()), Vec::new());
+        let mut written: Vec<String> = Vec::new();
         for call in calls {
+            // What an earlier call of the turn writes is not there before that call has run.
+            let except = run.variables.as_deref().filter(|_| !written.is_empty());
+            let except = except.map(|variables| Except::new(variables, written.iter().map(String::as_str)));
+            let mut caller = caller(run);
+            if let Some(except) = &except {
+                caller.variables = Some(except);
+            }
             let record = mended.iter().find(|(id, _)| *id == call.id).map(|(_, record)| record);
             learn_written(&call, snapshot, &*self.options.services.redactor);
             let ended = match record.and_then(|record| Some((record, record.candidate.clone()?))) {
-                Some((record, candidate)) => check_mended(call, record, candidate, snapshot, run),
-                None => check(call, snapshot, caller(run)),
+                Some((record, candidate)) => check_mended(call, record, candidate, snapshot, caller),
+                None => check(call, snapshot, caller),
             };
+            written.extend(match &ended {
+                Ok(call) => call.meta.output_path.clone(),
+                Err(rejection) => rejection.meta.output_path.clone(),
+            });
             if let Some(options) = self.options.repair.as_ref().filter(|_| left > 0)
                 && let Some(request) = ended.as_ref().err().and_then(|rejection| model_repair::request(rejection))
             {
@@ -213,12 +222,12 @@ fn check_mended(
     record: &RepairRecord,
     candidate: Value,
     snapshot: &Snapshot,
-    run: &RunContext,
+    caller: Caller<'_>,
 ) -> Result<ValidCall, Box<Rejection>> {
     // The candidate is for the tool that was rejected: the one inside, if the call carries one.
     let name = carried(&call, snapshot).map_or(call.name, |inside| inside.name);
     let call = ToolCall::new(call.id, name, RawArguments::Value(candidate)).with_meta(call.meta);
-    let mut checked = check(call, snapshot, caller(run));
+    let mut checked = check(call, snapshot, caller);
     let provenance = match &mut checked {
         Ok(call) => &mut call.provenance,
         Err(rejection) => &mut rejection.provenance,
@@ -227,28 +236,7 @@ fn check_mended(
     checked
 }
 
+/// Who makes the calls.
 fn caller(run: &RunContext) -> Caller<'_> {
     Caller { principal: &run.session.principal, variables: run.variables.as_deref() }
-}
-
-/// Calls with their places in the plan.
-pub(super) type Indexed<T> = Vec<(usize, T)>;
-
-/// Puts the values that calls waited for in. Returns those that can go on, and those that still wait; with
-/// nothing else under way, none does.
-pub(super) fn landed(waiting: Indexed<ValidCall>, run: &RunContext) -> (Indexed<Planned>, Indexed<ValidCall>) {
-    let variables = run.variables.as_deref();
-    let try_all = |waiting: Indexed<ValidCall>, outlook: Outlook| {
-        let (mut ready, mut rest) = (Vec::new(), Vec::new());
-        for (index, call) in waiting {
-            match resolve_pending(call, variables, outlook) {
-                Ok(PendingCall::Ready(call)) => ready.push((index, Planned::Run(Box::new(call)))),
-                Ok(PendingCall::Waits(call)) => rest.push((index, call)),
-                Err(rejection) => ready.push((index, Planned::Reject(rejection))),
-            }
-        }
-        (ready, rest)
-    };
-    let (ready, rest) = try_all(waiting, Outlook::Open);
-    if ready.is_empty() { try_all(rest, Outlook::Closed) } else { (ready, rest) }
 }

@@ -6,6 +6,7 @@ mod background;
 mod call_record;
 mod checking;
 mod driven;
+mod flow;
 mod guards;
 mod llm_call;
 mod options;
@@ -21,7 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -38,6 +40,7 @@ use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::LedgerStore;
 
 use self::driven::DrivenSessions;
+use self::flow::Flow;
 use self::pipeline::PanicSafeEvents;
 use crate::jobs::JobManager;
 use crate::models::{ModelRequests, OnAnswer, RequestScope};
@@ -46,6 +49,7 @@ use crate::queue::{CallOrder, WorkspaceLocks};
 pub use self::background::{PromotedTo, Promotion};
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::driven::DrivenSession;
+pub use self::flow::{EndedCall, kept_value};
 pub use self::guards::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
@@ -168,10 +172,22 @@ impl Executor {
         }
     }
 
-    /// Executes a plan: its stages in turn, the calls of a stage in parallel, then the calls that wait for values as
-    /// these arrive. Outcomes are in call order. A rejected call skips to its end. Dropping the future cancels the
-    /// running calls, which end in good order by themselves.
-    pub async fn execute(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<Outcome> {
+    /// Executes a plan: each call starts as soon as the calls that it waits for have ended, and independent calls run in
+    /// parallel. A call whose value never comes is not run, and its outcome says why. Outcomes are in call order; a call that
+    /// waits for one about which a person must decide has none yet. Dropping the future cancels the running calls, which end
+    /// in good order by themselves.
+    pub async fn execute(self: &Arc<Self>, mut plan: Plan, run: &RunContext) -> Vec<Outcome> {
+        if plan.calls.len() == 1
+            && !plan.graph.is_open(0)
+            && let Some(planned) = plan.calls.pop()
+        {
+            return vec![self.one(planned, run).await];
+        }
+        self.execute_timed(plan, run).await.into_iter().map(|call| call.outcome).collect()
+    }
+
+    /// [`Executor::execute`]; says when each call started and ended.
+    pub async fn execute_timed(self: &Arc<Self>, plan: Plan, run: &RunContext) -> Vec<EndedCall> {
         // Calls that are made together keep their order too.
         let ordered;
         let run = if run.order.is_none() && plan.calls.len() > 1 {
@@ -180,42 +196,17 @@ impl Executor {
         } else {
             run
         };
-        let mut calls: Vec<Option<Planned>> = plan.calls.into_iter().map(Some).collect();
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; calls.len()];
-        let mut take = |index: usize| calls.get_mut(index).and_then(Option::take);
-        for stage in plan.stages {
-            let ready = stage.into_iter().filter_map(|index| Some((index, take(index)?))).collect();
-            pin!(self.stage(ready, &mut outcomes, run)).await;
+        let mut flow = Flow::of(plan);
+        let mut running = FuturesUnordered::new();
+        loop {
+            while let Some((index, planned)) = flow.next(running.is_empty(), run) {
+                let call = self.one(planned, run);
+                running.push(async move { (index, call.await) });
+            }
+            let Some((index, outcome)) = running.next().await else { break };
+            flow.ended(index, outcome);
         }
-        let pending = |index: usize| match take(index) {
-            Some(Planned::Run(call)) => Some((index, *call)),
-            _ => None,
-        };
-        let mut waiting: checking::Indexed<ValidCall> = plan.waiting.into_iter().filter_map(pending).collect();
-        while !waiting.is_empty() {
-            let (ready, rest) = checking::landed(waiting, run);
-            pin!(self.stage(ready, &mut outcomes, run)).await;
-            waiting = rest;
-        }
-        outcomes.into_iter().flatten().collect()
-    }
-
-    async fn stage(
-        self: &Arc<Self>,
-        mut ready: checking::Indexed<Planned>,
-        outcomes: &mut [Option<Outcome>],
-        run: &RunContext,
-    ) {
-        if ready.len() == 1
-            && let Some((index, planned)) = ready.pop()
-        {
-            outcomes[index] = Some(self.one(planned, run).await);
-            return;
-        }
-        let calls = ready.into_iter().map(|(index, planned)| async move { (index, self.one(planned, run).await) });
-        for (index, outcome) in join_all(calls).await {
-            outcomes[index] = Some(outcome);
-        }
+        flow.outcomes.into_iter().flatten().collect()
     }
 
     fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> pipeline::Detached {

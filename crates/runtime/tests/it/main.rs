@@ -15,6 +15,7 @@ mod jobs;
 mod output;
 mod pick;
 mod pins;
+mod plans;
 mod recorded;
 mod recovery;
 mod select;

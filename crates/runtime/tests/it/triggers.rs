@@ -17,7 +17,7 @@ use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
     Creator, Firing, FiringState, MAX_TRIGGERS, Rights, Target, Trigger, TriggerConfig, TriggerRequest, Triggers as _,
 };
-use toolwright_core::{Clock as _, Profile};
+use toolwright_core::{Cancel, CancelCause, Clock as _, Profile};
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Offered, Parking, WebhookError};
 use toolwright_runtime::{SqliteStore, SystemClock, TriggerManager, TriggerRunner};
 use toolwright_testkit::FakeClock;
@@ -271,6 +271,30 @@ async fn changed_files_fire_with_what_changed() {
         assert_eq!(begun[n].payload.as_deref(), Some(expect));
         fixture.clock.pass(Duration::from_millis(1));
     }
+}
+
+#[tokio::test]
+async fn a_firing_is_left_to_others_at_the_end() {
+    let held = Starts { held: Some(Semaphore::new(0)), ..Starts::default() };
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", held);
+    fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1h", "immediate": true})).await;
+    let target = Arc::clone(&fixture.starts) as _;
+    let first = TriggerRunner::new(Arc::clone(&fixture.manager), fixture.dir.path().to_owned(), target);
+    let end = Cancel::new();
+    let running = tokio::spawn(first.run(end.clone()));
+    fixture.until(async || fixture.states().await == [FiringState::Fired]).await;
+    end.cancel(CancelCause::Shutdown);
+    running.await.expect("it ends");
+    fixture.starts.held.as_ref().expect("held").add_permits(1);
+    tokio::time::timeout(LONG, async {
+        while fixture.states().await != [FiringState::Done] {
+            fixture.runner.step().await.expect("looked");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("another goes on with it");
+    assert_eq!(fixture.starts.begun.lock().expect("lock").len(), 2);
 }
 
 #[tokio::test]

@@ -398,7 +398,7 @@ fn settle_triggers(sections: &mut ConfigFile, merged: &Node, agents: &[AgentEntr
     triggers.retain(|name, trigger| {
         let (at, field) = (merged.place("triggers", name), format!("triggers.{name}"));
         if let Err(why) = agents::check_trigger(trigger, channels) {
-            let remedy = "mend it; it is left out meanwhile";
+            let remedy = "it is left out until then";
             problems.push(Problem::new(Severity::EntryDisabled, at, field, why, remedy));
             return false;
         }

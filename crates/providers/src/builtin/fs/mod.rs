@@ -3,6 +3,7 @@
 mod dir;
 mod edit;
 mod guard;
+mod json;
 mod read;
 mod search;
 mod write;
@@ -37,9 +38,13 @@ pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
         Arc::new(read::Read(paths.clone())),
         Arc::new(write::Write(writes.clone())),
         Arc::new(edit::Edit(writes.clone())),
-        Arc::new(edit::MultiEdit { guard: writes, journals: edit::Journals::new(options.edit_journals.clone()) }),
+        Arc::new(edit::MultiEdit {
+            guard: writes.clone(),
+            journals: edit::Journals::new(options.edit_journals.clone()),
+        }),
     ];
     tools.extend(search::tools(&paths));
+    tools.extend(json::tools(&paths, &writes));
     tools
 }
 

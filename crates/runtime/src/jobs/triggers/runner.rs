@@ -84,6 +84,8 @@ pub struct TriggerRunner {
     /// When triggers fire, for those whose configuration is known.
     known: HashMap<String, (TriggerConfig, Option<When>)>,
     watches: HashMap<String, FileWatch>,
+    /// Fires when this process runs triggers no more.
+    end: Cancel,
 }
 
 impl std::fmt::Debug for TriggerRunner {
@@ -99,11 +101,12 @@ impl TriggerRunner {
         let running = Arc::new(Semaphore::new(RUNNING));
         let under_way = TaskTracker::new();
         let (known, watches) = (HashMap::new(), HashMap::new());
-        Self { manager, root, target, running, under_way, known, watches }
+        Self { manager, root, target, running, under_way, known, watches, end: Cancel::new() }
     }
 
     /// Runs triggers until `end` fires. What is under way is not waited for: another process goes on with it.
     pub async fn run(mut self, end: Cancel) {
+        self.end = end.clone();
         loop {
             if let Err(error) = self.step().await {
                 tracing::warn!("triggers could not be attended to: {error}");
@@ -208,7 +211,7 @@ impl TriggerRunner {
 
     fn start(&self, trigger: Trigger, firing: Firing) {
         let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() else { return };
-        let (manager, target) = (Arc::clone(&self.manager), Arc::clone(&self.target));
+        let (manager, target, end) = (Arc::clone(&self.manager), Arc::clone(&self.target), self.end.clone());
         self.under_way.spawn(async move {
             let parking = Parking {
                 manager: Arc::clone(&manager),
@@ -225,7 +228,13 @@ impl TriggerRunner {
                 }
                 return;
             }
-            match run(&manager, &*target, &trigger, &firing, parking.clone()).await {
+            // A run that is dropped goes on elsewhere as after a crash: none of its calls is answered as cancelled.
+            let ended = tokio::select! {
+                biased;
+                _ = end.cancelled() => Ok(FiringEnd::Left),
+                ended = run(&manager, &*target, &trigger, &firing, parking.clone()) => ended,
+            };
+            match ended {
                 Ok(FiringEnd::Over) => note(&manager, &firing, FiringState::Done, None).await,
                 Ok(FiringEnd::Left) => {
                     if let Err(error) = manager.store.leave_firing(&firing).await {

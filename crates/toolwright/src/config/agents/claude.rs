@@ -10,7 +10,7 @@ use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 /// Its tools, and ours in their place.
 const TOOLS: [(&str, &[&str]); 19] = [
     ("Read", &["fs__read"]),
-    ("NotebookRead", &["fs__read"]),
+    ("NotebookRead", &["fs__notebook_read"]),
     ("Write", &["fs__write"]),
     ("Edit", &["fs__edit"]),
     ("MultiEdit", &["fs__multi_edit"]),

@@ -1,0 +1,142 @@
+//! One person's word on a whole plan: what it covers of a call as it runs.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::check::PlanCheck;
+use super::document::PlanDocument;
+use crate::approval::ApprovalRequest;
+use crate::call::redact::shown_arguments;
+use crate::definition::CallScope;
+use crate::identity::session::CallId;
+use crate::identity::tool_id::ToolId;
+use crate::json::canonical::ContentHash;
+use crate::json::pointer;
+use crate::policy::Effect;
+use crate::secret::Redactor;
+
+/// A person approved a plan as it was shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanApproval {
+    /// The plan.
+    pub digest: ContentHash,
+    /// What was shown of the calls that the policy asks about.
+    pub calls: Vec<PlanVerdict>,
+}
+
+/// What was shown of one call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanVerdict {
+    /// The call.
+    pub id: CallId,
+    /// Its tool.
+    pub tool: ToolId,
+    /// The tool's definition.
+    pub definition: ContentHash,
+    /// Its arguments, references in their places, without secrets.
+    pub arguments: Value,
+    /// JSON Pointers to the references.
+    pub holes: Vec<String>,
+    /// What it would touch.
+    pub scope: CallScope,
+    /// Why the policy asks.
+    pub reason: String,
+}
+
+impl PlanApproval {
+    /// What an approval of the plan covers. The check's policy is the one under which it runs.
+    #[must_use]
+    pub fn of(plan: &PlanDocument, check: &PlanCheck, redactor: &dyn Redactor) -> Self {
+        let verdict = |checked: &super::CheckedPlanCall| {
+            let (call, decision) = (checked.call.as_ref().ok()?, checked.verdict.as_ref()?);
+            (decision.effect == Effect::Ask).then(|| PlanVerdict {
+                id: call.id.clone(),
+                tool: call.entry.id().clone(),
+                definition: call.entry.tool.hash(),
+                arguments: shown_arguments(&call.entry, &call.arguments, redactor),
+                holes: call.pending.iter().map(|hole| hole.path.clone()).collect(),
+                scope: checked.scope,
+                reason: redactor.redact(&decision.reason).into_owned(),
+            })
+        };
+        Self { digest: plan.digest(), calls: check.calls.iter().filter_map(verdict).collect() }
+    }
+
+    /// Whether the approval answers this question: same call, tool and definition, every argument that was written out is as
+    /// it was shown, and the policy asks for no other reason. Values that came in place of references are covered.
+    #[must_use]
+    pub fn covers(&self, request: &ApprovalRequest) -> bool {
+        self.calls.iter().any(|shown| {
+            shown.id == request.call_id
+                && request.agents.is_empty()
+                && shown.tool == request.tool
+                && shown.definition == request.definition
+                && shown.scope == request.scope
+                && shown.reason == request.reason
+                && without(&shown.arguments, &shown.holes) == without(&request.arguments, &shown.holes)
+        })
+    }
+}
+
+/// The arguments without the values at `holes`.
+fn without(arguments: &Value, holes: &[String]) -> Value {
+    let mut rest = arguments.clone();
+    for hole in holes {
+        if !pointer::remove_member(&mut rest, hole)
+            && let Some(place) = rest.pointer_mut(hole)
+        {
+            *place = Value::Null;
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::definition::Effects;
+    use crate::identity::session::SessionId;
+
+    #[test]
+    fn an_approval_covers_what_was_shown() {
+        let tool = ToolId::parse("x:t@1.0.0").expect("id");
+        let hash = ContentHash::of_value(&json!(1));
+        let shown = PlanVerdict {
+            id: CallId::new("call_0"),
+            tool: tool.clone(),
+            definition: hash,
+            arguments: json!({"to": "ada", "text": "†state.x", "list": ["†state.y", 1]}),
+            holes: vec!["/text".into(), "/list/0".into()],
+            scope: CallScope::Anywhere,
+            reason: "profile ask".into(),
+        };
+        let approval = PlanApproval { digest: hash, calls: vec![shown] };
+        let asked = |change: &dyn Fn(&mut ApprovalRequest)| {
+            let mut request = ApprovalRequest {
+                call_id: CallId::new("call_0"),
+                session: SessionId::new("s"),
+                principal: "owner".into(),
+                tool: tool.clone(),
+                definition: hash,
+                arguments: json!({"to": "ada", "text": "hello", "list": [[2], 1]}),
+                binds_to: None,
+                effects: Effects::default(),
+                scope: CallScope::Anywhere,
+                reason: "profile ask".into(),
+                asker: None,
+                agents: Vec::new(),
+            };
+            change(&mut request);
+            approval.covers(&request)
+        };
+        assert!(asked(&|_| {}));
+        assert!(asked(&|request| request.arguments = json!({"to": "ada", "list": [null, 1]})));
+        assert!(!asked(&|request| request.arguments["to"] = json!("eve")));
+        assert!(!asked(&|request| request.arguments["list"][1] = json!(2)));
+        assert!(!asked(&|request| request.call_id = CallId::new("call_1")));
+        assert!(!asked(&|request| request.scope = CallScope::Configuration));
+        assert!(!asked(&|request| request.reason = "rule 1: the text is tainted".into()));
+    }
+}

@@ -1,0 +1,406 @@
+//! Checks a plan before anything runs: tools, arguments, references, order, policy and cost, all in one list.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::document::{IssueKind, PlanCall, PlanDocument, PlanIssue, at, issue};
+use super::graph::{Edge, Graph, Node, Wait, Write, overlap};
+use super::types::{Place, Types, place};
+use crate::base::pattern::nearest;
+use crate::call::variables::{Kind, Mention, Named, Variables, mentions};
+use crate::call::{Caller, Rejection, ToolCall, ValidCall, check};
+use crate::catalogue::{Entry, Origin, Snapshot};
+use crate::definition::CallScope;
+use crate::error::ErrorKind;
+use crate::identity::name_table::Resolution;
+use crate::identity::session::Session;
+use crate::model::call_meta::{Method, OUTPUT_PATH, TOOL};
+use crate::policy::{Decision, Effect, Policy, PolicyQuery, Prospects, UserRequest};
+use crate::schema::schema_at;
+
+/// What a plan is checked against.
+#[derive(Clone, Copy)]
+pub struct PlanContext<'a> {
+    /// The catalogue.
+    pub snapshot: &'a Snapshot,
+    /// On whose behalf, and where.
+    pub session: &'a Session,
+    /// What decides about the calls.
+    pub policy: Option<&'a Policy>,
+    /// The user's own words, for conditions of the policy.
+    pub request: Option<&'a std::sync::Arc<UserRequest>>,
+    /// What references stand for that no call of the plan writes.
+    pub variables: Option<&'a dyn Variables>,
+    /// US dollars that the plan may cost at most, by the hints of its tools.
+    pub max_cost: Option<f64>,
+}
+
+/// A plan after its check.
+#[derive(Debug, Clone)]
+pub struct PlanCheck {
+    /// Its calls, in written order.
+    pub calls: Vec<CheckedPlanCall>,
+    /// Who waits for whom.
+    pub graph: Graph,
+    /// What is wrong: with none the plan may run.
+    pub errors: Vec<PlanIssue>,
+    /// What may be wrong.
+    pub warnings: Vec<PlanIssue>,
+    /// What it costs in all.
+    pub cost: PlanCost,
+}
+
+/// A call of a plan after its check.
+#[derive(Debug, Clone)]
+pub struct CheckedPlanCall {
+    /// The call, valid but for the references, or why it is not.
+    pub call: Result<ValidCall, Box<Rejection>>,
+    /// What the policy says before the references are replaced.
+    pub verdict: Option<Decision>,
+    /// What it would touch, as far as that is known.
+    pub scope: CallScope,
+}
+
+/// The most that a plan costs, by the hints of its tools.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct PlanCost {
+    /// US dollars of the calls whose tools say what they cost.
+    pub usd: f64,
+    /// Calls whose tools do not say.
+    pub unknown: usize,
+}
+
+impl PlanCheck {
+    /// Whether the plan may run.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    /// `[from, to]` for each call that reads what another writes.
+    #[must_use]
+    pub fn value_edges(&self) -> Vec<[usize; 2]> {
+        pairs(self.graph.edges(), Wait::Value)
+    }
+
+    /// `{valid, calls, edges: [[from, to]], errors: [{path, kind, message}]}`, `order` for calls that only keep written
+    /// order, `warnings` where there are any, and `cost` where tools say what they cost.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut value = json!({
+            "valid": self.is_valid(),
+            "calls": self.calls.len(),
+            "edges": self.value_edges(),
+            "errors": self.errors,
+        });
+        let order = pairs(self.graph.edges(), Wait::Order);
+        if !order.is_empty() {
+            value["order"] = json!(order);
+        }
+        if !self.warnings.is_empty() {
+            value["warnings"] = json!(self.warnings);
+        }
+        if self.cost.unknown < self.calls.len() {
+            value["cost"] = json!(self.cost);
+        }
+        value
+    }
+}
+
+fn pairs(edges: &[Edge], wait: Wait) -> Vec<[usize; 2]> {
+    edges.iter().filter(|edge| edge.wait == wait).map(|edge| [edge.from, edge.to]).collect()
+}
+
+/// The report on a document that is no plan.
+#[must_use]
+pub fn unreadable(errors: &[PlanIssue]) -> Value {
+    json!({"valid": false, "calls": 0, "edges": [], "errors": errors})
+}
+
+/// A path, step by step.
+fn split(path: &str) -> Vec<&str> {
+    path.split('.').collect()
+}
+
+/// What a call reads and writes.
+struct Reach<'p> {
+    mentions: Vec<Mention>,
+    writes: Option<&'p str>,
+    method: Method,
+}
+
+impl Reach<'_> {
+    fn node(&self) -> Node<'_> {
+        let named = self.mentions.iter().flat_map(|mention| mention.alternatives.iter().flatten());
+        let state = named.filter(|named| named.kind == Kind::State);
+        let reads = state.map(|named| named.path.iter().map(String::as_str).collect()).collect();
+        let writes = self.writes.map(|path| Write { path: split(path), replaces: self.method.replaces() });
+        Node { reads, writes, reads_elsewhere: false }
+    }
+}
+
+/// Checks a plan. Pure: nothing runs, nobody is asked.
+///
+/// References are replaced for tools of every origin. A call that a reference names must be in the plan, unless the
+/// context has a value for it. A field that an output schema does not name is an error where the schema is closed, else a
+/// warning.
+#[must_use]
+pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
+    let reaches: Vec<Reach<'_>> = plan.calls.iter().map(reach).collect();
+    let graph = Graph::of(&reaches.iter().map(Reach::node).collect::<Vec<_>>());
+    let known = Known { context, written: reaches.iter().filter_map(|reach| reach.writes).map(split).collect() };
+    let (mut errors, mut warnings, mut cost) = (Vec::new(), Vec::new(), PlanCost::default());
+    let calls: Vec<CheckedPlanCall> = plan
+        .calls
+        .iter()
+        .enumerate()
+        .map(|(index, call)| {
+            let checked = check_one(index, call, &known, &mut errors);
+            match checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_hint.as_ref()?.as_f64()) {
+                Some(usd) => cost.usd += usd,
+                None => cost.unknown += 1,
+            }
+            checked
+        })
+        .collect();
+    for (index, reach) in reaches.iter().enumerate() {
+        for mention in &reach.mentions {
+            let reader = Reader { index, mention, reaches: &reaches, calls: &calls, graph: &graph, known: &known };
+            reader.check(&mut errors, &mut warnings);
+        }
+    }
+    if let Some(circle) = graph.cycle() {
+        errors.push(circular(&circle));
+    }
+    if let Some(max) = context.max_cost.filter(|max| cost.usd > *max) {
+        let message = format!("the plan may cost {:.4} USD, over the limit of {max} USD; leave calls out", cost.usd);
+        errors.push(issue("", IssueKind::Cost, message));
+    }
+    errors.sort_by_cached_key(|issue| place_of(&issue.path));
+    PlanCheck { calls, graph, errors, warnings, cost }
+}
+
+/// Issues stand in the order of the calls.
+fn place_of(path: &str) -> (usize, String) {
+    let index = path.split('/').nth(1).and_then(|index| index.parse().ok()).unwrap_or(usize::MAX);
+    (index, path.to_owned())
+}
+
+fn circular(circle: &[usize]) -> PlanIssue {
+    let first = circle.iter().min().copied().unwrap_or_default();
+    let start = circle.iter().position(|index| *index == first).unwrap_or_default();
+    let mut names: Vec<String> =
+        circle[start..].iter().chain(&circle[..start]).map(|index| format!("/{index}")).collect();
+    names.push(format!("/{first}"));
+    let message = format!(
+        "these calls wait for each other: {}; take out one of the references between them",
+        names.join(" waits for ")
+    );
+    issue(format!("/{first}"), IssueKind::Cycle, message)
+}
+
+fn reach(call: &PlanCall) -> Reach<'_> {
+    let mut found = Vec::new();
+    for (name, value) in &call.arguments {
+        let mut at = String::new();
+        crate::json::pointer::push(&mut at, name);
+        found.extend(
+            mentions(value).into_iter().map(|mention| Mention { path: format!("{at}{}", mention.path), ..mention }),
+        );
+    }
+    Reach { mentions: found, writes: call.meta.output_path.as_deref(), method: call.meta.output_method }
+}
+
+/// What is there before the plan runs; what its calls write is not.
+struct Known<'a> {
+    context: &'a PlanContext<'a>,
+    written: Vec<Vec<&'a str>>,
+}
+
+impl Known<'_> {
+    fn is_written(&self, path: &[&str]) -> bool {
+        self.written.iter().any(|written| overlap(written, path))
+    }
+}
+
+impl Variables for Known<'_> {
+    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
+        if kind == Kind::State && self.is_written(path) {
+            return None;
+        }
+        self.context.variables?.get(kind, path)
+    }
+
+    fn serve(&self, _origin: Origin) -> bool {
+        true
+    }
+}
+
+fn check_one(index: usize, written: &PlanCall, known: &Known<'_>, errors: &mut Vec<PlanIssue>) -> CheckedPlanCall {
+    let context = known.context;
+    let caller = Caller { principal: &context.session.principal, variables: Some(known) };
+    let call = checked(written.tool_call(index), context.snapshot, caller);
+    let mut ended = CheckedPlanCall { call, verdict: None, scope: CallScope::Anywhere };
+    match &ended.call {
+        Ok(valid) => {
+            let scope = valid.entry.provider.scope(valid.entry.id(), &valid.arguments, context.session);
+            ended.scope = scope;
+            if let Some((decision, prospects)) = decide(valid, scope, context) {
+                // What a condition says of a value that is not there yet may change with it.
+                let is_final = valid.pending.is_empty() || !(prospects.allows || prospects.asks);
+                if decision.effect == Effect::Deny && is_final {
+                    let message = format!("{} is denied: {}", valid.entry.wire_name, decision.reason);
+                    errors.push(issue(at(index, TOOL), IssueKind::Policy, message));
+                }
+                ended.verdict = Some(decision);
+            }
+        }
+        Err(rejection) => reject(index, rejection, errors),
+    }
+    ended
+}
+
+/// Checks the call. A bare name that means one tool is taken for it, so that what is wrong with the arguments is said.
+fn checked(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<ValidCall, Box<Rejection>> {
+    match snapshot.resolve(&call.name) {
+        Resolution::Found(place, matched) if matched.is_guess() => {
+            let name = snapshot.list().get(place).map_or(call.name, |entry| entry.id().to_string());
+            check(ToolCall { name, ..call }, snapshot, caller)
+        }
+        _ => check(call, snapshot, caller),
+    }
+}
+
+fn decide(call: &ValidCall, scope: CallScope, context: &PlanContext<'_>) -> Option<(Decision, Prospects)> {
+    let query = PolicyQuery {
+        definition: call.entry.definition(),
+        trust: call.entry.provider.trust(),
+        principal: &context.session.principal,
+        root: &context.session.root,
+        scope,
+        unvalidated: call.unvalidated,
+        arguments: &call.arguments,
+        request: context.request,
+    };
+    let policy = context.policy?;
+    let decision = policy.decide(&query);
+    let prospects = if decision.effect == Effect::Deny { policy.prospects(&query) } else { Prospects::default() };
+    Some((decision, prospects))
+}
+
+fn reject(index: usize, rejection: &Rejection, errors: &mut Vec<PlanIssue>) {
+    let error = &rejection.error;
+    match error.kind() {
+        ErrorKind::UnknownTool => errors.push(issue(at(index, TOOL), IssueKind::UnknownTool, error.for_model())),
+        ErrorKind::NotPermitted => errors.push(issue(at(index, TOOL), IssueKind::Policy, error.for_model())),
+        _ if rejection.violations.is_empty() => {
+            errors.push(issue(format!("/{index}"), IssueKind::Schema, error.for_model()));
+        }
+        _ => {
+            for violation in &rejection.violations {
+                let kind = if violation.keyword == "reference" { IssueKind::Reference } else { IssueKind::Schema };
+                errors.push(issue(format!("/{index}{}", violation.path), kind, violation.message.as_str()));
+            }
+        }
+    }
+}
+
+/// A reference in a call.
+struct Reader<'a> {
+    index: usize,
+    mention: &'a Mention,
+    reaches: &'a [Reach<'a>],
+    calls: &'a [CheckedPlanCall],
+    graph: &'a Graph,
+    known: &'a Known<'a>,
+}
+
+impl Reader<'_> {
+    fn path(&self) -> String {
+        format!("/{}{}", self.index, self.mention.path)
+    }
+
+    fn check(&self, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
+        let lost = |named: &&Named| named.kind == Kind::State && !self.is_there(named);
+        let nothing: Vec<&Named> = self.mention.alternatives.iter().flatten().filter(lost).collect();
+        let none_is_there = self.mention.alternatives.iter().all(|terms| terms.iter().any(|named| lost(&named)));
+        if let Some(named) = nothing.first() {
+            let reference = format!("†state.{}", named.path.join("."));
+            let mut paths: Vec<&str> = self.reaches.iter().filter_map(|reach| reach.writes).collect();
+            paths.dedup();
+            let hint = match nearest(&named.path.join("."), paths.iter().copied())
+                .or(nearest(&named.path[0], paths.iter().copied()))
+            {
+                Some(near) => format!("; did you mean †state.{near}?"),
+                None if paths.is_empty() => format!("; give the call that it means an `{OUTPUT_PATH}`"),
+                None => format!("; calls write {}", paths.iter().take(12).copied().collect::<Vec<_>>().join(", ")),
+            };
+            let message = format!("no call of the plan writes what {reference} refers to{hint}");
+            let found = issue(self.path(), IssueKind::Reference, message);
+            if none_is_there { errors.push(found) } else { warnings.push(found) }
+        }
+        for named in self.mention.alternatives.iter().flatten().filter(|named| named.kind == Kind::State) {
+            self.check_type(named, errors, warnings);
+        }
+    }
+
+    fn is_there(&self, named: &Named) -> bool {
+        let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
+        let value = || self.known.context.variables.and_then(|variables| variables.get(named.kind, &path));
+        self.known.is_written(&path) || value().is_some()
+    }
+
+    /// The type of a value that one call writes whole.
+    fn check_type(&self, named: &Named, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
+        let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
+        let mut producers = self
+            .graph
+            .producers(self.index)
+            .filter(|producer| self.reaches[*producer].writes.is_some_and(|written| overlap(&split(written), &path)));
+        let (Some(producer), None) = (producers.next(), producers.next()) else { return };
+        let written = &self.reaches[producer];
+        let Some(base) = written.writes.map(|written| split(written).len()) else { return };
+        let Ok(call) = &self.calls[producer].call else { return };
+        if written.method != Method::Set || base > path.len() {
+            return;
+        }
+        let Some(schema) = call.entry.definition().output_schema.as_ref() else { return };
+        let name = &call.entry.wire_name;
+        let reference = format!("†state.{}", named.path.join("."));
+        let found = match place(schema, &named.path[base..]) {
+            Place::Unknown => return,
+            Place::Closed(why) => {
+                let message = format!("the output of {name} has no value for {reference}: {why}");
+                errors.push(issue(self.path(), IssueKind::Reference, message));
+                return;
+            }
+            Place::Unnamed(step, near) => {
+                let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                let message = format!("the output schema of {name} names no `{step}` for {reference}{hint}");
+                warnings.push(issue(self.path(), IssueKind::Reference, message));
+                return;
+            }
+            Place::Known(found) => found,
+        };
+        if !self.mention.is_plain {
+            return;
+        }
+        let Ok(reader) = &self.calls[self.index].call else { return };
+        if let Some((has, wants)) = Types::of(schema, found).zip(wanted(&reader.entry, &self.mention.path))
+            && !has.fit(wants)
+        {
+            let message = format!("{reference} is of type {}, and {} is wanted here", has.names(), wants.names());
+            errors.push(issue(self.path(), IssueKind::Type, message));
+        }
+    }
+}
+
+/// The types that a tool takes at a place of its arguments.
+fn wanted(entry: &Entry, path: &str) -> Option<Types> {
+    let schema = entry.definition().parameters.as_ref()?;
+    Types::of(schema, schema_at(schema, path)?)
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,0 +1,173 @@
+use serde_json::json;
+
+use super::*;
+use crate::catalogue::RegisteredTool;
+use crate::definition::{Effects, ToolDefinition};
+use crate::identity::session::{Principal, SessionId};
+use crate::identity::tool_id::ToolId;
+use crate::policy::Profile;
+use crate::testing::{listing, own};
+
+/// Tools that search, read and send, and a foreign one.
+fn snapshot() -> Snapshot {
+    let define = |id: &str, parameters: Value, output: Option<Value>| {
+        let mut tool = ToolDefinition::new(ToolId::parse(id).expect("id"), "", Some(parameters));
+        tool.output_schema = output;
+        tool
+    };
+    let text = json!({"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]});
+    let found = json!({
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "name": {"type": "string"}, "any": {}, "hits": {"type": "array", "items": {"type": "string"}}},
+    });
+    let closed = json!({"type": "object", "properties": {"done": {"type": "boolean"}}, "additionalProperties": false});
+    let mut search = define("x:search@1.0.0", text.clone(), Some(found));
+    search.effects = Effects { read_only: true, ..Effects::default() };
+    search.cost_hint = Some(json!(0.25));
+    let send = json!({
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "n": {"type": "integer"}, "flag": {"type": "boolean"}},
+        "required": ["to"],
+    });
+    let tools = vec![own(search), own(define("x:send@1.0.0", send, Some(closed)))];
+    let foreign = vec![RegisteredTool::foreign(define("mcp:find@0.0.0", text, None), "Find")];
+    Snapshot::build(&[listing("x", tools), listing("mcp", foreign)])
+}
+
+fn session() -> Session {
+    Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/work".into(), agent: None }
+}
+
+fn checked(plan: Value, policy: &Policy, max_cost: Option<f64>) -> PlanCheck {
+    let plan = PlanDocument::of_value(plan).expect("a plan");
+    let (snapshot, session) = (snapshot(), session());
+    let policy = Some(policy);
+    check_plan(
+        &plan,
+        &PlanContext { snapshot: &snapshot, session: &session, policy, request: None, variables: None, max_cost },
+    )
+}
+
+fn check(plan: Value, expect: &[(&str, &str, &str)]) -> PlanCheck {
+    let found = checked(plan.clone(), &Policy::of(Profile::Trusted), None);
+    let errors: Vec<_> = found.errors.iter().map(|issue| (&*issue.path, issue.kind.as_str())).collect();
+    assert_eq!(errors, expect.iter().map(|(path, kind, _)| (*path, *kind)).collect::<Vec<_>>(), "{:?}", found.errors);
+    for (issue, (.., fragment)) in found.errors.iter().zip(expect) {
+        assert!(issue.message.contains(fragment), "{issue}");
+    }
+    found
+}
+
+#[test]
+fn a_plan_that_can_run_has_edges() {
+    let found = check(
+        json!([
+            {"_tool": "x__search", "_outputPath": "a", "q": "one"},
+            {"_tool": "Find", "_outputPath": "b", "q": "†state.a.name"},
+            {"_tool": "x__send", "to": "†state.b", "n": "†state.a.id"},
+            {"_tool": "x__search", "_outputPath": "a", "q": "two"},
+        ]),
+        &[],
+    );
+    assert_eq!(
+        found.to_json(),
+        json!({
+            "valid": true, "calls": 4, "edges": [[0, 1], [0, 2], [1, 2]], "errors": [], "order": [[0, 3], [1, 3], [2, 3]],
+            "cost": {"usd": 0.5, "unknown": 2},
+        })
+    );
+}
+
+#[test]
+fn tools_and_arguments_are_checked_around_references() {
+    check(
+        json!([
+            {"_tool": "x__serch", "q": "one"},
+            {"_tool": "x__search"},
+            {"_tool": "search", "q": 1, "_outputPath": "a"},
+            {"_tool": "search", "q": [1]},
+            {"_tool": "x__send", "n": "†state.a.id", "flag": "maybe"},
+            {"_tool": "Find", "q": ["†state.a"]},
+        ]),
+        &[
+            ("/0/_tool", "unknown_tool", "did you mean x__search"),
+            ("/1", "schema", "\"q\" is missing"),
+            ("/3/q", "schema", "string"),
+            ("/4", "schema", "\"to\" is missing"),
+            ("/4/flag", "schema", "boolean"),
+            ("/5/q", "schema", "string"),
+        ],
+    );
+}
+
+#[test]
+fn references_need_a_writer_or_a_fallback() {
+    let found = check(
+        json!([
+            {"_tool": "x__search", "_outputPath": "found", "q": "†state.fund.name"},
+            {"_tool": "x__search", "q": "†state.none || \"x\""},
+            {"_tool": "x__search", "q": "†input.none"},
+            {"_tool": "x__search", "q": "see †state.none"},
+            {"_tool": "x__search", "q": "††state.none"},
+        ]),
+        &[("/0/q", "reference", "did you mean †state.found?"), ("/2/q", "reference", "†input.none")],
+    );
+    assert_eq!(found.warnings.iter().map(|issue| &*issue.path).collect::<Vec<_>>(), ["/1/q"]);
+}
+
+#[test]
+fn references_are_typed_against_output_schemas() {
+    let found = check(
+        json!([
+            {"_tool": "x__search", "_outputPath": "a", "q": "one"},
+            {"_tool": "x__send", "_outputPath": "b", "to": "†state.a.name", "n": "†state.a.name"},
+            {"_tool": "x__send", "to": "†state.a.hits", "n": "†state.a.any"},
+            {"_tool": "x__send", "to": "†state.a.hits[0]", "flag": "†state.b.done"},
+            {"_tool": "x__send", "to": "†state.b.text", "n": "†state.a.nam"},
+            {"_tool": "x__send", "to": "†state.a"},
+        ]),
+        &[
+            ("/1/n", "type", "†state.a.name is of type string, and integer is wanted here"),
+            ("/2/to", "type", "array"),
+            ("/4/to", "reference", "it has no `text`"),
+            ("/5/to", "type", "object"),
+        ],
+    );
+    let warning = found.warnings.first().expect("a warning");
+    assert!(warning.path == "/4/n" && warning.message.contains("did you mean `name`?"), "{warning}");
+}
+
+#[test]
+fn circles_are_refused() {
+    check(
+        json!([
+            {"_tool": "x__search", "_outputPath": "a", "q": "†state.b.name"},
+            {"_tool": "x__search", "_outputPath": "b", "q": "†state.a.name"},
+            {"_tool": "x__search", "q": "†state.a.name"},
+        ]),
+        &[("/0", "cycle", "/0 waits for /1 waits for /0")],
+    );
+    check(
+        json!([{"_tool": "x__search", "_outputPath": "a", "q": "†state.a.name"}]),
+        &[("/0", "cycle", "/0 waits for /0")],
+    );
+}
+
+#[test]
+fn denials_and_costs_are_found_before_anything_runs() {
+    let rules: Policy = serde_json::from_value(json!({"profile": "trusted", "rules": [
+        {"effect": "deny", "tool": "x:send@*", "when": "args.to == 'eve'"},
+        {"effect": "ask", "tool": "mcp:*"},
+    ]}))
+    .expect("rules");
+    let plan = json!([
+        {"_tool": "x__search", "_outputPath": "a", "q": "one"},
+        {"_tool": "x__send", "to": "eve"},
+        {"_tool": "x__send", "to": "†state.a.name"},
+        {"_tool": "Find", "q": "†state.a.name"},
+    ]);
+    let found = checked(plan, &rules, Some(0.1));
+    let errors: Vec<_> = found.errors.iter().map(|issue| (&*issue.path, issue.kind.as_str())).collect();
+    assert_eq!(errors, [("/1/_tool", "policy"), ("", "cost")]);
+    assert_eq!(found.calls[3].verdict.as_ref().map(|decision| decision.effect), Some(Effect::Ask));
+}

@@ -1,0 +1,281 @@
+//! Who waits for whom among calls that read and write values: as if they ran one after another, in written order.
+
+/// What one call reads and writes, as paths: names, step by step.
+#[derive(Debug, Clone, Default)]
+pub struct Node<'a> {
+    /// What its references name.
+    pub reads: Vec<Vec<&'a str>>,
+    /// Where its output goes.
+    pub writes: Option<Write<'a>>,
+    /// Whether it reads something that is none of these calls' output.
+    pub reads_elsewhere: bool,
+}
+
+/// Where an output goes.
+#[derive(Debug, Clone)]
+pub struct Write<'a> {
+    /// The path.
+    pub path: Vec<&'a str>,
+    /// Whether it takes the place of all that stood there.
+    pub replaces: bool,
+}
+
+/// Why a call waits for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wait {
+    /// It reads what the other writes.
+    Value,
+    /// The other comes first at the same path.
+    Order,
+}
+
+/// One call waits for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// The call that has to end first.
+    pub from: usize,
+    /// The call that waits.
+    pub to: usize,
+    /// Why.
+    pub wait: Wait,
+}
+
+/// The edges among calls, by their places in written order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Graph {
+    size: usize,
+    edges: Vec<Edge>,
+    /// Calls that read what none of the others is known to write.
+    open: Vec<usize>,
+}
+
+impl Graph {
+    /// Calls that do not wait for each other.
+    #[must_use]
+    pub fn independent(size: usize) -> Self {
+        Self { size, ..Self::default() }
+    }
+
+    /// The edges among `nodes`. A path overlaps those above and below it.
+    ///
+    /// A call reads what the calls before it wrote at the path, back to the last that replaced it; where none before it
+    /// writes there, it waits for all those behind it that do. Calls that write to one path run in written order, and one
+    /// that writes where an earlier call reads waits for that call.
+    #[must_use]
+    pub fn of(nodes: &[Node<'_>]) -> Self {
+        let (mut edges, mut open) = (Vec::new(), Vec::new());
+        let writers: Vec<(usize, &Write<'_>)> =
+            nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.writes.as_ref()?))).collect();
+        for (position, (to, later)) in writers.iter().enumerate() {
+            let earlier = writers[..position].iter().filter(|(_, earlier)| overlap(&earlier.path, &later.path));
+            edges.extend(earlier.map(|(from, _)| Edge { from: *from, to: *to, wait: Wait::Order }));
+        }
+        for (reader, node) in nodes.iter().enumerate() {
+            let mut is_open = node.reads_elsewhere;
+            for path in &node.reads {
+                let near = || writers.iter().filter(|(_, write)| overlap(&write.path, path));
+                is_open |= near().next().is_none();
+                let before = near().rev().filter(|(writer, _)| *writer < reader);
+                let mut found = false;
+                for (from, write) in before {
+                    found = true;
+                    edges.push(Edge { from: *from, to: reader, wait: Wait::Value });
+                    if write.replaces && path.starts_with(&write.path) {
+                        break;
+                    }
+                }
+                for (writer, _) in near().filter(|(writer, _)| *writer >= reader) {
+                    let others = near().any(|(other, _)| *other != reader);
+                    if found && *writer > reader {
+                        edges.push(Edge { from: reader, to: *writer, wait: Wait::Order });
+                    } else if !found && (*writer != reader || !others) {
+                        edges.push(Edge { from: *writer, to: reader, wait: Wait::Value });
+                    }
+                }
+            }
+            if is_open {
+                open.push(reader);
+            }
+        }
+        edges.sort_unstable();
+        // A call that waits for a value waits for the order, too.
+        edges.dedup_by_key(|edge| (edge.from, edge.to));
+        Self { size: nodes.len(), edges, open }
+    }
+
+    /// The number of calls.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The edges, by their ends.
+    #[must_use]
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// Whether a call reads something that none of the others is known to write: it may come while any of them runs.
+    #[must_use]
+    pub fn is_open(&self, index: usize) -> bool {
+        self.open.binary_search(&index).is_ok()
+    }
+
+    /// The calls whose values a call reads.
+    pub fn producers(&self, of: usize) -> impl Iterator<Item = usize> {
+        self.edges.iter().filter(move |edge| edge.to == of && edge.wait == Wait::Value).map(|edge| edge.from)
+    }
+
+    /// The calls that wait in a circle, each for the one before it and the first for the last; `None` if all can run.
+    #[must_use]
+    pub fn cycle(&self) -> Option<Vec<usize>> {
+        let mut schedule = Schedule::of(self);
+        let mut ready = schedule.ready();
+        let mut left: Vec<bool> = vec![true; self.size];
+        while let Some(index) = ready.pop() {
+            left[index] = false;
+            ready.extend(schedule.ended(index));
+        }
+        // Each that is left waits for one that is left: to go back from any comes to a circle.
+        let mut seen = Vec::new();
+        let mut at = left.iter().position(|left| *left)?;
+        loop {
+            if let Some(start) = seen.iter().position(|seen| *seen == at) {
+                let mut circle = seen.split_off(start);
+                circle.reverse();
+                return Some(circle);
+            }
+            seen.push(at);
+            at = self.edges.iter().find(|edge| edge.to == at && left[edge.from])?.from;
+        }
+    }
+
+    /// The calls in groups: each call is in the first group behind those of all calls that it waits for. Calls in a circle
+    /// are in none.
+    #[must_use]
+    pub fn levels(&self) -> Vec<Vec<usize>> {
+        let mut schedule = Schedule::of(self);
+        let mut levels = Vec::new();
+        let mut ready = schedule.ready();
+        while !ready.is_empty() {
+            ready.sort_unstable();
+            let next = ready.iter().flat_map(|index| schedule.ended(*index)).collect();
+            levels.push(std::mem::replace(&mut ready, next));
+        }
+        levels
+    }
+}
+
+/// Whether one path is the other, or above it.
+#[must_use]
+pub fn overlap(one: &[&str], other: &[&str]) -> bool {
+    one.iter().zip(other).all(|(one, other)| one == other)
+}
+
+/// The calls of a graph as they end: which can start.
+#[derive(Debug, Clone, Default)]
+pub struct Schedule {
+    /// For each call, how many that it waits for have not ended.
+    waits: Vec<usize>,
+    /// For each call, those that wait for it.
+    next: Vec<Vec<usize>>,
+}
+
+impl Schedule {
+    /// Before any call has started.
+    #[must_use]
+    pub fn of(graph: &Graph) -> Self {
+        let mut schedule = Self { waits: vec![0; graph.size], next: vec![Vec::new(); graph.size] };
+        for edge in &graph.edges {
+            schedule.waits[edge.to] += 1;
+            schedule.next[edge.from].push(edge.to);
+        }
+        schedule
+    }
+
+    /// The calls that wait for none.
+    #[must_use]
+    pub fn ready(&self) -> Vec<usize> {
+        (0..self.waits.len()).filter(|index| self.waits[*index] == 0).collect()
+    }
+
+    /// A call has ended: those that can start now, in written order.
+    pub fn ended(&mut self, index: usize) -> Vec<usize> {
+        let next = self.next.get_mut(index).map(std::mem::take).unwrap_or_default();
+        let mut ready = Vec::new();
+        for waiting in next {
+            self.waits[waiting] -= 1;
+            if self.waits[waiting] == 0 {
+                ready.push(waiting);
+            }
+        }
+        ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls as `reads > writes`; `+path` adds to what stands there.
+    fn graph(calls: &[&'static str]) -> Graph {
+        let path = |text: &'static str| text.split('.').collect::<Vec<_>>();
+        let node = |call: &&'static str| {
+            let (reads, writes) = call.split_once('>').unwrap_or((call, ""));
+            let writes = writes.trim();
+            let write = |text: &'static str| Write { path: path(text), replaces: true };
+            Node {
+                reads: reads.split_whitespace().map(path).collect(),
+                writes: match writes.strip_prefix('+') {
+                    Some(added) => Some(Write { replaces: false, ..write(added) }),
+                    None => (!writes.is_empty()).then(|| write(writes)),
+                },
+                reads_elsewhere: false,
+            }
+        };
+        Graph::of(&calls.iter().map(node).collect::<Vec<_>>())
+    }
+
+    fn check(calls: &[&'static str], values: &[(usize, usize)], order: &[(usize, usize)]) {
+        let graph = graph(calls);
+        let of = |wait| -> Vec<_> {
+            graph.edges().iter().filter(|edge| edge.wait == wait).map(|edge| (edge.from, edge.to)).collect()
+        };
+        assert_eq!((of(Wait::Value), of(Wait::Order)), (values.to_vec(), order.to_vec()), "{calls:?}");
+    }
+
+    #[test]
+    fn calls_wait_for_what_they_read() {
+        check(&["> a", "> b", "a.x b > c"], &[(0, 2), (1, 2)], &[]);
+        check(&["> a.b", "> a.c", "a"], &[(0, 2), (1, 2)], &[]);
+        check(&["> a", "> ab", "ab"], &[(1, 2)], &[]);
+        check(&["b > a", "> b"], &[(1, 0)], &[]);
+        check(&["none", "> a", "a"], &[(1, 2)], &[]);
+        let graph = graph(&["none", "> a", "a"]);
+        assert!(graph.is_open(0) && !graph.is_open(1) && !graph.is_open(2));
+    }
+
+    #[test]
+    fn writers_of_one_path_keep_written_order() {
+        check(&["> a", "> a"], &[], &[(0, 1)]);
+        check(&["> a", "a", "> a", "a"], &[(0, 1), (2, 3)], &[(0, 2), (1, 2)]);
+        check(&["> +a", "> +a", "a", "> +a"], &[(0, 2), (1, 2)], &[(0, 1), (0, 3), (1, 3), (2, 3)]);
+        check(&["> a", "> a.b", "a.c"], &[(0, 2)], &[(0, 1)]);
+        check(&["a", "> a", "> +a"], &[(1, 0), (2, 0)], &[(1, 2)]);
+        check(&["> a", "a > a"], &[(0, 1)], &[]);
+    }
+
+    #[test]
+    fn circles_are_found() {
+        assert_eq!(graph(&["b > a", "a > b"]).cycle(), Some(vec![1, 0]));
+        assert_eq!(graph(&["> x", "a > a"]).cycle(), Some(vec![1]));
+        assert_eq!(graph(&["c > a", "a > b", "b > c", "a"]).cycle().map(|circle| circle.len()), Some(3));
+        assert_eq!(graph(&["> a", "a > b", "b"]).cycle(), None);
+    }
+
+    #[test]
+    fn levels_hold_what_runs_in_parallel() {
+        assert_eq!(graph(&["> a", "> b", "a b > c", "", "c"]).levels(), [vec![0, 1, 3], vec![2], vec![4]]);
+        assert_eq!(graph(&["b > a", "a > b", ""]).levels(), [vec![2]]);
+    }
+}

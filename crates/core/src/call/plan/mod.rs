@@ -1,0 +1,221 @@
+//! Plans: calls that run together, each as soon as the calls that it waits for have ended. Of a turn (here), or of a document that is
+//! checked as a whole before anything runs.
+
+mod approval;
+mod check;
+mod document;
+mod graph;
+mod types;
+
+use super::variables::{Except, Kind, Named, Outlook, Variables, mentioned};
+use super::{CallMeta, PendingCall, Rejection, ValidCall, resolve_pending};
+use crate::error::{ErrorKind, ToolError};
+use crate::identity::session::CallId;
+
+pub use self::approval::{PlanApproval, PlanVerdict};
+pub use self::check::{CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, unreadable};
+pub use self::document::{IssueKind, MAX_CALLS, PlanCall, PlanDocument, PlanIssue, call_id, call_index};
+pub use self::graph::{Edge, Graph, Node, Schedule, Wait, Write, overlap};
+
+/// A turn runs at most this many calls unless configured otherwise.
+pub const DEFAULT_CALLS_PER_TURN: usize = 10;
+
+/// What becomes of one call.
+#[derive(Debug, Clone)]
+pub enum Planned {
+    /// It is to run.
+    Run(Box<ValidCall>),
+    /// It is not; its error is its result.
+    Reject(Box<Rejection>),
+}
+
+impl Planned {
+    /// The call's id.
+    #[must_use]
+    pub fn call_id(&self) -> &CallId {
+        match self {
+            Self::Run(call) => &call.id,
+            Self::Reject(rejection) => &rejection.call_id,
+        }
+    }
+
+    /// What it says beside its parameters.
+    #[must_use]
+    pub fn meta(&self) -> &CallMeta {
+        match self {
+            Self::Run(call) => &call.meta,
+            Self::Reject(rejection) => &rejection.meta,
+        }
+    }
+
+    /// The tool's name: on the wire, or as it was written if there is no such tool.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        match self {
+            Self::Run(call) => &call.entry.wire_name,
+            Self::Reject(rejection) => &rejection.name,
+        }
+    }
+}
+
+/// The calls of one turn, in call order, and which wait for which.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// The calls; outcomes come in the same order.
+    pub calls: Vec<Planned>,
+    /// Which calls wait for others of these.
+    pub graph: Graph,
+}
+
+impl Plan {
+    /// The number of calls, rejected ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether there is no call.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+}
+
+/// Plans the calls of one turn, of which `started_before` run already. Calls are independent unless one reads or writes what
+/// another writes. Of more than `limit` calls of the turn the first ones run, the rest are rejected
+/// as `limit_exceeded`; a rejected call does not count.
+#[must_use]
+pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize, started_before: usize) -> Plan {
+    let mut running = started_before;
+    let planned = |checked: Result<ValidCall, Box<Rejection>>| match checked {
+        Ok(call) if running < limit => {
+            running += 1;
+            Planned::Run(Box::new(call))
+        }
+        Ok(call) => Planned::Reject(Box::new(over_limit(call, limit))),
+        Err(rejection) => Planned::Reject(rejection),
+    };
+    let calls: Vec<Planned> = checked.into_iter().map(planned).collect();
+    let graph = graph_of(&calls);
+    Plan { calls, graph }
+}
+
+fn graph_of(calls: &[Planned]) -> Graph {
+    let waits = |planned: &Planned| matches!(planned, Planned::Run(call) if !call.pending.is_empty());
+    let writers = calls.iter().filter(|planned| planned.meta().output_path.is_some()).count();
+    if !calls.iter().any(waits) && writers < 2 {
+        return Graph::independent(calls.len());
+    }
+    let named: Vec<_> = calls
+        .iter()
+        .map(|planned| match planned {
+            Planned::Run(call) => call.pending.iter().flat_map(|hole| mentioned(&hole.reference)).collect(),
+            Planned::Reject(_) => Vec::new(),
+        })
+        .collect();
+    let nodes: Vec<Node<'_>> = calls.iter().zip(&named).map(|(planned, named)| node(planned.meta(), named)).collect();
+    Graph::of(&nodes)
+}
+
+fn node<'a>(meta: &'a CallMeta, named: &'a [Named]) -> Node<'a> {
+    let state = named.iter().filter(|named| named.kind == Kind::State);
+    Node {
+        reads: state.map(|named| named.path.iter().map(String::as_str).collect()).collect(),
+        writes: meta
+            .output_path
+            .as_deref()
+            .map(|path| Write { path: path.split('.').collect(), replaces: meta.output_method.replaces() }),
+        reads_elsewhere: named.iter().any(|named| named.kind != Kind::State),
+    }
+}
+
+/// A call whose value others wait for, and that has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedCall {
+    /// The call.
+    pub id: CallId,
+    /// Its tool, as a model knows it.
+    pub tool: String,
+    /// Where its value would have been.
+    pub path: Option<String>,
+}
+
+/// Puts the values that a call waited for in. What a failed call would have written is not there: a reference to it falls back,
+/// or the call is not run.
+///
+/// # Errors
+/// As [`resolve_pending`]; what the calls that failed keep from running names them.
+pub fn land(
+    call: ValidCall,
+    variables: Option<&dyn Variables>,
+    outlook: Outlook,
+    failed: &[FailedCall],
+) -> Result<PendingCall, Box<Rejection>> {
+    if failed.is_empty() {
+        return resolve_pending(call, variables, outlook);
+    }
+    let paths: Vec<&str> = failed.iter().filter_map(|failed| failed.path.as_deref()).collect();
+    let without = variables.map(|variables| Except::new(variables, paths));
+    let landed = resolve_pending(call, without.as_ref().map(|without| without as _), Outlook::Closed);
+    landed.map_err(|mut rejection| {
+        if rejection.violations.iter().any(|violation| violation.keyword == "reference") {
+            let names: Vec<String> =
+                failed.iter().map(|failed| format!("{} ({})", failed.id.as_str(), failed.tool)).collect();
+            let message = format!("not run: it needs the result of {}, which failed", names.join(" and of "));
+            rejection.error = ToolError::new(ErrorKind::InvalidParameters, message);
+        }
+        rejection
+    })
+}
+
+fn over_limit(call: ValidCall, limit: usize) -> Rejection {
+    let name = call.entry.wire_name.clone();
+    let message = format!("only {limit} calls may run in one turn; call {name} again in the next");
+    Rejection {
+        call_id: call.id,
+        name,
+        arguments: call.arguments,
+        entry: Some(call.entry),
+        error: ToolError::new(ErrorKind::LimitExceeded, message),
+        meta: call.meta,
+        violations: Vec::new(),
+        provenance: call.provenance,
+        pending: call.pending,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::variables::Values;
+    use crate::call::{Caller, RawArguments, ToolCall, check};
+    use crate::catalogue::Snapshot;
+    use crate::identity::session::Principal;
+    use crate::testing::{definition, listing, own};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn rejected_calls_do_not_count_against_the_limit() {
+        let snapshot = Snapshot::build(&[listing("p", vec![own(definition("x:t@1.0.0"))])]);
+        let call = |id: &str, name: &str, arguments: Value| {
+            let call = ToolCall::new(CallId::new(id), name, RawArguments::Value(arguments));
+            let owner = Principal::owner();
+            check(call, &snapshot, Caller { principal: &owner, variables: Some(&Values::default()) })
+        };
+        let checked = vec![
+            call("a", "nope", json!({})),
+            call("b", "x__t", json!({"v": "†state.v"})),
+            call("c", "x__t", json!({})),
+            call("d", "x__t", json!({})),
+        ];
+        let plan = plan(checked.clone(), 2, 0);
+        let planned: Vec<_> =
+            plan.calls.iter().map(|planned| (planned.call_id().as_str(), matches!(planned, Planned::Run(_)))).collect();
+        assert_eq!(planned, [("a", false), ("b", true), ("c", true), ("d", false)]);
+        assert_eq!((plan.graph.levels(), plan.graph.is_open(1)), (vec![vec![0, 1, 2, 3]], true));
+        assert!(super::plan(Vec::new(), 2, 0).is_empty());
+        let beside_others = super::plan(checked, 3, 2);
+        let Planned::Reject(rejection) = &beside_others.calls[2] else { panic!("the third place is taken by b") };
+        assert!(rejection.to_string().contains("only 3 calls may run in one turn"), "{rejection}");
+    }
+}
