@@ -27,6 +27,7 @@ use crate::use_tools::agents::AgentsCommand;
 use crate::use_tools::call::Call;
 use crate::use_tools::console::ConsoleArgs;
 use crate::use_tools::pick::PickArgs;
+use crate::use_tools::plan::PlanCommand;
 use crate::use_tools::run::{Chat, Run};
 use crate::use_tools::serve::Serve;
 use crate::use_tools::tools::Tools;
@@ -90,6 +91,9 @@ pub(crate) enum Command {
     /// calls in the same workspace root can read with output__read until it expires (outputs.max_age).
     #[command(after_long_help = EXIT_CODES)]
     Call(Call),
+    /// Check, show and run plans. A plan is an array of calls that refer to each other's results.
+    #[command(subcommand)]
+    Plan(PlanCommand),
     /// Check the configuration and its agent files; with --tool or --schema, arguments. Arguments are mended where their
     /// meaning is plain. Answers as JSON; exit code 1 if they do not fit.
     Validate(Validate),
@@ -164,13 +168,13 @@ pub(crate) enum Command {
 /// The commands by what they are for. A command that stands nowhere is listed in the last group.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["demo", "init", "add", "import", "remove", "trust", "config", "doctor"]),
-    ("Use", &["serve", "run", "chat", "agents", "call", "tools", "pick"]),
+    ("Use", &["serve", "run", "chat", "agents", "call", "plan", "tools", "pick"]),
     ("Operate", &["approvals", "jobs", "triggers", "trace", "policy", "pins", "mcp"]),
     ("Develop", &["validate", "encode", "decode", "eval", "bench", "catalogue", "completions", "help"]),
 ];
 
 /// Examples of commands, by their path.
-const EXAMPLES: [(&str, &[&str]); 20] = [
+const EXAMPLES: [(&str, &[&str]); 21] = [
     (
         "add",
         &[
@@ -215,6 +219,10 @@ const EXAMPLES: [(&str, &[&str]); 20] = [
             "toolwright call fs__read '{\"path\": \"Cargo.toml\"}' --json",
             "toolwright call shell__bash command=\"make -j2 all\" --background",
         ],
+    ),
+    (
+        "plan",
+        &["toolwright plan check plan.json --json", "toolwright plan show plan.json", "toolwright plan run plan.json"],
     ),
     ("tools", &["toolwright tools ls", "toolwright tools search \"read a file\"", "toolwright tools show fs__read"]),
     ("tools ls", &["toolwright tools ls --namespace fs", "toolwright tools ls --tokens"]),

@@ -26,7 +26,7 @@ use operate::{approvals, jobs, mcp, pins, policy, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
-use use_tools::{agents, call, console, pick, run, serve, tools};
+use use_tools::{agents, call, console, pick, plan, run, serve, tools};
 use values::ImportSource;
 
 /// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
@@ -139,6 +139,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,
+            Command::Plan(command) => plan::command(&cli.global, command).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Bench(args) => bench::command(&cli.global, args).await,
             Command::Policy(command) => policy::command(&cli.global, command).await,

@@ -1,9 +1,10 @@
-//! Commands that use tools: `serve`, `console`, `run`, `chat`, `agents`, `call`, `tools`, `pick`.
+//! Commands that use tools: `serve`, `console`, `run`, `chat`, `agents`, `call`, `plan`, `tools`, `pick`.
 
 pub(crate) mod agents;
 pub(crate) mod call;
 pub(crate) mod console;
 pub(crate) mod pick;
+pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod tools;

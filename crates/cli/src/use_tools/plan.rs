@@ -1,0 +1,229 @@
+//! `plan`: checks, shows and runs plans, which are arrays of calls that refer to each other's results.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use toolwright::Toolwright;
+use toolwright::app::PlanOptions;
+use toolwright::core::approval::NoApprover;
+use toolwright::core::json::fault;
+use toolwright::core::plan::{PlanCheck, PlanDocument, PlanIssue, Wait, unreadable};
+use toolwright::core::policy::Effect;
+use toolwright::core::{Cancel, Profile};
+
+use super::call::LIST_WAIT;
+use crate::app::agent::{approver, can_be_asked, who};
+use crate::app::lists::{WaitFor, wait_for};
+use crate::app::{Global, open};
+use crate::exit::{Done, Exit, Failure};
+use crate::input;
+use crate::terminal::console::{OnSignal, watch};
+use crate::terminal::person::Terminal;
+use crate::terminal::screen::{BAD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_error, styled};
+use crate::values::{AskName, ask, profile_name};
+
+/// Columns of a line of a plan that is shown.
+const WIDTH: usize = 80;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Check a plan before anything runs. Tools, arguments, references and their types, order and policy; exit code 1 if
+    /// something is wrong. With --json: {valid, calls, edges, errors}.
+    Check(PlanFile),
+    /// Show a plan: which calls run in parallel, and which wait for which.
+    Show {
+        #[command(flatten)]
+        plan: PlanFile,
+        /// Prints a Mermaid flowchart.
+        #[arg(long)]
+        mermaid: bool,
+    },
+    /// Run a plan. It is checked first, and nothing runs if something is wrong. With --json: {status, calls, state}.
+    ///
+    /// That you run it approves the calls as they are written, whatever comes in place of their references. A call that the
+    /// policy asks about for another reason than before is asked about by itself. With --policy, nothing is approved
+    /// beforehand.
+    Run {
+        #[command(flatten)]
+        plan: PlanFile,
+        /// Who is asked about calls that are not approved. Default: `terminal` in one, else `nobody`.
+        #[arg(long, value_name = "WHOM", value_parser = ask())]
+        ask: Option<AskName>,
+    },
+}
+
+/// A plan in a file.
+#[derive(Debug, Args)]
+pub(crate) struct PlanFile {
+    /// The file: a JSON array of calls `{"_tool": name, "_outputPath"?: path, ...arguments}`; `-` is standard input.
+    file: PathBuf,
+    /// What references like †input.x stand for: a JSON object.
+    #[arg(long, value_name = "JSON")]
+    input: Option<String>,
+    /// What may run where no rule matches. Default: `policy.profile`, else `ask`.
+    #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
+    policy: Option<Profile>,
+}
+
+impl PlanFile {
+    fn input(&self) -> Result<Value, Failure> {
+        let Some(text) = &self.input else { return Ok(json!({})) };
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| Failure::usage(format!("--input is not JSON: {}", fault(&error))))?;
+        if value.is_object() { Ok(value) } else { Err(Failure::usage("--input must be a JSON object")) }
+    }
+
+    fn read(&self) -> Result<Result<PlanDocument, Vec<PlanIssue>>, Failure> {
+        Ok(PlanDocument::parse(&input::read(Path::new(&self.file))?))
+    }
+}
+
+pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
+    let (PlanCommand::Check(file) | PlanCommand::Show { plan: file, .. } | PlanCommand::Run { plan: file, .. }) =
+        command;
+    let input = file.input()?;
+    let plan = match file.read()? {
+        Ok(plan) => plan,
+        Err(issues) => return refused(global, &unreadable(&issues), &issues),
+    };
+    if let PlanCommand::Run { ask, .. } = command {
+        can_be_asked(who(*ask))?;
+    }
+    let app = open(global).await?;
+    app.offer_llm_tools().await;
+    wait_for(&app, WaitFor::All, LIST_WAIT).await;
+    let done = match command {
+        PlanCommand::Check(_) => {
+            let check = app.check_plan(&plan, file.policy, &input);
+            check_only(global, &check)
+        }
+        PlanCommand::Show { mermaid, .. } => {
+            let check = app.check_plan(&plan, file.policy, &input);
+            show(global, &plan, &check, *mermaid)
+        }
+        PlanCommand::Run { ask, .. } => run(global, &app, &plan, (file, input, *ask)).await,
+    };
+    app.shut_down().await;
+    done
+}
+
+/// Says what is wrong.
+fn refused(global: &Global, document: &Value, issues: &[PlanIssue]) -> Done {
+    if global.json {
+        print_json(document)?;
+    }
+    for issue in issues {
+        say_error(&harmless(&issue.to_string()));
+    }
+    Ok(Exit::Failed)
+}
+
+fn check_only(global: &Global, check: &PlanCheck) -> Done {
+    check.warnings.iter().for_each(|issue| say(styled(WARN, harmless(&issue.to_string()))));
+    if !check.is_valid() {
+        return refused(global, &check.to_json(), &check.errors);
+    }
+    if global.json {
+        print_json(&check.to_json())?;
+    } else {
+        let steps = check.graph.levels().len();
+        print_text(&format!(
+            "{} calls in {steps} steps, {} references\n",
+            check.calls.len(),
+            check.value_edges().len()
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn show(global: &Global, plan: &PlanDocument, check: &PlanCheck, mermaid: bool) -> Done {
+    if global.json {
+        print_json(&check.to_json())?;
+    } else if mermaid {
+        print_text(&flowchart(plan, check))?;
+    } else {
+        print_text(&drawn(plan, check))?;
+    }
+    check.errors.iter().for_each(|issue| say(styled(BAD, harmless(&issue.to_string()))));
+    Ok(if check.is_valid() { Exit::Ok } else { Exit::Failed })
+}
+
+/// The plan in steps: calls of one step run in parallel.
+fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
+    let mut text = String::new();
+    for (step, calls) in check.graph.levels().into_iter().enumerate() {
+        let _ = writeln!(text, "step {}", step + 1);
+        for index in calls {
+            let Some(call) = plan.calls.get(index) else { continue };
+            let verdict = check.calls.get(index).and_then(|call| call.verdict.as_ref());
+            let verdict = verdict.map_or("", |decision| match decision.effect {
+                Effect::Allow => "",
+                Effect::Ask => " (asks)",
+                Effect::Deny => " (denied)",
+            });
+            let path = call.meta.output_path.as_ref().map(|path| format!(" -> {path}")).unwrap_or_default();
+            let after: Vec<String> =
+                check.graph.edges().iter().filter(|edge| edge.to == index).map(|edge| edge.from.to_string()).collect();
+            let after = if after.is_empty() { String::new() } else { format!(" after {}", after.join(", ")) };
+            let line = format!("  {index} {}{path}{after}{verdict}", call.tool);
+            let _ = writeln!(text, "{}", one_line(&harmless(&line), WIDTH - 2));
+            let arguments = Value::Object(call.arguments.clone()).to_string();
+            let _ = writeln!(text, "    {}", one_line(&harmless(&arguments), WIDTH - 6));
+        }
+    }
+    text
+}
+
+/// The plan as a Mermaid flowchart. A dotted arrow only keeps an order.
+fn flowchart(plan: &PlanDocument, check: &PlanCheck) -> String {
+    let mut text = "flowchart TD\n".to_owned();
+    for (index, call) in plan.calls.iter().enumerate() {
+        let name = harmless(&call.tool).replace('"', "'");
+        let _ = writeln!(text, "  c{index}[\"{index}: {name}\"]");
+    }
+    for edge in check.graph.edges() {
+        let path = plan.calls.get(edge.from).and_then(|call| call.meta.output_path.as_deref()).unwrap_or_default();
+        let _ = match edge.wait {
+            Wait::Value => writeln!(text, "  c{} -->|\"{}\"| c{}", edge.from, harmless(path), edge.to),
+            Wait::Order => writeln!(text, "  c{} -.-> c{}", edge.from, edge.to),
+        };
+    }
+    text
+}
+
+async fn run(
+    global: &Global,
+    app: &Arc<Toolwright>,
+    plan: &PlanDocument,
+    (file, input, ask): (&PlanFile, Value, Option<AskName>),
+) -> Done {
+    let cancel = Cancel::new();
+    watch(cancel.clone(), OnSignal::Cancel);
+    let terminal = Terminal::new(app);
+    let remedy = || "use a terminal, --ask inbox, a wider --policy, or a rule under policy.rules".to_owned();
+    let approver = match who(ask) {
+        AskName::Nobody => Arc::new(NoApprover { remedy: remedy() }) as _,
+        who => approver(&terminal, who, app, remedy),
+    };
+    let options = PlanOptions { profile: file.policy, input, approver, approved: file.policy.is_none(), cancel };
+    let report = match app.run_plan(plan, options).await {
+        Ok(report) => report,
+        Err(check) => return refused(global, &check.to_json(), &check.errors),
+    };
+    if global.json {
+        print_json(&report.to_json())?;
+    } else {
+        for (index, (call, outcome)) in plan.calls.iter().zip(report.outcomes()).enumerate() {
+            let end = match &outcome.error {
+                None => one_line(&harmless(&outcome.text()), WIDTH),
+                Some(error) => format!("failed: {}", one_line(&harmless(error.message()), 4 * WIDTH)),
+            };
+            print_text(&format!("{index} {}: {end}\n", harmless(&call.tool)))?;
+        }
+        say(styled(DIM, report.status()));
+    }
+    Ok(if report.status() == "success" { Exit::Ok } else { Exit::Failed })
+}
