@@ -75,7 +75,9 @@ impl ToolFinder {
     /// it may still call by name, as policy has it.
     fn is_open(&self, entry: &Entry, principal: &Principal) -> bool {
         let definition = entry.definition();
-        let is_usable = principal.may_use(&definition.allowed_roles) && definition.provider_native.is_none();
+        let is_usable = principal.may_use(&definition.allowed_roles)
+            && definition.provider_native.is_none()
+            && !entry.is_activity();
         is_usable && (definition.safe || self.options.allow_unsafe)
     }
 }
@@ -254,7 +256,7 @@ fn lines(hits: &[Arc<Entry>]) -> String {
 fn description(entry: &Entry) -> String {
     let definition = entry.definition();
     let text = head_and_tail(definition.description.trim(), MAX_DESCRIPTION);
-    let schema = head_and_tail(&definition.shown_schema().to_string(), MAX_SCHEMA);
+    let schema = head_and_tail(&entry.shown_schema().to_string(), MAX_SCHEMA);
     format!("{}: {text}\n{schema}", entry.wire_name)
 }
 

@@ -368,7 +368,8 @@ pub(crate) fn usable_tools<'a>(
 ) -> impl Iterator<Item = &'a Arc<Entry>> {
     snapshot.list().iter().filter(|entry| {
         let definition = entry.definition();
-        principal.may_use(&definition.allowed_roles) && definition.provider_native.is_none()
+        let is_for_models = definition.provider_native.is_none() && !entry.is_activity();
+        principal.may_use(&definition.allowed_roles) && is_for_models
     })
 }
 
@@ -378,7 +379,7 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
     ShownTool {
         name: entry.wire_name.clone(),
         description: definition.description.clone(),
-        parameters: definition.shown_schema(),
+        parameters: entry.shown_schema(),
         strict: if definition.parameters.is_none() { Some(false) } else { definition.strict },
         body_argument: definition.body_argument.clone(),
         namespace: definition.id.namespace().to_owned(),

@@ -12,7 +12,7 @@ use toolwright::config::Severity;
 use toolwright::core::RawArguments;
 use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
 use toolwright::core::json::{fault, repair};
-use toolwright::core::model::{ModelResponse, ShownTool, StopReason, Usage, WrittenCall};
+use toolwright::core::model::{CallMeta, ModelResponse, ShownTool, StopReason, Usage, WrittenCall};
 use toolwright::core::name_table::Resolution;
 use toolwright::core::schema::{CompiledSchema, Draft, suggest};
 use toolwright::core::tool_id::{MAX_WIRE_NAME, wire_names};
@@ -336,7 +336,7 @@ pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Val
     match snapshot.resolve(tool) {
         Resolution::Found(index, matched) => {
             let entry = &snapshot.list()[index];
-            let mut fitted = Fitted::to(entry, RawArguments::Text(text.clone()), None);
+            let mut fitted = Fitted::to(entry, RawArguments::Text(text.clone()), &mut CallMeta::default(), None);
             let schema = entry.tool.schema().ok().flatten();
             let valid = schema.is_some() && fitted.as_ref().is_ok_and(|fitted| fitted.violations.is_empty());
             // A call by a guessed name that does not fit is a call of no tool.

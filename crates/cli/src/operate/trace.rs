@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use toolwright::core::OpKind;
+use toolwright::core::model::Route;
 use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
 use toolwright::core::trace::{self, Trace, TraceOp};
 
@@ -201,6 +202,12 @@ fn facts(op: &TraceOp) -> String {
             status => one_line(status, NAME),
         };
         facts.push(styled(style, status));
+    }
+    match &op.route {
+        Route::Tool => {}
+        Route::Latent => facts.push("latent: not executed".to_owned()),
+        Route::Activity(name) => facts.push(format!("by the activity {}", one_line(name, NAME))),
+        Route::Delegate(name) => facts.push(format!("by the delegate {}", one_line(name, NAME))),
     }
     let sizes = |count: u64| size(usize::try_from(count).unwrap_or(usize::MAX));
     match &op.usage {

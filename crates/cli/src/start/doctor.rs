@@ -137,7 +137,7 @@ fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<
         return Vec::new();
     }
     let losses = |entry: &Arc<Entry>| {
-        let losses = Portable::new(&entry.wire_name, &entry.definition().shown_schema()).losses().to_vec();
+        let losses = Portable::new(&entry.wire_name, &entry.shown_schema()).losses().to_vec();
         (!losses.is_empty()).then(|| (entry.wire_name.clone(), losses))
     };
     snapshot.list().iter().filter_map(losses).collect()

@@ -204,7 +204,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 return Err(unknown(&snapshot, tool, &near));
             };
             let entry = &snapshot.list()[index];
-            let listed = Portable::new(&entry.wire_name, &entry.definition().shown_schema());
+            let listed = Portable::new(&entry.wire_name, &entry.shown_schema());
             if global.json {
                 let mut whole = entry.to_whole_json();
                 whole["listed"] = json!({"inputSchema": listed.schema(), "losses": listed.losses()});

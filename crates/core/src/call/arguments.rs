@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::meta::{self, CallMeta};
 use super::variables::{Outlook, PendingReference, Resolved, Variables, resolve, resolve_at};
 use crate::catalogue::{Entry, Origin};
 use crate::json::pointer::is_within;
@@ -31,11 +32,16 @@ pub struct Fitted {
 impl Fitted {
     /// Fits `raw` to the schema of `entry`: parsed, its references replaced if there are `variables` that
     /// serve the tool, filled with defaults if the tool is our own, validated, and coerced where it failed.
-    /// A tool without a working schema takes any object.
+    /// A tool without a working schema takes any object. Meta fields among the arguments of our own tools go to `meta`.
     ///
     /// # Errors
     /// [`NoObject`] where there is none in `raw`.
-    pub fn to(entry: &Entry, raw: RawArguments, variables: Option<&dyn Variables>) -> Result<Self, NoObject> {
+    pub fn to(
+        entry: &Entry,
+        raw: RawArguments,
+        meta: &mut CallMeta,
+        variables: Option<&dyn Variables>,
+    ) -> Result<Self, NoObject> {
         let mut provenance = Provenance::default();
         let (raw, holes) = match raw {
             RawArguments::Resolved(value, holes) => (RawArguments::Value(value), Some(holes)),
@@ -47,13 +53,15 @@ impl Fitted {
         {
             drop_item(&mut arguments, cut);
         }
+        let misplaced = meta::lift(entry, &mut arguments, meta);
         let variables = variables.filter(|variables| variables.serve(entry.tool.origin()));
         let found = match (variables, holes) {
             (Some(variables), Some(holes)) => resolve_at(&mut arguments, &holes, variables, Outlook::Open),
             (Some(variables), None) => resolve(&mut arguments, variables),
             (None, _) => Resolved::default(),
         };
-        let violations = found.violations();
+        let mut violations = found.violations();
+        violations.extend(misplaced);
         let Resolved { replaced, mut pending, missing, .. } = found;
         provenance.resolved = replaced;
         if !violations.is_empty() {

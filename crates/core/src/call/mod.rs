@@ -113,24 +113,24 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     if is_carrier(entry) {
         return check_carried(call, (entry, matched), snapshot, caller);
     }
-    let ToolCall { id, name, arguments, meta } = call;
+    let ToolCall { id, name, arguments, mut meta } = call;
     let roles = &entry.definition().allowed_roles;
-    let reject = |name, arguments, error, violations, provenance, pending| {
-        let (call_id, entry, meta) = (id.clone(), Some(Arc::clone(entry)), meta.clone());
+    let reject = |name, arguments, error, meta, violations, provenance, pending| {
+        let (call_id, entry) = (id.clone(), Some(Arc::clone(entry)));
         Box::new(Rejection { call_id, name, arguments, entry, error, meta, violations, provenance, pending })
     };
     if !caller.principal.may_use(roles) {
         let message = format!("{} is limited to the roles {}", entry.id(), roles.join(", "));
         let error = ToolError::new(ErrorKind::NotPermitted, message);
-        return Err(reject(name, Value::Null, error, Vec::new(), Provenance::default(), Vec::new()));
+        return Err(reject(name, Value::Null, error, meta, Vec::new(), Provenance::default(), Vec::new()));
     }
     // A guessed name is right only if the arguments say so.
     let guessed_wrong = |id: CallId, name: String, arguments: Value| {
         let call = ToolCall::new(id, name, RawArguments::Value(arguments));
         Err(unknown(call, snapshot, std::slice::from_ref(&entry.wire_name)))
     };
-    let Fitted { arguments, mut provenance, pending, violations } = match Fitted::to(entry, arguments, caller.variables)
-    {
+    let fitted = Fitted::to(entry, arguments, &mut meta, caller.variables);
+    let Fitted { arguments, mut provenance, pending, mut violations } = match fitted {
         Ok(fitted) => fitted,
         Err(NoObject { written, .. }) if matched.is_guess() => return guessed_wrong(id, name, written),
         Err(NoObject { written, message }) => {
@@ -138,17 +138,24 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
             let message = format!("the arguments of {} {message}", entry.wire_name);
             let error = ToolError::new(ErrorKind::InvalidParameters, message);
             let provenance = Provenance { matched, ..Provenance::default() };
-            return Err(reject(name, written, error, vec![violation], provenance, Vec::new()));
+            return Err(reject(name, written, error, meta, vec![violation], provenance, Vec::new()));
         }
     };
     provenance.matched = matched;
+    match meta::route(entry, &meta, snapshot) {
+        Ok(route) => {
+            violations.extend(meta::check_output(entry, &mut meta, &route, &mut provenance));
+            provenance.route = route;
+        }
+        Err(violation) => violations.push(violation),
+    }
     let validated = matches!(entry.tool.schema(), Ok(Some(_)));
     if matched.is_guess() && !(validated && violations.is_empty()) {
         return guessed_wrong(id, name, arguments);
     }
     if !violations.is_empty() {
         let error = invalid(entry, &violations, &provenance);
-        return Err(reject(name, arguments, error, violations, provenance, pending));
+        return Err(reject(name, arguments, error, meta, violations, provenance, pending));
     }
     let unvalidated = match entry.tool.schema() {
         Ok(Some(_)) => None,

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::variables::PendingReference;
-use super::{RawArguments, Rejection, ToolCall};
+use super::{CallMeta, RawArguments, Rejection, ToolCall, meta};
 use crate::error::ErrorKind;
 use crate::model::{Message, ModelRequest, ModelResponse, StopReason};
 
@@ -43,12 +43,11 @@ impl RepairRecord {
 #[must_use]
 pub fn request(rejection: &Rejection) -> Option<ModelRequest> {
     let entry = rejection.entry.as_ref().filter(|_| rejection.error.kind() == ErrorKind::InvalidParameters)?;
-    let schema = entry.definition().parameters.as_ref().filter(|_| rejection.provenance.repair.is_none())?;
-    let written = match &rejection.arguments {
+    let written = match &meta::rejoin(entry, &rejection.arguments, &rejection.meta) {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let schema = schema.to_string();
+    let schema = entry.whole_schema().filter(|_| rejection.provenance.repair.is_none())?.to_string();
     if schema.len() + written.len() > MAX_TEXT {
         return None;
     }
@@ -93,7 +92,9 @@ pub fn retry(rejection: &Rejection, candidate: Value) -> ToolCall {
     };
     let holes = rejection.pending.iter().filter(stays).cloned().collect();
     let arguments = RawArguments::Resolved(candidate, holes);
-    ToolCall::new(rejection.call_id.clone(), name, arguments).with_meta(rejection.meta.clone())
+    // What the candidate says of these counts, where it says it.
+    let meta = CallMeta { output: None, activity: None, delegate: None, scopes: Vec::new(), ..rejection.meta.clone() };
+    ToolCall::new(rejection.call_id.clone(), name, arguments).with_meta(meta)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use serde_json::Value;
 
 use super::client::{CallClient, NoClient};
 use super::{Entry, Snapshot};
@@ -19,7 +20,7 @@ use crate::event::{EventSink, NoEvents, Partial};
 use crate::identity::session::{CallId, Session, SessionId};
 use crate::json::canonical::ContentHash;
 use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
-use crate::output::outcome::Outcome;
+use crate::output::outcome::{Outcome, ToolOutput};
 use crate::output::provenance::ToolCall;
 use crate::output::{ExtractError, ExtractRequest};
 use crate::policy::Profile;
@@ -138,6 +139,8 @@ pub struct Services {
     pub redactor: Arc<dyn Redactor>,
     /// Extracts from stored outputs by a model, where that is set up.
     pub extractor: Option<Arc<dyn Extractor>>,
+    /// Answers calls in requests of their own, where that is set up.
+    pub delegates: Option<Arc<dyn Delegates>>,
 }
 
 impl Services {
@@ -163,6 +166,7 @@ impl Services {
             clock,
             redactor: Arc::new(NoRedaction),
             extractor: None,
+            delegates: None,
         }
     }
 }
@@ -304,6 +308,29 @@ pub trait Extractor: Send + Sync {
     fn has_model(&self) -> bool {
         true
     }
+}
+
+/// Answers calls in requests of their own, which see nothing of the conversation.
+#[async_trait]
+pub trait Delegates: Send + Sync {
+    /// The result: a value that fits the output schema, and its text.
+    ///
+    /// # Errors
+    /// [`ToolError`]: there is no such delegate, it may not be used, or it came to no result.
+    async fn run(&self, request: DelegateRequest<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError>;
+}
+
+/// A call that a delegate is to answer.
+#[derive(Debug, Clone, Copy)]
+pub struct DelegateRequest<'c> {
+    /// `anonymous`, a file or a URL.
+    pub delegate: &'c str,
+    /// The tool that is called.
+    pub entry: &'c Entry,
+    /// The call's arguments.
+    pub arguments: &'c Value,
+    /// The context that it may see: places of values (`input`, `state.user`, `scratch`).
+    pub scopes: &'c [String],
 }
 
 /// The tool that shows a manual. Some tools demand that it is read before their first call.

@@ -5,12 +5,15 @@ use std::fmt;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Provider, RegisteredTool};
+use super::{Origin, Provider, RegisteredTool};
 use crate::content::EstimatedTokens;
 use crate::definition::ToolDefinition;
+use crate::definition::meta_fields::with_properties;
 use crate::identity::tool_id::ToolId;
+use crate::model::call_meta::{ACTIVITY, OUTPUT};
+use crate::model::{Route, definition_bytes};
 use crate::pattern::glob_match;
 use crate::policy::HintTrust;
 
@@ -29,16 +32,91 @@ pub struct Entry {
     shared_wire_name: Arc<str>,
     /// What its provider says about itself.
     pub(super) source: Arc<Source>,
+    /// Who runs its calls that say nothing else.
+    route: Route,
+}
+
+/// The capability of a tool that models are not shown: it runs the calls of tools that name it as their activity.
+pub const ACTIVITY_ONLY: &str = "activity_only";
+
+/// Whether a model that calls a tool writes the result too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WritesOutput {
+    Never,
+    Always,
+    /// If the call says that nobody else runs it.
+    May,
 }
 
 impl Entry {
+    /// `namesake`: the tool that has code and is called like this one.
     pub(super) fn new(
         tool: Arc<RegisteredTool>,
         provider: Arc<dyn Provider>,
         wire_name: &str,
         source: Arc<Source>,
+        namesake: Option<&ToolId>,
     ) -> Arc<Self> {
-        Arc::new(Self { tool, provider, wire_name: wire_name.to_owned(), shared_wire_name: wire_name.into(), source })
+        let route = default_route(&tool, &*provider, namesake);
+        let (wire_name, shared_wire_name) = (wire_name.to_owned(), wire_name.into());
+        Arc::new(Self { tool, provider, wire_name, shared_wire_name, source, route })
+    }
+
+    /// Who runs its calls that say nothing else.
+    #[must_use]
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Whether models are not shown it: it is there to run the calls of other tools.
+    #[must_use]
+    pub fn is_activity(&self) -> bool {
+        self.definition().capabilities.get(ACTIVITY_ONLY) == Some(&Value::Bool(true))
+    }
+
+    fn writes_output(&self) -> WritesOutput {
+        let definition = self.definition();
+        if definition.output_schema.is_none() {
+            return WritesOutput::Never;
+        }
+        // An empty name forces that nobody else runs it.
+        let may_force = definition.call_fields.get(ACTIVITY).is_some_and(|activity| {
+            let options = activity.get("enum").and_then(Value::as_array);
+            activity.get("const").is_none() && options.is_none_or(|options| options.iter().any(|one| one == ""))
+        });
+        match &self.route {
+            Route::Latent => WritesOutput::Always,
+            Route::Delegate(_) => WritesOutput::Never,
+            _ if may_force => WritesOutput::May,
+            _ => WritesOutput::Never,
+        }
+    }
+
+    /// The schema that a model is shown: the parameters, and what it may set beside them. A model writes `_output` only where
+    /// nobody else gives the result.
+    #[must_use]
+    pub fn shown_schema(&self) -> Value {
+        self.with_call_fields(self.definition().shown_schema())
+    }
+
+    /// As [`Entry::shown_schema`], with the schema that validates in place of a compact view; `None` for a tool without one.
+    #[must_use]
+    pub fn whole_schema(&self) -> Option<Value> {
+        Some(self.with_call_fields(self.definition().parameters.clone()?))
+    }
+
+    fn with_call_fields(&self, schema: Value) -> Value {
+        let (definition, output) = (self.definition(), self.writes_output());
+        if definition.call_fields.is_empty() && output == WritesOutput::Never {
+            return schema;
+        }
+        let shown = |(_, field): &(&String, &Value)| field.get("const").is_none();
+        let mut fields: Map<String, Value> =
+            definition.call_fields.iter().filter(shown).map(|(name, field)| (name.clone(), field.clone())).collect();
+        let result = definition.output_schema.as_ref().filter(|_| output != WritesOutput::Never);
+        fields.extend(result.map(|result| (OUTPUT.to_owned(), result.clone())));
+        let required: &[&str] = if output == WritesOutput::Always { &[OUTPUT] } else { &[] };
+        with_properties(schema, fields, required)
     }
 
     /// Its wire name, to be shared.
@@ -103,7 +181,13 @@ impl Entry {
     /// is looked at the first time only.
     #[must_use]
     pub fn tokens(&self) -> usize {
-        EstimatedTokens::of_bytes(self.tool.nameless_bytes() + self.wire_name.len())
+        let is_plain = self.definition().call_fields.is_empty() && self.writes_output() == WritesOutput::Never;
+        let bytes = if is_plain {
+            self.tool.nameless_bytes()
+        } else {
+            definition_bytes("", &self.definition().description, &self.shown_schema())
+        };
+        EstimatedTokens::of_bytes(bytes + self.wire_name.len())
     }
 
     /// The tool as programs are shown it in a list: an element of `tools ls --json` and of `GET /api/tools`.
@@ -138,6 +222,24 @@ impl Entry {
         let id = self.id();
         let names = [id.as_str(), id.without_version(), &self.wire_name];
         globs.iter().any(|glob| names.iter().any(|name| glob_match(glob, name)))
+    }
+}
+
+/// Who runs the calls of a tool: its delegate, its activity, its own code, the code of a tool called like it, or nobody.
+fn default_route(tool: &RegisteredTool, provider: &dyn Provider, namesake: Option<&ToolId>) -> Route {
+    let definition = tool.definition();
+    if tool.origin() == Origin::Foreign {
+        return Route::Tool;
+    }
+    if let Some(delegate) = definition.delegate.as_ref().and_then(Value::as_str) {
+        return Route::Delegate(delegate.to_owned());
+    }
+    match (definition.activity.as_deref(), namesake) {
+        (Some(""), _) => Route::Latent,
+        (Some(activity), _) => Route::Activity(activity.to_owned()),
+        (None, _) if provider.implements(&definition.id) => Route::Tool,
+        (None, Some(namesake)) => Route::Activity(namesake.to_string()),
+        (None, None) => Route::Latent,
     }
 }
 

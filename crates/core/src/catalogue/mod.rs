@@ -3,6 +3,7 @@
 pub mod authoring;
 pub mod client;
 pub mod context;
+pub mod declared;
 mod entry;
 pub mod llm;
 mod provider;
@@ -15,7 +16,7 @@ pub mod tool;
 
 pub use crate::definition::{CallScope, ProviderKind};
 pub use crate::model::shown_tokens;
-pub use entry::Entry;
+pub use entry::{ACTIVITY_ONLY, Entry};
 pub use provider::{
     CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
     ProviderError, SourceNotice,

@@ -175,6 +175,11 @@ pub trait Provider: Send + Sync {
     /// [`ToolError`] of an executed or a not executed kind; a call that may have reached its peer is
     /// never replayed.
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError>;
+    /// Whether it has code that runs the tool. Where it has none, an activity or a delegate runs the calls, or a model answers
+    /// them itself: they never come to [`Provider::call`].
+    fn implements(&self, _tool: &ToolId) -> bool {
+        true
+    }
     /// What a call would touch. The default claims nothing.
     fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere

@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::definition::meta_fields::BadMetaField;
 use crate::definition::{Effects, ToolDefinition};
 use crate::identity::tool_id::{IdError, ToolId, short_hash};
 use crate::json::canonical::ContentHash;
@@ -32,6 +33,9 @@ pub enum RegistrationError {
         "tool {0} has `parameters` that no object fits ({1}): arguments are an object, so give it `type: object` and name the value under `properties`"
     )]
     NotAnObject(ToolId, String),
+    /// A meta field of the schema cannot be used.
+    #[error("tool {0}: the meta field `{1}` {2}")]
+    MetaField(ToolId, &'static str, String),
     /// The schema does not compile.
     #[error("tool {id}: {error}")]
     Schema {
@@ -111,6 +115,7 @@ pub struct RegisteredTool {
     serial: u64,
     schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
     output_schema: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
+    call_fields: OnceLock<Result<Option<CompiledSchema>, SchemaError>>,
     bytes: OnceLock<usize>,
     marks_secrets: OnceLock<bool>,
 }
@@ -129,15 +134,20 @@ impl RegisteredTool {
     ///
     /// # Errors
     /// [`RegistrationError`] names the tool and the remedy.
-    pub fn own_as(definition: ToolDefinition, raw_name: impl Into<String>) -> Result<Arc<Self>, RegistrationError> {
+    pub fn own_as(mut definition: ToolDefinition, raw_name: impl Into<String>) -> Result<Arc<Self>, RegistrationError> {
         if definition.parameters.is_none() && !definition.allow_no_schema {
             return Err(RegistrationError::MissingSchema(definition.id));
         }
         if definition.allow_no_schema && definition.no_schema_mode.is_none() {
             return Err(RegistrationError::MissingMode(definition.id));
         }
+        let had_output = definition.output_schema.is_some();
+        if let Err(BadMetaField { field, why }) = definition.lift_meta_fields() {
+            return Err(RegistrationError::MetaField(definition.id, field, why));
+        }
         let tool = Self::build(definition, raw_name.into(), Origin::Own);
-        if let Err(error) = tool.schema() {
+        let result = if had_output { Ok(None) } else { tool.output_schema() };
+        if let Err(error) = tool.schema().and(result).and(tool.call_fields()) {
             return Err(RegistrationError::Schema { id: tool.definition.id.clone(), error: error.clone() });
         }
         if let Some(schema) = &tool.definition.parameters
@@ -177,6 +187,7 @@ impl RegisteredTool {
             serial,
             schema: OnceLock::new(),
             output_schema: OnceLock::new(),
+            call_fields: OnceLock::new(),
             bytes: OnceLock::new(),
             marks_secrets: OnceLock::new(),
         }
@@ -261,6 +272,20 @@ impl RegisteredTool {
     pub fn output_schema(&self) -> Result<Option<&CompiledSchema>, &SchemaError> {
         self.output_schema
             .get_or_init(|| self.definition.output_schema.as_ref().map(CompiledSchema::compile).transpose())
+            .as_ref()
+            .map(Option::as_ref)
+    }
+
+    /// The validator of what a call says beside its parameters, compiled at the first use and kept; `None` for a tool whose
+    /// calls say nothing there.
+    ///
+    /// # Errors
+    /// The reason why the schema does not compile, the same each time.
+    pub fn call_fields(&self) -> Result<Option<&CompiledSchema>, &SchemaError> {
+        let fields = &self.definition.call_fields;
+        let compile = || CompiledSchema::compile(&json!({"type": "object", "properties": fields}));
+        self.call_fields
+            .get_or_init(|| if fields.is_empty() { Ok(None) } else { compile().map(Some) })
             .as_ref()
             .map(Option::as_ref)
     }

@@ -81,6 +81,23 @@ pub struct Snapshot {
     unapproved: Vec<Unapproved>,
 }
 
+/// Our own tools that have code, by name: they run the calls of tools of the same name that have none. Of several the first
+/// counts.
+fn namesakes<'t>(tools: &[(usize, &'t Arc<RegisteredTool>)], listings: &[Listing]) -> HashMap<&'t str, &'t ToolId> {
+    let implements = |index: usize, id: &ToolId| listings[index].provider.implements(id);
+    if tools.iter().all(|(index, tool)| implements(*index, &tool.definition().id)) {
+        return HashMap::new();
+    }
+    let mut found = HashMap::new();
+    for (index, tool) in tools.iter().filter(|(_, tool)| tool.origin() == Origin::Own) {
+        let id = &tool.definition().id;
+        if implements(*index, id) && tool.definition().activity.is_none() && tool.definition().delegate.is_none() {
+            found.entry(id.name()).or_insert(id);
+        }
+    }
+    found
+}
+
 impl Snapshot {
     /// Builds a snapshot from listings in registration order. The first provider of an id wins; the
     /// loser is reported. Total: problems become [`Snapshot::issues`].
@@ -124,12 +141,15 @@ impl Snapshot {
         }
         let names = name_table(chosen.iter().map(|(index, tool)| (*index, &***tool)), MAX_WIRE_NAME);
         let sources: Vec<_> = listings.iter().map(|listing| Arc::new(Source::of(&*listing.provider))).collect();
+        let namesakes = namesakes(&chosen, listings);
         let entries = chosen
             .iter()
             .enumerate()
             .map(|(position, (index, tool))| {
                 let provider = Arc::clone(&listings[*index].provider);
-                Entry::new(Arc::clone(tool), provider, names.wire_name(position), Arc::clone(&sources[*index]))
+                let (tool, source) = (Arc::clone(tool), Arc::clone(&sources[*index]));
+                let namesake = namesakes.get(tool.definition().id.name()).copied();
+                Entry::new(tool, provider, names.wire_name(position), source, namesake)
             })
             .collect();
         Self { entries, names, by_id, providers, issues, ..Self::default() }
@@ -202,7 +222,7 @@ impl Snapshot {
         let source = Arc::new(Source::of(&**provider));
         let added = more.iter().enumerate().map(|(n, tool)| {
             let wire_name = names.wire_name(self.entries.len() + n);
-            Entry::new(Arc::clone(tool), Arc::clone(provider), wire_name, Arc::clone(&source))
+            Entry::new(Arc::clone(tool), Arc::clone(provider), wire_name, Arc::clone(&source), None)
         });
         let entries = self.entries.iter().cloned().chain(added).collect();
         let status = ProviderStatus {

@@ -2,6 +2,7 @@
 
 pub mod approval;
 pub mod llm;
+pub mod meta_fields;
 pub mod sandbox;
 mod source;
 
@@ -245,12 +246,16 @@ pub struct ToolDefinition {
     /// What a broken output schema does.
     #[serde(default)]
     pub on_output_mismatch: OnOutputMismatch,
-    /// Registered function that runs it.
+    /// Registered function that runs it, by name; an empty name: none, a model answers its calls itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<String>,
-    /// Delegate that runs it.
+    /// Who answers its calls in a request of its own: `anonymous`, a file or a URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Value>,
+    /// What a call may say beside its parameters: the schemas of meta fields, by name. Those with one value only are not
+    /// shown to models.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub call_fields: Map<String, Value>,
     /// A model provider's own tool, per API; the executor refuses to run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_native: Option<Value>,
@@ -311,6 +316,7 @@ impl ToolDefinition {
             on_output_mismatch: OnOutputMismatch::Warn,
             activity: None,
             delegate: None,
+            call_fields: Map::new(),
             provider_native: None,
             signature: None,
             signed_by: None,
@@ -352,6 +358,9 @@ impl ToolDefinition {
             ("delegate", of(&self.delegate)),
             ("provider_native", schema(self.provider_native.as_ref())),
         ];
+        if !self.call_fields.is_empty() {
+            fields.push(("call_fields", of(&self.call_fields)));
+        }
         // Contracts of tools that come with nothing besides stay as they were before this was part of them.
         fields.extend(self.listed().map(|listed| ("listed", Cow::Owned(Value::Object(listed)))));
         fields

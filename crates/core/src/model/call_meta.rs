@@ -82,6 +82,35 @@ impl Method {
     }
 }
 
+/// Who runs a call.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Route {
+    /// The implementation of its tool.
+    #[default]
+    Tool,
+    /// Nobody: the author of the call wrote its result.
+    Latent,
+    /// A registered function, by the name of a tool: it runs as a call inside the call.
+    Activity(String),
+    /// A model, in a request of its own: `anonymous`, a file or a URL.
+    Delegate(String),
+}
+
+impl Route {
+    /// Whether the call makes or awaits others.
+    #[must_use]
+    pub fn awaits_others(&self) -> bool {
+        matches!(self, Self::Activity(_) | Self::Delegate(_))
+    }
+
+    /// Whether it is the implementation of the tool.
+    #[must_use]
+    pub fn is_tool(&self) -> bool {
+        *self == Self::Tool
+    }
+}
+
 /// The meta fields of one call, but for its tool's name. The default: none was set.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -15,7 +15,7 @@ pub(crate) use budget::is_zero;
 pub use budget::{
     Bound, Cost, MAX_TOKENS, ModelBounds, ModelBudget, PriceTable, Prices, RequestAllowance, Reserved, Usage,
 };
-pub use call_meta::CallMeta;
+pub use call_meta::{CallMeta, Route};
 pub use client::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind,
     ModelEvent, ModelEvents, NoModel, Usability,

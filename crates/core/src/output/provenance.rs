@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::definition::NoSchemaMode;
 use crate::identity::name_table::NameMatch;
 use crate::identity::session::CallId;
-use crate::model::CallMeta;
+use crate::model::{CallMeta, Route};
 use crate::schema::Violation;
 use crate::secret::Redactor;
 
@@ -65,6 +65,9 @@ pub struct Provenance {
     /// How the name was understood.
     #[serde(skip_serializing_if = "is_default")]
     pub matched: NameMatch,
+    /// Who runs it.
+    #[serde(skip_serializing_if = "Route::is_tool")]
+    pub route: Route,
     /// It came inside a call of `tools__call`.
     #[serde(skip_serializing_if = "is_default")]
     pub carried: bool,

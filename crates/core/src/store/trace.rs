@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::event::operation::{OpId, OpKind};
+use crate::model::{Route, Usage};
 use crate::store::{LedgerEntry, LedgerStore, StoreError, TraceSummary, TraceSums};
 
 /// Operations that [`read`] takes of one run or session.
@@ -76,9 +77,12 @@ pub struct TraceOp {
     pub characters_out: u64,
     /// Tokens, for a model.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<crate::model::Usage>,
+    pub usage: Option<Usage>,
     /// What it cost, in US dollars, where the price is known; `null` for a model without one.
     pub cost_usd: Option<f64>,
+    /// Who ran it, where that is not its own tool.
+    #[serde(skip_serializing_if = "Route::is_tool")]
+    pub route: Route,
     /// What decided that it may run.
     pub decided_by: String,
     /// What a person said, where one was asked.
@@ -203,6 +207,7 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
         characters_out: entry.characters_out,
         usage: (entry.kind == OpKind::Model).then_some(entry.usage),
         cost_usd: entry.cost_usd,
+        route: entry.provenance.route.clone(),
         decided_by: entry.decided_by.to_string(),
         approval: entry.approval.as_ref().map(ToString::to_string),
         agent: agent(at, entries, children),

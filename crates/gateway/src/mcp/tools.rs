@@ -95,7 +95,7 @@ impl ToolList {
             if principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
                 let portable = (form == ListedSchemas::Portable).then(|| {
-                    let make = || Arc::new(Portable::new(&entry.wire_name, &entry.definition().shown_schema()));
+                    let make = || Arc::new(Portable::new(&entry.wire_name, &entry.shown_schema()));
                     Arc::clone(schemas.entry(entry.tool.hash()).or_insert_with(make))
                 });
                 let always_loaded = is_finder(entry) || is_follow_up(entry) || entry.is_named_by(&options.pinned);

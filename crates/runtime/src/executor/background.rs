@@ -221,7 +221,7 @@ impl Executor {
     pub(super) fn background_after(&self, call: &ValidCall) -> Option<Duration> {
         let entry = &call.entry;
         // A call that awaits others is long by nature: only its own definition puts a time to it.
-        let general = self.options.defaults.auto_background_after.filter(|_| !entry.provider.awaits_others(entry.id()));
+        let general = self.options.defaults.auto_background_after.filter(|_| !call.awaits_others());
         entry.definition().auto_background_after.or(general)
     }
 
@@ -281,6 +281,7 @@ impl Executor {
             source: Some(call.entry.provider.defined_in().to_owned()),
             arguments: call.arguments.clone(),
             meta: call.meta.clone(),
+            route: call.provenance.route.clone(),
             unvalidated: call.unvalidated,
             principal: session.principal.clone(),
             root: session.root.clone(),

@@ -69,7 +69,7 @@ impl Executor {
         let call = check(call, &run.snapshot, caller(run)).ok()?;
         let refers = !call.pending.is_empty() || !call.provenance.resolved.is_empty();
         // Whoever is asked about the calls that it makes is there when the turn is over.
-        let awaits = call.entry.provider.awaits_others(call.entry.id());
+        let awaits = call.awaits_others();
         if refers || awaits || call.unvalidated.is_some() {
             return None;
         }

@@ -440,7 +440,7 @@ fn rewrite(call: &mut ValidCall, arguments: Value, who: &str) -> Result<(), Tool
     if !arguments.is_object() {
         return Err(invalid("they must be a JSON object"));
     }
-    let fitted = Fitted::to(&call.entry, RawArguments::Value(arguments), None)
+    let fitted = Fitted::to(&call.entry, RawArguments::Value(arguments), &mut call.meta.clone(), None)
         .map_err(|no_object| invalid(&format!("they {}", no_object.message)))?;
     if let Some(violation) = fitted.violations.first() {
         return Err(invalid(&violation.to_string()));

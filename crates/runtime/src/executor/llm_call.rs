@@ -131,6 +131,9 @@ impl Executor {
         run: &RunContext,
         op: &Op,
     ) -> Result<Option<Box<LlmCall>>, ToolError> {
+        if !call.provenance.route.is_tool() {
+            return Ok(None);
+        }
         let Some(models) = self.models_of(&call.entry, run)? else { return Ok(None) };
         Ok(Some(Box::new(LlmCall {
             executor: Arc::clone(self),

@@ -13,6 +13,7 @@ mod options;
 mod pipeline;
 mod recovery;
 mod result;
+mod route;
 mod run;
 mod tool_context;
 

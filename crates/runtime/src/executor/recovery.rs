@@ -172,7 +172,7 @@ impl Executor {
             entry: Arc::clone(entry),
             arguments: plan.arguments,
             meta: plan.meta,
-            provenance: Provenance { unvalidated: plan.unvalidated, ..Provenance::default() },
+            provenance: Provenance { route: plan.route, unvalidated: plan.unvalidated, ..Provenance::default() },
             pending: Vec::new(),
             unvalidated: plan.unvalidated,
         });

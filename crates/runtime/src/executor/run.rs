@@ -17,6 +17,7 @@ use toolwright_core::definition::{Concurrency, Mode};
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Attention, Event, EventSink};
+use toolwright_core::model::Route;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::redact::shown_arguments;
@@ -26,6 +27,7 @@ use toolwright_core::tool_id::ToolId;
 use super::call_record::CallRecord;
 use super::llm_call::LlmCall;
 use super::pipeline::{Panic, catch_panic_now};
+use super::route::routed;
 use super::tool_context::Progress;
 use super::tool_context::{CallUsage, Partials};
 use super::{Executor, ExecutorOptions, RunContext};
@@ -212,7 +214,7 @@ impl Executor {
     ) -> Result<HeldSlots, ToolError> {
         let turn = HeldTurn(run.turn.clone().unwrap_or_default());
         let (definition, provider) = (call.entry.definition(), &call.entry.provider);
-        if provider.awaits_others(call.entry.id()) {
+        if call.awaits_others() || !call.provenance.route.is_tool() {
             return Ok(HeldSlots::default());
         }
         let queue = self.options.queues.queue_of(definition.queue.as_deref(), provider.name())?;
@@ -444,7 +446,13 @@ impl Attempts {
     /// The only place that runs a tool.
     #[expect(clippy::disallowed_methods, reason = "this is the one executor")]
     async fn dispatch(&self) -> Result<ToolOutput, ToolError> {
-        self.progress.note_attempt();
+        // What its author has answered never runs.
+        if self.call.provenance.route != Route::Latent {
+            self.progress.note_attempt();
+        }
+        if let Some(ended) = Box::pin(routed(&self.call, &self.context)).await {
+            return ended;
+        }
         let entry = &self.call.entry;
         let request = ProviderCall {
             tool: entry.id(),

@@ -490,7 +490,7 @@ impl Executor {
     }
 
     fn inner_calls(self: &Arc<Self>, call: &ValidCall, run: &RunContext, op: &Op) -> Arc<dyn InnerCalls> {
-        if !call.entry.provider.awaits_others(call.entry.id()) {
+        if !call.awaits_others() {
             return NoCalls::shared();
         }
         let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;

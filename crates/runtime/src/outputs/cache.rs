@@ -51,7 +51,10 @@ impl Place {
     pub(crate) fn of(call: &ValidCall, session: &Session) -> Option<Self> {
         let (entry, definition) = (&call.entry, call.entry.definition());
         let ttl = definition.cache_ttl?;
-        let is_plain = definition.safe && definition.mode == Mode::Direct && !entry.provider.awaits_others(entry.id());
+        let is_plain = definition.safe
+            && definition.mode == Mode::Direct
+            && !call.awaits_others()
+            && call.provenance.route.is_tool();
         if call.unvalidated.is_some() || !is_plain || NEVER.contains(&definition.id.namespace()) {
             return None;
         }

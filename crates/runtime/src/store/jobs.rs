@@ -9,7 +9,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
-use toolwright_core::model::CallMeta;
+use toolwright_core::model::{CallMeta, Route};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
 use toolwright_core::session::{CallId, Principal, SessionId};
@@ -51,6 +51,9 @@ pub(crate) struct JobPlan {
     /// What was said beside them.
     #[serde(default, skip_serializing_if = "CallMeta::is_empty")]
     pub(crate) meta: CallMeta,
+    /// Who runs it.
+    #[serde(default, skip_serializing_if = "Route::is_tool")]
+    pub(crate) route: Route,
     /// How they may run unvalidated.
     pub(crate) unvalidated: Option<NoSchemaMode>,
     /// On whose behalf.

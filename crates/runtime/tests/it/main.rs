@@ -18,6 +18,7 @@ mod pins;
 mod plans;
 mod recorded;
 mod recovery;
+mod routes;
 mod select;
 mod session_log;
 mod traffic;

@@ -1,0 +1,71 @@
+//! Runs a call that is not run by its own tool: latent, by an activity, by a delegate.
+
+use serde_json::Value;
+use toolwright_core::approval::AwaitsDecision;
+use toolwright_core::call::meta::Route;
+use toolwright_core::call::{RawArguments, ToolCall, ValidCall};
+use toolwright_core::context::{DelegateRequest, ToolContext};
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::outcome::{Outcome, ToolOutput};
+use toolwright_core::session::CallId;
+
+/// What the author of a latent call is told: the result itself is in the call.
+const ACCEPTED: &str = "Your result was accepted.";
+
+/// The output of a call by its route; `None`: its tool runs it.
+pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Result<ToolOutput, ToolError>> {
+    match &call.provenance.route {
+        Route::Tool => None,
+        Route::Latent => Some(Ok(latent(call))),
+        Route::Activity(activity) => Some(act(call, activity, context).await),
+        Route::Delegate(delegate) => {
+            let request =
+                DelegateRequest { delegate, entry: &call.entry, arguments: &call.arguments, scopes: &call.meta.scopes };
+            Some(match &context.services.delegates {
+                Some(delegates) => delegates.run(request, context).await,
+                None => Err(ToolError::new(ErrorKind::ExecutionError, "no delegates are set up here")),
+            })
+        }
+    }
+}
+
+/// The result that the author of the call wrote, validated when the call was checked. Nothing was executed.
+fn latent(call: &ValidCall) -> ToolOutput {
+    let structured = call.meta.output.clone();
+    ToolOutput { structured, ..ToolOutput::text(ACCEPTED) }.with_extra("executed", false)
+}
+
+/// Runs the activity, as a call inside the call: it is checked, judged and recorded like any other.
+async fn act(call: &ValidCall, activity: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let id = CallId::new(format!("{}.activity", call.id));
+    // References in the arguments were replaced for the call itself.
+    let arguments = RawArguments::Resolved(call.arguments.clone(), Vec::new());
+    let outcomes = context.calls.run(vec![ToolCall::new(id, activity, arguments)]).await;
+    let outcomes = outcomes.map_err(|error| ToolError::new(ErrorKind::InternalError, error.to_string()))?;
+    match outcomes.into_iter().next() {
+        Some(outcome) => output(outcome),
+        None => Err(ToolError::new(ErrorKind::InternalError, format!("the activity {activity} gave nothing"))),
+    }
+}
+
+/// What an inner call gave, as the call's own.
+fn output(outcome: Outcome) -> Result<ToolOutput, ToolError> {
+    let Outcome { ok, content, structured, error, meta, extras, pending, .. } = outcome;
+    if let Some(request) = pending {
+        let error = ToolError::new(ErrorKind::Denied, "a person has not decided yet");
+        return Err(error.with_source(AwaitsDecision(request)));
+    }
+    match error {
+        Some(error) if !ok => Err(error),
+        _ => {
+            let structured = structured.or_else(|| only_json(&content));
+            Ok(ToolOutput { content, structured, is_error: !ok, meta, extras })
+        }
+    }
+}
+
+/// The JSON that a single text is: activities give text, and the tools that they run promise a structured result.
+fn only_json(content: &[toolwright_core::ContentBlock]) -> Option<Value> {
+    let [block] = content else { return None };
+    serde_json::from_str(block.as_text()?).ok()
+}
