@@ -59,6 +59,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
     ("no_schema_mode", "the function's parameters are always a schema"),
     ("activity", "the function itself runs the tool"),
     ("delegate", "the function itself runs the tool"),
+    ("call_fields", "they are lifted from the schema of a tool without a function"),
     ("declaration", "it is the executable part of a tool without Rust"),
     ("provider_native", "a model provider's own tool has no function here"),
     ("signature", "definitions are signed after they are made"),

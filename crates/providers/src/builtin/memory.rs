@@ -56,8 +56,7 @@ impl Tool for Scratchpad {
         let mut definition = define(
             "memory:scratchpad@1.0.0",
             "Scratchpad",
-            "Keeps notes of this session by key: set, get, delete, list or clear them. They stay when old messages leave the \
-             conversation.",
+            "Keeps notes of this session by key. They stay when old messages leave the conversation.",
             Effects::READ,
             json!({
                 "op": {"type": "string", "enum": ["get", "set", "delete", "list", "clear"], "description": "What to do."},
