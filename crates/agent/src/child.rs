@@ -45,7 +45,8 @@ impl ChildRun {
         let Self { driver, parent, session, policy } = self;
         let run_id: Arc<str> = session.id.as_str().into();
         let options = RunOptions {
-            variables: parent.variables.clone(),
+            // A session of its own has a state of its own.
+            variables: parent.variables.clone().filter(|_| session.id == parent.session.id),
             progress: Some(Arc::clone(&context.partials)),
             ..RunOptions::new(
                 run_id,

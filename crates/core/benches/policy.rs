@@ -33,6 +33,7 @@ fn benches(criterion: &mut Criterion) {
         unvalidated: None,
         arguments: &arguments,
         request: None,
+        tainted: &[],
     };
     let mut group = criterion.benchmark_group("policy");
     let none = Policy::of(Profile::Ask);

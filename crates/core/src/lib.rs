@@ -27,16 +27,17 @@ pub use base::content::ContentBlock;
 pub use base::error::{ErrorKind, ToolError};
 pub use base::identity::session::{CallId, Principal, Session, SessionId};
 pub use base::identity::tool_id::ToolId;
-pub use base::identity::{name_table, session, tool_id};
+pub use base::identity::{name_table, session, taint, tool_id};
 pub use base::json::canonical::{self, ContentHash};
 pub use base::json::pointer;
 pub use base::secret::Secret;
 pub use base::{cancel, content, duration, error, identity, json, pattern, secret, setting};
 pub use call::plan::{self, Plan, plan};
+pub use call::run_input::RunInput;
 pub use call::variables::Variables;
 pub use call::{
     Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, arguments, check, indirect_call, model_repair,
-    redact, variables,
+    redact, run_input, variables,
 };
 pub use catalogue::context::{Clock, Redactor, Services, ToolContext};
 pub use catalogue::llm::{define_llm_tool, define_template_tool, llm_definition};

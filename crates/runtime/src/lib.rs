@@ -12,6 +12,7 @@ pub mod models;
 pub mod outputs;
 pub mod queue;
 pub mod redact;
+pub mod state;
 pub mod store;
 
 use std::collections::{HashMap, VecDeque};
@@ -37,6 +38,7 @@ pub use outputs::OutputFiles;
 pub use outputs::cache::Responses;
 pub use queue::{CallOrder, Priority, QueueConfig, Queues};
 pub use redact::SecretRedactor;
+pub use state::RunVariables;
 pub use store::{SqliteStore, StoredMemory};
 
 /// Makes a directory, and those above it, readable by the user alone.

@@ -31,7 +31,7 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::Session;
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::variables::Variables;
-use toolwright_runtime::{AgentAccount, Catalogue, Executor, RunContext};
+use toolwright_runtime::{AgentAccount, Catalogue, Executor, RunContext, RunVariables};
 use toolwright_search::ToolFinder;
 
 use crate::prompt::system_prompt;
@@ -70,8 +70,7 @@ pub struct RunOptions {
     pub client: Arc<dyn CallClient>,
     /// Cancels the run.
     pub cancel: Cancel,
-    /// The values of references in arguments; without it, references are not resolved. They are not saved with the
-    /// run, so a resumed run needs them again.
+    /// The values of references in arguments. Default, set by the driver: the run's input and what its session keeps.
     pub variables: Option<Arc<dyn Variables>>,
     /// Receives every message of the run.
     pub transcript: Option<Arc<dyn Transcript>>,
@@ -295,6 +294,13 @@ impl Driver {
             }
         };
         state.bound_time(options.account.as_ref().and_then(|account| account.time()));
+        let options = &match self.variables(state, options).await {
+            Ok(variables) => RunOptions { variables: Some(variables), ..options.clone() },
+            Err(error) => {
+                self.release(options).await;
+                return Err(error);
+            }
+        };
         let services = self.executor.services();
         let started = services.clock.now();
         let events: &dyn EventSink = if options.is_part() { &NoEvents } else { &*services.events };
@@ -325,6 +331,15 @@ impl Driver {
         }
         self.release(options).await;
         report
+    }
+
+    /// What the references of the run stand for.
+    async fn variables(&self, state: &RunState, options: &RunOptions) -> Result<Arc<dyn Variables>, DriverError> {
+        if let Some(variables) = &options.variables {
+            return Ok(Arc::clone(variables));
+        }
+        let (services, input) = (self.executor.services(), state.spec().input.clone());
+        Ok(RunVariables::open(&*services.log, &*services.outputs, &options.session.id, input).await?)
     }
 
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::RunInput;
 use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Router, TimeLeft};
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
@@ -74,6 +75,9 @@ pub struct RunSpec {
     /// How room is made when the conversation comes near the window.
     #[serde(default)]
     pub context: ContextOptions,
+    /// What references in calls stand for beside what the session keeps.
+    #[serde(default, skip_serializing_if = "RunInput::is_empty")]
+    pub input: RunInput,
 }
 
 impl RunSpec {
@@ -98,6 +102,7 @@ impl RunSpec {
             pick_size: DEFAULT_PICK_SIZE,
             agent_tools: AgentTools::default(),
             context: ContextOptions::default(),
+            input: RunInput::default(),
         }
     }
 }

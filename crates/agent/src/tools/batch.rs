@@ -187,8 +187,7 @@ fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot)
         Some(value) => value.clone(),
         None => Value::Null,
     };
-    // References were resolved when the batch was checked; their values are not references.
-    let call = ToolCall::new(id, tool.to_owned(), RawArguments::Resolved(parameters, Vec::new()));
+    let call = ToolCall::new(id, tool.to_owned(), RawArguments::Value(parameters));
     let means = |name: &str| match snapshot.resolve(name) {
         Resolution::Found(index, _) => snapshot.list().get(index).map(|entry| entry.id().as_str()),
         Resolution::Unknown(_) => None,

@@ -239,6 +239,7 @@ impl TestedTool {
             unvalidated: None,
             arguments: &asked.arguments,
             request: asked.request.as_ref(),
+            tainted: &[],
         };
         let Self::Listed(entry, snapshot) = self else { return policy.decide(&query) };
         query.trust = entry.provider.trust();

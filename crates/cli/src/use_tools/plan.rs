@@ -7,12 +7,12 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolwright::Toolwright;
-use toolwright::app::PlanOptions;
+use toolwright::app::{PlanOptions, PlanRefused};
 use toolwright::core::approval::NoApprover;
 use toolwright::core::json::fault;
 use toolwright::core::plan::{PlanCheck, PlanDocument, PlanIssue, Wait, unreadable};
 use toolwright::core::policy::Effect;
-use toolwright::core::{Cancel, Profile};
+use toolwright::core::{Cancel, Profile, RunInput};
 
 use super::call::LIST_WAIT;
 use crate::app::agent::{approver, can_be_asked, who};
@@ -69,11 +69,15 @@ pub(crate) struct PlanFile {
 }
 
 impl PlanFile {
-    fn input(&self) -> Result<Value, Failure> {
-        let Some(text) = &self.input else { return Ok(json!({})) };
+    fn input(&self) -> Result<RunInput, Failure> {
+        let Some(text) = &self.input else { return Ok(RunInput { input: json!({}), ..RunInput::default() }) };
         let value: Value = serde_json::from_str(text)
             .map_err(|error| Failure::usage(format!("--input is not JSON: {}", fault(&error))))?;
-        if value.is_object() { Ok(value) } else { Err(Failure::usage("--input must be a JSON object")) }
+        if value.is_object() {
+            Ok(RunInput { input: value, ..RunInput::default() })
+        } else {
+            Err(Failure::usage("--input must be a JSON object"))
+        }
     }
 
     fn read(&self) -> Result<Result<PlanDocument, Vec<PlanIssue>>, Failure> {
@@ -198,7 +202,7 @@ async fn run(
     global: &Global,
     app: &Arc<Toolwright>,
     plan: &PlanDocument,
-    (file, input, ask): (&PlanFile, Value, Option<AskName>),
+    (file, input, ask): (&PlanFile, RunInput, Option<AskName>),
 ) -> Done {
     let cancel = Cancel::new();
     watch(cancel.clone(), OnSignal::Cancel);
@@ -211,7 +215,8 @@ async fn run(
     let options = PlanOptions { profile: file.policy, input, approver, approved: file.policy.is_none(), cancel };
     let report = match app.run_plan(plan, options).await {
         Ok(report) => report,
-        Err(check) => return refused(global, &check.to_json(), &check.errors),
+        Err(PlanRefused::Check(check)) => return refused(global, &check.to_json(), &check.errors),
+        Err(PlanRefused::Store(error)) => return Err(error.into()),
     };
     if global.json {
         print_json(&report.to_json())?;

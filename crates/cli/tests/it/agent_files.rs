@@ -214,6 +214,7 @@ fn decides(policy: &Policy, command: &str) -> Effect {
             unvalidated: None,
             arguments: &arguments,
             request: None,
+            tainted: &[],
         })
         .effect
 }

@@ -82,6 +82,7 @@ pub(crate) fn decide(policy: &Policy, call: &SuiteCall, request: Option<&Arc<Use
         unvalidated: None,
         arguments: &call.arguments,
         request,
+        tainted: &[],
     })
 }
 

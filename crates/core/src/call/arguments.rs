@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::meta::{self, CallMeta};
-use super::variables::{Outlook, PendingReference, Resolved, Variables, resolve, resolve_at};
+use super::variables::{Outlook, PendingReference, Reader, Resolved, Variables, resolve, resolve_at};
 use crate::catalogue::{Entry, Origin};
 use crate::json::pointer::is_within;
 use crate::json::{MAX_DEPTH, Unreadable, fault, nests_deeper, repair, type_name};
@@ -31,8 +31,9 @@ pub struct Fitted {
 
 impl Fitted {
     /// Fits `raw` to the schema of `entry`: parsed, its references replaced if there are `variables` that
-    /// serve the tool, filled with defaults if the tool is our own, validated, and coerced where it failed.
-    /// A tool without a working schema takes any object. Meta fields among the arguments of our own tools go to `meta`.
+    /// serve the tool and the tool does not hand its arguments on as other calls, filled with defaults if the tool is our
+    /// own, validated, and coerced where it failed. A tool without a working schema takes any object. Meta fields among the
+    /// arguments of our own tools go to `meta`.
     ///
     /// # Errors
     /// [`NoObject`] where there is none in `raw`.
@@ -48,22 +49,23 @@ impl Fitted {
             raw => (raw, None),
         };
         let mut arguments = read_arguments(raw, &mut provenance)?;
-        if let Some(cut) = &provenance.cut
-            && entry.definition().capabilities.get(WHOLE_ITEMS) == Some(&Value::Bool(true))
-        {
+        let holds_calls = entry.definition().capabilities.get(WHOLE_ITEMS) == Some(&Value::Bool(true));
+        if let Some(cut) = provenance.cut.as_ref().filter(|_| holds_calls) {
             drop_item(&mut arguments, cut);
         }
         let misplaced = meta::lift(entry, &mut arguments, meta);
-        let variables = variables.filter(|variables| variables.serve(entry.tool.origin()));
-        let found = match (variables, holes) {
-            (Some(variables), Some(holes)) => resolve_at(&mut arguments, &holes, variables, Outlook::Open),
-            (Some(variables), None) => resolve(&mut arguments, variables),
+        // References in the calls that a batch holds are replaced when those are checked.
+        let variables = variables.filter(|variables| !holds_calls && variables.serve(entry.tool.origin()));
+        let reader = variables.map(|variables| Reader { variables, instance: meta.instance.as_deref() });
+        let found = match (reader, holes) {
+            (Some(reader), Some(holes)) => resolve_at(&mut arguments, &holes, reader, Outlook::Open),
+            (Some(reader), None) => resolve(&mut arguments, reader),
             (None, _) => Resolved::default(),
         };
         let mut violations = found.violations();
         violations.extend(misplaced);
-        let Resolved { replaced, mut pending, missing, .. } = found;
-        provenance.resolved = replaced;
+        let Resolved { replaced, tainted, mut pending, missing, .. } = found;
+        (provenance.resolved, provenance.tainted) = (replaced, tainted);
         if !violations.is_empty() {
             pending.extend(missing);
             return Ok(Self { arguments, provenance, pending, violations });

@@ -233,6 +233,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::call::variables::{Kind, Known, Variables};
     use crate::call::{Caller, RawArguments, Rejection, ToolCall, check};
     use crate::catalogue::declared::DeclaredTools;
     use crate::catalogue::{Listing, RegisteredTool};
@@ -280,9 +281,23 @@ mod tests {
         ])
     }
 
+    /// A request over two inputs.
+    struct TwoInputs([String; 2]);
+
+    impl Variables for TwoInputs {
+        fn get(&self, _kind: Kind, _path: &[&str], _instance: Option<&str>) -> Option<Known> {
+            None
+        }
+
+        fn instances(&self) -> &[String] {
+            &self.0
+        }
+    }
+
     fn call(snapshot: &Snapshot, name: &str, arguments: Value, meta: CallMeta) -> Result<ValidCall, Box<Rejection>> {
         let call = ToolCall::new(CallId::new("c"), name, RawArguments::Value(arguments)).with_meta(meta);
-        check(call, snapshot, Caller::of(&Principal::owner()))
+        let inputs = TwoInputs(["①".into(), "②".into()]);
+        check(call, snapshot, Caller { principal: &Principal::owner(), variables: Some(&inputs) })
     }
 
     fn routed(snapshot: &Snapshot, name: &str, arguments: Value) -> Route {

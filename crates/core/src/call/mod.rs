@@ -6,6 +6,7 @@ pub mod meta;
 pub mod model_repair;
 pub mod plan;
 pub mod redact;
+pub mod run_input;
 pub mod variables;
 
 use std::fmt;
@@ -16,13 +17,15 @@ use serde_json::Value;
 use self::arguments::{Fitted, NoObject};
 use self::indirect_call::{check_carried, is_carrier};
 pub use self::meta::CallMeta;
-use self::variables::{Outlook, PendingReference, Resolved, Variables, resolve_at};
+use self::variables::{Outlook, PendingReference, Reader, Resolved, Variables, resolve_at};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
 use crate::identity::name_table::Resolution;
 use crate::identity::session::{CallId, Principal};
+use crate::model::call_meta::{INSTANCE, OUTPUT_PATH};
 use crate::schema::{Violation, shape, shape_at, shorten};
+use crate::store::state_path;
 
 pub use crate::output::provenance::{Provenance, RawArguments, ToolCall};
 
@@ -149,6 +152,8 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
         }
         Err(violation) => violations.push(violation),
     }
+    violations.extend(meta.output_path.as_deref().and_then(no_path));
+    violations.extend(unknown_instance(meta.instance.as_deref(), caller.variables));
     let validated = matches!(entry.tool.schema(), Ok(Some(_)));
     if matched.is_guess() && !(validated && violations.is_empty()) {
         return guessed_wrong(id, name, arguments);
@@ -165,6 +170,38 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     };
     provenance.unvalidated = unvalidated;
     Ok(ValidCall { id, entry: Arc::clone(entry), arguments, meta, provenance, pending, unvalidated })
+}
+
+/// Names of instances that an error lists.
+const MAX_INSTANCES: usize = 12;
+
+/// What is wrong with the path that a result is to be kept under.
+fn no_path(written: &str) -> Option<Violation> {
+    let message = || {
+        let written = shorten(written, MAX_LIST / 10);
+        format!("`{written}` is no path; write names joined by dots, like user.address")
+    };
+    let violation = || Violation { path: format!("/{OUTPUT_PATH}"), keyword: "path".into(), message: message() };
+    state_path(written).is_none().then(violation)
+}
+
+/// What is wrong with a call for one instance of a request that has no such instance.
+fn unknown_instance(instance: Option<&str>, variables: Option<&dyn Variables>) -> Option<Violation> {
+    let wanted = instance?;
+    let known = variables.map(Variables::instances).unwrap_or_default();
+    if known.iter().any(|name| name == wanted) {
+        return None;
+    }
+    let there = match known {
+        [] => "this request has no instances; leave it out".to_owned(),
+        _ => {
+            let more = if known.len() > MAX_INSTANCES { ", …" } else { "" };
+            let names = known.iter().take(MAX_INSTANCES).map(String::as_str).collect::<Vec<_>>().join(", ");
+            format!("use one of {names}{more}, or leave it out for all of them")
+        }
+    };
+    let message = format!("there is no instance `{}`: {there}", shorten(wanted, MAX_LIST / 10));
+    Some(Violation { path: format!("/{INSTANCE}"), keyword: "instance".into(), message })
 }
 
 /// What became of a pending call.
@@ -187,7 +224,10 @@ pub fn resolve_pending(
 ) -> Result<PendingCall, Box<Rejection>> {
     let mut arguments = call.arguments.clone();
     let found = match variables {
-        Some(variables) => resolve_at(&mut arguments, &call.pending, variables, outlook),
+        Some(variables) => {
+            let reader = Reader { variables, instance: call.meta.instance.as_deref() };
+            resolve_at(&mut arguments, &call.pending, reader, outlook)
+        }
         None => Resolved { missing: call.pending.clone(), ..Resolved::default() },
     };
     let mut violations = found.violations();
@@ -195,6 +235,7 @@ pub fn resolve_pending(
         return Ok(PendingCall::Waits(call));
     }
     call.provenance.resolved.extend(found.replaced);
+    call.provenance.tainted.extend(found.tainted);
     if violations.is_empty() {
         let fitted = Fitted::whole(&call.entry, arguments, call.provenance, Vec::new());
         (arguments, call.provenance, violations) = (fitted.arguments, fitted.provenance, fitted.violations);

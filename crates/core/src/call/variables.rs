@@ -10,6 +10,8 @@
 //! there is an `a` that is neither, and else its place is left out; `&&` binds closer. An item of an array is a step of
 //! its path, `a.0` or `a[0]`. Anything else that begins with `†` is plain text, and so is what follows the first mark of
 //! `††`. Values are put in once and never looked through for references.
+//!
+//! A value keeps the untrusted tools that it came out of. Terms that only decide which value is put in do not count.
 
 use serde_json::Value;
 
@@ -17,7 +19,9 @@ use super::plan::overlap;
 use crate::catalogue::Origin;
 use crate::json::pointer;
 use crate::schema::Violation;
+use crate::store::Written;
 
+use crate::identity::taint::{Taint, Tainted};
 pub use crate::output::provenance::PendingReference;
 
 /// What a reference begins with.
@@ -62,10 +66,27 @@ impl Kind {
     }
 }
 
+/// A value, and the untrusted tools that it came out of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    /// The value.
+    pub value: Value,
+    /// The tools.
+    pub taint: Taint,
+}
+
 /// The values that references stand for. Must not block.
 pub trait Variables: Send + Sync {
-    /// The value at `path`, which has at least one step; `None` if there is none now.
-    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value>;
+    /// The value at `path`, which has at least one step, as a call of an instance sees it; `None` if there is none now.
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known>;
+
+    /// The instances of a request over many inputs: a call can be for one of these alone.
+    fn instances(&self) -> &[String] {
+        &[]
+    }
+
+    /// Takes in a value that no log keeps. Where one does, it is told of by that.
+    fn write(&self, _value: &Written) {}
 
     /// Whether references are replaced in arguments of tools of this origin. The default leaves those of
     /// foreign tools alone: their servers get what the model wrote.
@@ -79,8 +100,26 @@ pub trait Variables: Send + Sync {
 pub struct Values(pub Value);
 
 impl Variables for Values {
-    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
-        path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| step_into(value, step)).cloned()
+    fn get(&self, kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<Known> {
+        let value = path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| step_into(value, step))?;
+        Some(Known { value: value.clone(), taint: Taint::default() })
+    }
+}
+
+/// Who reads: the values, and the instance that the call is for.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    /// The values.
+    pub variables: &'a dyn Variables,
+    /// The instance; none: all of them.
+    pub instance: Option<&'a str>,
+}
+
+impl<'a> Reader<'a> {
+    /// For all instances.
+    #[must_use]
+    pub fn of(variables: &'a dyn Variables) -> Self {
+        Self { variables, instance: None }
     }
 }
 
@@ -99,9 +138,13 @@ impl<'a> Except<'a> {
 }
 
 impl Variables for Except<'_> {
-    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
         let is_out = kind == Kind::State && self.paths.iter().any(|out| overlap(out, path));
-        if is_out { None } else { self.variables.get(kind, path) }
+        if is_out { None } else { self.variables.get(kind, path, instance) }
+    }
+
+    fn instances(&self) -> &[String] {
+        self.variables.instances()
     }
 
     fn serve(&self, origin: Origin) -> bool {
@@ -132,6 +175,8 @@ pub enum Outlook {
 pub struct Resolved {
     /// JSON Pointers to the values that were put in, or left out behind a closed gate.
     pub replaced: Vec<String>,
+    /// Those of them whose values came out of untrusted tools.
+    pub tainted: Vec<Tainted>,
     /// References that wait for a value.
     pub pending: Vec<PendingReference>,
     /// References that no value will ever come for.
@@ -141,6 +186,13 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    fn note(&mut self, path: &str, taint: Taint) {
+        self.replaced.push(path.to_owned());
+        if !taint.is_empty() {
+            self.tainted.push(Tainted { path: path.to_owned(), from: taint });
+        }
+    }
+
     /// What is wrong with the references that will never be replaced, the first twelve.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
@@ -156,33 +208,28 @@ impl Resolved {
 }
 
 /// Replaces the references in `value`, each text looked at once.
-pub fn resolve(value: &mut Value, variables: &dyn Variables) -> Resolved {
+pub fn resolve(value: &mut Value, reader: Reader<'_>) -> Resolved {
     let mut walk =
-        Walk { values: Source { variables, room: MAX_VALUES }, path: String::new(), found: Resolved::default() };
+        Walk { values: Source { reader, room: MAX_VALUES }, path: String::new(), found: Resolved::default() };
     walk.visit(value);
     walk.found
 }
 
 /// Replaces the references at `holes`, and nothing else.
-pub fn resolve_at(
-    value: &mut Value,
-    holes: &[PendingReference],
-    variables: &dyn Variables,
-    outlook: Outlook,
-) -> Resolved {
+pub fn resolve_at(value: &mut Value, holes: &[PendingReference], reader: Reader<'_>, outlook: Outlook) -> Resolved {
     let mut found = Resolved::default();
-    let mut values = Source { variables, room: MAX_VALUES };
+    let mut values = Source { reader, room: MAX_VALUES };
     for hole in holes {
         let Some(reference) = parse(&hole.reference) else { continue };
         match (values.evaluate(&reference, outlook), value.pointer_mut(&hole.path)) {
             (_, None) => {}
             (Worth::Value(put), Some(place)) => {
-                *place = put;
-                found.replaced.push(hole.path.clone());
+                *place = put.value;
+                found.note(&hole.path, put.taint);
             }
             (Worth::Closed, Some(_)) => {
                 leave_out(value, &hole.path);
-                found.replaced.push(hole.path.clone());
+                found.note(&hole.path, Taint::default());
             }
             (Worth::Pending, Some(_)) => found.pending.push(hole.clone()),
             (Worth::Absent, Some(_)) => found.missing.push(hole.clone()),
@@ -301,7 +348,7 @@ fn look(value: &Value, path: &mut String, found: &mut Vec<Mention>) {
 }
 
 enum Worth {
-    Value(Value),
+    Value(Known),
     /// There is a value, and a gate before it is closed.
     Closed,
     Pending,
@@ -311,7 +358,7 @@ enum Worth {
 
 /// Where values come from, and how much may still come.
 struct Source<'a> {
-    variables: &'a dyn Variables,
+    reader: Reader<'a>,
     room: usize,
 }
 
@@ -323,7 +370,7 @@ impl Source<'_> {
             match &last {
                 // An alternative that may yet have a value comes before those after it.
                 Worth::Pending | Worth::TooLarge => return last,
-                Worth::Value(value) if stands(value) => return last,
+                Worth::Value(known) if stands(&known.value) => return last,
                 _ => {}
             }
         }
@@ -334,7 +381,7 @@ impl Source<'_> {
         let Some((last, gates)) = terms.split_last() else { return Worth::Absent };
         for gate in gates {
             match self.worth(gate, outlook) {
-                Worth::Value(value) if stands(&value) => {}
+                Worth::Value(known) if stands(&known.value) => {}
                 blocked @ (Worth::Pending | Worth::TooLarge) => return blocked,
                 _ => return Worth::Closed,
             }
@@ -344,16 +391,16 @@ impl Source<'_> {
 
     fn worth(&mut self, term: &Term<'_>, outlook: Outlook) -> Worth {
         let (kind, path) = match term {
-            Term::Literal(value) => return Worth::Value(value.clone()),
+            Term::Literal(value) => return Worth::Value(Known { value: value.clone(), taint: Taint::default() }),
             Term::Variable(kind, path) => (kind, path),
         };
         if self.room == 0 {
             return Worth::TooLarge;
         }
-        match self.variables.get(*kind, path) {
-            Some(value) => {
-                self.room = self.room.saturating_sub(size(&value));
-                if self.room == 0 { Worth::TooLarge } else { Worth::Value(value) }
+        match self.reader.variables.get(*kind, path, self.reader.instance) {
+            Some(known) => {
+                self.room = self.room.saturating_sub(size(&known.value));
+                if self.room == 0 { Worth::TooLarge } else { Worth::Value(known) }
             }
             None if kind.may_come() && outlook == Outlook::Open => Worth::Pending,
             None => Worth::Absent,
@@ -434,11 +481,11 @@ impl Walk<'_> {
         let hole = |path: &str| PendingReference { path: path.to_owned(), reference: text.clone() };
         match self.values.evaluate(&reference, Outlook::Open) {
             Worth::Value(put) => {
-                *value = put;
-                self.found.replaced.push(self.path.clone());
+                *value = put.value;
+                self.found.note(&self.path, put.taint);
             }
             Worth::Closed => {
-                self.found.replaced.push(self.path.clone());
+                self.found.note(&self.path, Taint::default());
                 return Place::LeftOut;
             }
             Worth::Pending => self.found.pending.push(hole(&self.path)),
@@ -463,7 +510,7 @@ mod tests {
 
     fn check(written: Value, expect: Value) -> Resolved {
         let mut value = written.clone();
-        let resolved = resolve(&mut value, &values());
+        let resolved = resolve(&mut value, Reader::of(&values()));
         assert_eq!(value, expect, "{written}");
         resolved
     }
@@ -536,12 +583,12 @@ mod tests {
 
         let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1", "e": "†state.user.name"});
         let later = Values(json!({"state": {"later": "†input.city"}}));
-        let landed = resolve_at(&mut value, &resolved.pending, &later, Outlook::Open);
+        let landed = resolve_at(&mut value, &resolved.pending, Reader::of(&later), Outlook::Open);
         assert_eq!(value, json!({"a/b": "†input.city", "d": "†input.city", "e": "†state.user.name"}));
         assert_eq!(landed.replaced.len(), 2);
 
         let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1"});
-        let closed = resolve_at(&mut value, &resolved.pending, &values(), Outlook::Closed);
+        let closed = resolve_at(&mut value, &resolved.pending, Reader::of(&values()), Outlook::Closed);
         assert_eq!((value["d"].clone(), paths(&closed.missing)), (json!(1), vec!["/a~1b".to_owned()]));
     }
 
@@ -550,7 +597,7 @@ mod tests {
         let values = Values(json!({"state": {"large": "x".repeat(1 << 20), "small": 1}}));
         for reference in ["†state.large", "†state.large && 1", "†input.none || †state.large"] {
             let mut value = json!({"all": vec![reference; 1000], "last": "†state.small"});
-            let resolved = resolve(&mut value, &values);
+            let resolved = resolve(&mut value, Reader::of(&values));
             assert!(value.to_string().len() < 17 << 20, "{reference}");
             assert_eq!(resolved.violations().len(), MAX_COMPLAINTS);
             assert_eq!(resolved.oversized.last().map(|hole| hole.path.as_str()), Some("/last"));

@@ -18,6 +18,7 @@ use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::event::job::{Jobs, NoJobs, NoTurns, Turns};
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::identity::session::{CallId, Session, SessionId};
+use crate::identity::taint::Taint;
 use crate::json::canonical::ContentHash;
 use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::output::outcome::{Outcome, ToolOutput};
@@ -54,6 +55,8 @@ pub struct ToolContext {
     pub traceparent: Option<Arc<str>>,
     /// Cap on the text of the result, in bytes: what is over it is stored.
     pub max_output: usize,
+    /// The untrusted tools that the arguments came out of.
+    pub taint: Taint,
     /// Makes further calls, for a tool that [awaits others](crate::Tool::awaits_others).
     pub calls: Arc<dyn InnerCalls>,
     /// Hands out partial results of a stateful call and waits to be continued.
@@ -86,6 +89,7 @@ impl ToolContext {
             partials: Arc::new(NoPartials),
             traceparent: None,
             max_output: crate::output::DEFAULT_MAX_BYTES,
+            taint: Taint::default(),
             calls: Arc::new(NoCalls),
             turns: Arc::new(NoTurns),
             services,

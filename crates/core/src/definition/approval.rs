@@ -13,6 +13,7 @@ use crate::definition::CallScope;
 use crate::definition::Effects;
 use crate::error::{StoreError, Unsupported};
 use crate::identity::session::{CallId, SessionId};
+use crate::identity::taint::Tainted;
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 
@@ -50,6 +51,9 @@ pub struct ApprovalRequest {
     pub scope: CallScope,
     /// The policy's reason to ask.
     pub reason: String,
+    /// The places of the arguments whose values came out of untrusted tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tainted: Vec<Tainted>,
     /// On whose wish the tool is called, where not on that of the caller alone: the server whose tool asks a model. An
     /// `always` to one is no word for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -538,6 +542,7 @@ mod tests {
                 effects,
                 scope,
                 reason: String::new(),
+                tainted: Vec::new(),
                 asker: asker.map(str::to_owned),
                 agents: Vec::new(),
             };

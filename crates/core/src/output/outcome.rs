@@ -52,12 +52,37 @@ impl ToolOutput {
         Self { is_error: true, ..Self::text(text) }
     }
 
+    /// What the output is as one value: the structured result, else its text, read as JSON if that is an object or an
+    /// array, else the blocks that are no text.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        if let Some(structured) = &self.structured {
+            return structured.clone();
+        }
+        let text = joined_text(&self.content);
+        if text.is_empty() && !self.content.is_empty() {
+            return json!(self.content);
+        }
+        value_of_text(text)
+    }
+
     /// Adds a fact for the operator.
     #[must_use]
     pub fn with_extra(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.extras.insert(key.to_owned(), value.into());
         self
     }
+}
+
+/// A text as a value: what it says as JSON, if that is an object or an array.
+#[must_use]
+pub fn value_of_text(text: String) -> Value {
+    if text.trim_start().starts_with(['{', '['])
+        && let Ok(value) = serde_json::from_str(&text)
+    {
+        return value;
+    }
+    Value::String(text)
 }
 
 /// Whether the arguments were validated; the audit carries it.

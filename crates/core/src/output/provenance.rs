@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::definition::NoSchemaMode;
 use crate::identity::name_table::NameMatch;
 use crate::identity::session::CallId;
+use crate::identity::taint::Tainted;
 use crate::model::{CallMeta, Route};
 use crate::schema::Violation;
 use crate::secret::Redactor;
@@ -90,6 +91,9 @@ pub struct Provenance {
     /// JSON Pointers to the references that were replaced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resolved: Vec<String>,
+    /// The places of the arguments whose values came out of untrusted tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tainted: Vec<Tainted>,
     /// Defaults of the schema were added.
     #[serde(skip_serializing_if = "is_default")]
     pub defaulted: bool,

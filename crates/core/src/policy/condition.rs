@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use cel::Env;
 use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
-use cel::{Env, Program};
 use regex::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,8 @@ const FUNCTIONS: [&str; 19] = [
 /// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, `inside`: whether all that
 /// the call writes lies in it, and `configuration`: whether it writes Toolwright's own configuration) and `request`
 /// (`known`: whether the user's own words are, and `amounts`: the numbers that stand in them as words of their own).
+/// `args.x.tainted` says whether the value of an argument, or a part of it, came out of an untrusted tool, and
+/// `args.tainted` whether any did; of an argument that is itself called `tainted`, `args['tainted']` is the value.
 /// `request.mentions(x)` says whether the user's own words name a value, and is false where they are not known;
 /// `links(x)`, `emails(x)`, `accounts(x)` and, of all kinds, `addresses(x)` list where texts of a value may lead, and
 /// `codes(x)` long numbers and encoded data in them; `names(x)` lists what members of a value are called at any depth, and
@@ -74,7 +76,9 @@ const FUNCTIONS: [&str; 19] = [
 #[serde(try_from = "String", into = "String")]
 pub struct Condition {
     source: String,
-    pub(super) program: Arc<Program>,
+    pub(super) expression: Arc<IdedExpr>,
+    /// Whether it asks where arguments came from.
+    pub(super) asks_taint: bool,
     /// The regular expressions that are written out in it.
     pub(super) patterns: Arc<BTreeMap<String, Regex>>,
     depth: u32,
@@ -151,7 +155,10 @@ impl Condition {
         let patterns =
             survey.patterns.iter().map(|text| Ok(((*text).to_owned(), pattern(text)?))).collect::<Result<_, _>>()?;
         let (depth, names_configuration) = (survey.depth, survey.names_configuration);
-        Ok(Self { source, program: Arc::new(program), patterns: Arc::new(patterns), depth, names_configuration })
+        let mut expression = program.expression().clone();
+        let asks_taint = point_to_taint(&mut expression);
+        let (expression, patterns) = (Arc::new(expression), Arc::new(patterns));
+        Ok(Self { source, expression, asks_taint, patterns, depth, names_configuration })
     }
 
     /// Whether it reads `workspace.configuration`.
@@ -168,6 +175,63 @@ impl Condition {
     /// Whether arguments of this size can be looked at in reasonable time.
     pub(super) fn affords(&self, size: u64) -> bool {
         size.checked_pow(self.depth.max(1)).is_some_and(|cost| cost <= MAX_COST)
+    }
+}
+
+/// The member that says where a value came from.
+pub(super) const TAINTED: &str = "tainted";
+/// The variable that stands for the taint of the arguments: nobody can write this name.
+pub(super) const TAINT: &str = "@taint";
+
+/// Lets every `args.….tainted` read the taint of the arguments in place of the arguments. Whether there is any.
+fn point_to_taint(expression: &mut IdedExpr) -> bool {
+    let mut found = false;
+    if let Expr::Select(select) = &mut expression.expr
+        && select.field == TAINTED
+        && let Some(root) = root_of(&mut select.operand)
+        && *root == "args"
+    {
+        TAINT.clone_into(root);
+        found = true;
+    }
+    for part in parts(&mut expression.expr) {
+        found |= point_to_taint(part);
+    }
+    found
+}
+
+/// The variable whose member, or member of a member, this is.
+fn root_of(expression: &mut IdedExpr) -> Option<&mut String> {
+    match &mut expression.expr {
+        Expr::Ident(name) => Some(name),
+        Expr::Select(select) => root_of(&mut select.operand),
+        Expr::Call(call) if call.func_name == INDEX => root_of(call.args.first_mut()?),
+        _ => None,
+    }
+}
+
+/// How `a[b]` is called.
+const INDEX: &str = cel::common::ast::operators::INDEX;
+
+fn parts(expression: &mut Expr) -> Vec<&mut IdedExpr> {
+    match expression {
+        Expr::Call(call) => call.target.as_deref_mut().into_iter().chain(&mut call.args).collect(),
+        Expr::Select(select) => vec![&mut select.operand],
+        Expr::List(list) => list.elements.iter_mut().collect(),
+        Expr::Comprehension(each) => {
+            let each = &mut **each;
+            vec![&mut each.iter_range, &mut each.accu_init, &mut each.loop_cond, &mut each.loop_step, &mut each.result]
+        }
+        Expr::Map(map) => map.entries.iter_mut().flat_map(entry_parts).collect(),
+        Expr::Struct(fields) => fields.entries.iter_mut().flat_map(entry_parts).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn entry_parts(entry: &mut cel::common::ast::IdedEntryExpr) -> Vec<&mut IdedExpr> {
+    match &mut entry.expr {
+        EntryExpr::StructField(field) => vec![&mut field.value],
+        EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
     }
 }
 

@@ -9,13 +9,15 @@ use cel::extractors::This;
 use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError, Value};
 
-use super::condition::{Condition, pattern};
+use super::condition::{Condition, TAINT, TAINTED, pattern};
 use super::rule::{EffectSelector, ToolNote};
 use super::text_scan::{self, Kind, MAX_ADDRESSES};
 use super::user_request::UserRequest;
 use super::{HintTrust, PolicyQuery, Tightening};
 use crate::definition::CallScope;
 use crate::definition::Effects;
+use crate::identity::taint::Tainted;
+use crate::json::pointer::{is_within, push};
 
 /// Bytes of text in arguments that a condition looks at.
 const MAX_TEXT: usize = 16 << 20;
@@ -109,8 +111,11 @@ impl<'q> Facts<'q> {
         ] {
             context.add_variable_from_value(name, value);
         }
+        if condition.asks_taint {
+            context.add_variable_from_value(TAINT, taint_value(self.query.arguments, "", self.query.tainted));
+        }
         functions(&mut context, condition, values.request.clone()).map_err(|error| error.to_string())?;
-        match condition.program.execute(&context) {
+        match Value::resolve(&condition.expression, &context) {
             Ok(Value::Bool(holds)) => Ok(holds),
             Ok(_) => Err("it is neither true nor false".to_owned()),
             Err(ExecutionError::NoSuchKey(key)) => Err(format!("there is no `{key}`; test with has() first")),
@@ -243,6 +248,34 @@ fn named(request: &UserRequest, value: &Value) -> Option<bool> {
         Value::Map(members) => all(&mut members.map.values()),
         _ => Some(false),
     }
+}
+
+/// The taint of a value: a map with the same members, and `tainted`. `place` is where it stands.
+fn taint_value(value: &serde_json::Value, place: &str, tainted: &[Tainted]) -> Value {
+    let touches = |one: &&Tainted| is_within(&one.path, place) || is_within(place, &one.path);
+    let near: Vec<Tainted> = tainted.iter().filter(touches).cloned().collect();
+    let below = |step: &str| {
+        let mut below = place.to_owned();
+        push(&mut below, step);
+        below
+    };
+    let mut members: HashMap<Key, Value> = match value {
+        serde_json::Value::Object(members) => members
+            .iter()
+            .map(|(name, member)| (Key::from(name.as_str()), taint_value(member, &below(name), &near)))
+            .collect(),
+        serde_json::Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(at, item)| {
+                let key = Key::Int(i64::try_from(at).unwrap_or(i64::MAX));
+                (key, taint_value(item, &below(&at.to_string()), &near))
+            })
+            .collect(),
+        _ => HashMap::new(),
+    };
+    members.insert(Key::from(TAINTED), Value::Bool(!near.is_empty()));
+    Value::Map(Map::from(members))
 }
 
 fn request_value(request: Option<&UserRequest>) -> Value {

@@ -29,8 +29,9 @@ use serde_json::Value;
 use self::facts::Facts;
 use self::rule::Reaches;
 use crate::definition::CallScope;
-use crate::definition::{Effects, NoSchemaMode, ToolDefinition};
+use crate::definition::{Effects, NoSchemaMode, ProviderKind, ToolDefinition};
 use crate::identity::session::Principal;
+use crate::identity::taint::Tainted;
 
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
 pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};
@@ -173,6 +174,8 @@ pub struct PolicyQuery<'a> {
     pub arguments: &'a Value,
     /// The user's own words, where they are known: in runs of an agent, not behind a gateway.
     pub request: Option<&'a Arc<UserRequest>>,
+    /// The places of the arguments whose values came out of untrusted tools.
+    pub tainted: &'a [Tainted],
 }
 
 /// The answer.
@@ -210,6 +213,9 @@ impl Prospects {
         Self { allows: self.allows && outer.allows, asks: (self.asks || outer.asks) && both }
     }
 }
+
+/// The namespaces of built-in tools that hand on what other tools returned.
+const RELAYS: [&str; 5] = ["output", "job", "memory", "channel", "log"];
 
 /// The namespace of agents as tools, which no other source can take.
 const AGENTS: &str = "agent";
@@ -336,6 +342,20 @@ impl Policy {
         match &self.within {
             Some(within) => within.vouched_effects(query),
             None => Facts::of(query, &self.tools).vouched(),
+        }
+    }
+
+    /// Whether anybody may have written what this tool returns, so that values out of it are tainted. It is so where the
+    /// tool reaches beyond a closed world and nobody vouches for it, and where it hands on what others wrote before: stored
+    /// outputs, jobs, notes, channels and answers of agents. A server that is marked `trusted` answers for what it
+    /// returns; of any other tool, a note of the operator (`open_world: false`) or its own author does.
+    #[must_use]
+    pub fn taints(&self, query: &PolicyQuery<'_>, kind: ProviderKind) -> bool {
+        match kind {
+            ProviderKind::Mcp if query.trust == HintTrust::Trusted => false,
+            ProviderKind::Agent => true,
+            ProviderKind::Builtin if RELAYS.contains(&query.definition.id.namespace()) => true,
+            _ => self.vouched_effects(query).open_world,
         }
     }
 

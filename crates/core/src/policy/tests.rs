@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::definition::Effects;
+use crate::identity::taint::Taint;
 use crate::identity::tool_id::ToolId;
 
 static NOBODY: LazyLock<Principal> =
@@ -29,6 +30,7 @@ fn query(definition: &ToolDefinition, trust: HintTrust) -> PolicyQuery<'_> {
         unvalidated: None,
         arguments: &NOTHING,
         request: None,
+        tainted: &[],
     }
 }
 
@@ -404,4 +406,56 @@ fn own_configuration_asks_under_every_profile() {
         );
     }
     check(&Policy::of(Profile::Owner), &query, Effect::Allow, "profile owner");
+}
+
+#[test]
+fn conditions_ask_where_arguments_came_from() {
+    let send = tool("mail:send@1.0.0", Effects::UNKNOWN);
+    let arguments =
+        json!({"to": "a@b.c", "cc": ["x@y.z", "p@q.r"], "body": {"text": "hi", "tainted": false}, "tainted": 1});
+    let web = Taint::of(&ToolId::parse("web:fetch@1.0.0").expect("id"));
+    let at = |path: &str| Tainted { path: path.into(), from: web.clone() };
+    for (when, tainted, expect) in [
+        ("args.to.tainted", vec!["/to"], Some(true)),
+        ("args.to.tainted", vec!["/cc/1"], Some(false)),
+        ("args['to'].tainted || args.cc[1].tainted", vec!["/cc/1"], Some(true)),
+        ("args.cc[0].tainted", vec!["/cc/1"], Some(false)),
+        ("args.cc.tainted && args.tainted", vec!["/cc/1"], Some(true)),
+        ("args.body.text.tainted", vec!["/body"], Some(true)),
+        ("args.body.tainted", vec![], Some(false)),
+        ("args.to.tainted && args.body.text.tainted", vec![""], Some(true)),
+        ("has(args.to) && args.to.tainted && !request.mentions(args.to)", vec!["/to"], Some(true)),
+        ("[1].exists(x, args.to.tainted) ? args.to == 'a@b.c' : false", vec!["/to"], Some(true)),
+        ("args['tainted'] == 1 && args.body['tainted'] == false", vec!["/to"], Some(true)),
+        ("args.bcc.tainted", vec!["/to"], None),
+    ] {
+        let tainted: Vec<Tainted> = tainted.into_iter().map(at).collect();
+        let query = PolicyQuery { arguments: &arguments, tainted: &tainted, ..query(&send, HintTrust::Trusted) };
+        let decision = policy(json!([{"effect": "deny", "tool": "mail:*", "when": when}])).decide(&query);
+        let denied = decision.effect == Effect::Deny;
+        match expect {
+            Some(expect) => assert_eq!(denied, expect, "{when}: {}", decision.reason),
+            None => assert!(denied && decision.reason.contains("there is no `bcc`"), "{when}: {}", decision.reason),
+        }
+    }
+}
+
+#[test]
+fn outputs_are_tainted_unless_somebody_vouches() {
+    let notes = json!([{"tool": "rest:vouched", "open_world": false}]);
+    let policy: Policy = serde_json::from_value(json!({"tools": notes})).unwrap_or_default();
+    let closed = Effects { open_world: false, ..Effects::READ };
+    for (id, effects, trust, kind, expect) in [
+        ("gh:get@1.0.0", closed, HintTrust::Foreign, ProviderKind::Mcp, true),
+        ("gh:get@1.0.0", Effects::UNKNOWN, HintTrust::Trusted, ProviderKind::Mcp, false),
+        ("web:fetch@1.0.0", Effects::UNKNOWN, HintTrust::Trusted, ProviderKind::Builtin, true),
+        ("fs:read@1.0.0", closed, HintTrust::Trusted, ProviderKind::Builtin, false),
+        ("output:read@1.0.0", closed, HintTrust::Trusted, ProviderKind::Builtin, true),
+        ("agent:scout@1.0.0", closed, HintTrust::Trusted, ProviderKind::Agent, true),
+        ("app:add@1.0.0", closed, HintTrust::Trusted, ProviderKind::Native, false),
+        ("rest:news@1.0.0", Effects::UNKNOWN, HintTrust::Trusted, ProviderKind::Rest, true),
+    ] {
+        let definition = tool(id, effects);
+        assert_eq!(policy.taints(&query(&definition, trust), kind), expect, "{id}");
+    }
 }

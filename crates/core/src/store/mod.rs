@@ -9,6 +9,7 @@ mod memory;
 mod objects;
 mod outputs;
 mod session_log;
+mod state;
 pub mod trace;
 pub mod usage;
 mod values;
@@ -35,7 +36,8 @@ pub use self::session_log::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
     MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog,
 };
-pub use self::values::{Method, Written, fold, is_below, superseded};
+pub use self::state::{SCRATCH, STATE, SessionValues, ValueWatcher, log_path, state_path};
+pub use self::values::{Method, Written, fold, fold_with_taint, is_below, superseded};
 pub use crate::error::StoreError;
 
 /// What the keys of manifests begin with that are more than a cache: which version of a signed catalogue was accepted

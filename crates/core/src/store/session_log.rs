@@ -3,6 +3,7 @@
 //! A row is a *value*, written under a path, or a *message*, written into a mailbox. A session is a mailbox, and so is a
 //! channel. The run of a session tells its model each message once: it keeps the number of the last one in its saved state.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,9 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::StoreError;
+use super::state::ValueWatcher;
 use super::values::Written;
 use crate::error::Unsupported;
 use crate::identity::session::{CallId, Session, SessionId};
+use crate::output::json_bytes;
 
 /// Bytes of one row's text and data.
 pub const MAX_ROW_BYTES: usize = 256 << 10;
@@ -147,7 +150,8 @@ impl LogEntry {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Value(value) => value.path.len() + value.data.to_string().len(),
+            Self::Value(Written { path, output: Some(handle), .. }) => path.len() + handle.len(),
+            Self::Value(value) => value.path.len() + json_bytes(&value.data),
             Self::Message(message) => {
                 let data = if message.data.is_null() { 0 } else { message.data.to_string().len() };
                 message.subject.len() + message.text.len() + data
@@ -167,13 +171,21 @@ pub struct NewRow {
     pub author: Author,
     /// What.
     pub entry: LogEntry,
+    /// What the row is of: a session has one value of each. Another is not written, and the first keeps its number.
+    pub once: Option<String>,
 }
 
 impl NewRow {
     /// A message for a session of `principal`.
     #[must_use]
     pub fn message(to: &SessionId, principal: &str, author: Author, message: LogMessage) -> Self {
-        Self { session: to.clone(), principal: principal.to_owned(), author, entry: LogEntry::Message(message) }
+        Self {
+            session: to.clone(),
+            principal: principal.to_owned(),
+            author,
+            entry: LogEntry::Message(message),
+            once: None,
+        }
     }
 
     /// A value that a call of `session` writes in that session.
@@ -184,7 +196,14 @@ impl NewRow {
             principal: session.principal.id.clone(),
             author: Author::call(session, call),
             entry: LogEntry::Value(written),
+            once: None,
         }
+    }
+
+    /// The same, written once under this key.
+    #[must_use]
+    pub fn once(self, key: String) -> Self {
+        Self { once: Some(key), ..self }
     }
 }
 
@@ -247,6 +266,9 @@ pub trait SessionLog: Send + Sync {
     async fn values(&self, _session: &SessionId, _path: &str) -> Result<Vec<LogRow>, StoreError> {
         Err(Unsupported("the session log").into())
     }
+
+    /// Tells of the values of a session as this process writes them, for as long as somebody holds the watcher.
+    fn watch(&self, _session: &SessionId, _watcher: Weak<dyn ValueWatcher>) {}
 
     /// The number of the last message that a reader of a mailbox has read; 0 at first. Readers go by the ids of their
     /// sessions.

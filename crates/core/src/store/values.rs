@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::identity::taint::Taint;
 pub use crate::model::call_meta::Method;
 
 /// A value as it was written.
@@ -17,21 +18,27 @@ pub struct Written {
     pub instance: Option<String>,
     /// How it is joined with what stood there.
     pub method: Method,
-    /// What.
+    /// What. Of a value that is a stored output, the log has only a note `{output}`.
     pub data: Value,
+    /// The untrusted tools that it came out of.
+    #[serde(default, skip_serializing_if = "Taint::is_empty")]
+    pub taint: Taint,
+    /// The handle of the stored output that holds the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
 }
 
 impl Written {
     /// Sets a value for all instances.
     #[must_use]
     pub fn set(path: impl Into<String>, data: Value) -> Self {
-        Self { path: path.into(), instance: None, method: Method::Set, data }
+        Self { path: path.into(), instance: None, method: Method::Set, data, taint: Taint::default(), output: None }
     }
 
     /// Deletes what stands at a path and below it, for all instances.
     #[must_use]
     pub fn delete(path: impl Into<String>) -> Self {
-        Self { path: path.into(), instance: None, method: Method::Delete, data: Value::Null }
+        Self { method: Method::Delete, ..Self::set(path, Value::Null) }
     }
 }
 
@@ -42,7 +49,8 @@ pub fn is_below(path: &str, above: &str) -> bool {
 }
 
 /// What stands at `path`; `None`: nothing. `written` is in the order in which it was written; entries elsewhere do not
-/// matter. An instance sees what was written for it and for all; without an instance only the latter counts.
+/// matter. An instance sees what was written for it and for all; without an instance only the latter counts. A name that
+/// is a number also stands for an item of an array.
 ///
 /// From the newest to the oldest, the first that replaces the whole of it ends the search; what came after is applied to it.
 #[must_use]
@@ -51,6 +59,16 @@ pub fn fold<'a>(
     path: &str,
     instance: Option<&str>,
 ) -> Option<Value> {
+    fold_with_taint(written, path, instance).map(|(value, _)| value)
+}
+
+/// As [`fold`], with the untrusted tools that had a part in what stands there.
+#[must_use]
+pub fn fold_with_taint<'a>(
+    written: impl DoubleEndedIterator<Item = &'a Written>,
+    path: &str,
+    instance: Option<&str>,
+) -> Option<(Value, Taint)> {
     let seen = |one: &&Written| one.instance.is_none() || one.instance.as_deref() == instance;
     let near = |one: &&Written| is_below(&one.path, path) || is_below(path, &one.path);
     let mut newest = Vec::new();
@@ -60,15 +78,24 @@ pub fn fold<'a>(
             break;
         }
     }
-    let mut tree = Map::new();
+    let (mut tree, mut taint) = (Map::new(), Taint::default());
     for one in newest.into_iter().rev() {
+        taint.add(&one.taint);
         match one.method {
             Method::Delete => remove(&mut tree, &one.path),
             method => join(place(&mut tree, &one.path), method, &one.data),
         }
     }
     let (last, above) = names(path);
-    above.into_iter().try_fold(&mut tree, |at, name| at.get_mut(name)?.as_object_mut())?.remove(last)
+    let mut at = tree.get_mut(above.first().copied().unwrap_or(last))?;
+    for name in above.into_iter().chain([last]).skip(1) {
+        at = match at {
+            Value::Object(members) => members.get_mut(name)?,
+            Value::Array(items) => items.get_mut(name.parse::<usize>().ok()?)?,
+            _ => return None,
+        };
+    }
+    Some((at.take(), taint))
 }
 
 /// Which of these, from the newest to the oldest, do not count any more for any reader, because a later one of the same
@@ -166,7 +193,7 @@ mod tests {
         let one = |(path, how, data): &(&str, &str, Value)| {
             let (how, instance) = how.split_once(' ').map_or((*how, None), |(how, one)| (how, Some(one.to_owned())));
             let method = Method::parse(how).expect("a method");
-            Written { path: (*path).to_owned(), instance, method, data: data.clone() }
+            Written { instance, method, ..Written::set(*path, data.clone()) }
         };
         lines.iter().map(one).collect()
     }

@@ -11,13 +11,11 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
-use toolwright_core::store::{LogEntry, NewRow, Passage, SearchMode, StoreError, Written, fold};
+use toolwright_core::store::{LogEntry, NewRow, Passage, SCRATCH as ROOT, SearchMode, StoreError, Written, fold};
 use toolwright_core::tool::Tool;
 
 use super::{define, parse};
 
-/// Where the scratchpad stands among the values of a session.
-const ROOT: &str = "scratch";
 /// Characters of a key.
 const MAX_KEY: usize = 200;
 /// Passages of one search.
@@ -135,6 +133,7 @@ fn done(message: String) -> ToolOutput {
 }
 
 async fn keep(context: &ToolContext, written: Written) -> Result<(), StoreError> {
+    let written = Written { taint: context.taint.clone(), ..written };
     context.services.log.append(NewRow::value(&context.session, &context.call_id, written)).await.map(drop)
 }
 

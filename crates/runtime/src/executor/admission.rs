@@ -165,6 +165,7 @@ impl Executor {
             effects: run.policy.vouched_effects(&query),
             scope,
             reason: redactor.redact(&decision.reason).into_owned(),
+            tainted: call.provenance.tainted.clone(),
             asker: run.asker.as_deref().map(str::to_owned),
             agents: run.agents.to_vec(),
         };
@@ -322,6 +323,7 @@ pub(super) fn query<'c>(call: &'c ValidCall, scope: CallScope, run: &'c RunConte
         unvalidated: call.unvalidated,
         arguments: &call.arguments,
         request: run.request.as_ref(),
+        tainted: &call.provenance.tainted,
     }
 }
 

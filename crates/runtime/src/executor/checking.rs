@@ -14,6 +14,7 @@ use toolwright_core::model_repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::policy::Effect;
 use toolwright_core::redact::{learn_secrets, learn_written};
 use toolwright_core::session::CallId;
+use toolwright_core::taint::as_whole;
 use toolwright_core::variables::Except;
 
 use super::admission::policy;
@@ -123,6 +124,9 @@ impl Executor {
         }
         let usage = if asks.is_empty() { Usage::default() } else { self.mend(&mut checked, asks, run).await };
         checked.iter().flatten().for_each(|call| self.warn_of_schema(call));
+        if let Some(outer) = &run.inner {
+            checked.iter_mut().flatten().for_each(|call| outer.mark(call));
+        }
         CheckedCalls { calls: checked, usage }
     }
 
@@ -184,6 +188,7 @@ impl Executor {
         let ended = match checked {
             Some(Ok(mut call)) => {
                 call.provenance.matched = rejection.provenance.matched;
+                call.provenance.tainted.extend(as_whole(&rejection.provenance.tainted));
                 call.provenance.repair = Some(Box::new(record));
                 Ok(call)
             }

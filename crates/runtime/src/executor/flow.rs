@@ -1,15 +1,11 @@
 //! The calls of a plan as they end: which start, with which values, and which never will.
 
-use std::sync::Arc;
-
-use serde_json::Value;
 use tokio::time::Instant;
-use toolwright_core::call::{CallMeta, PendingCall};
-use toolwright_core::outcome::{Outcome, STANDS_IN};
+use toolwright_core::call::PendingCall;
+use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{FailedCall, Graph, Plan, Planned, Schedule, land};
 use toolwright_core::session::CallId;
-use toolwright_core::store::{Written, fold};
-use toolwright_core::variables::{Kind, Outlook, Variables};
+use toolwright_core::variables::Outlook;
 
 use super::RunContext;
 
@@ -24,57 +20,11 @@ pub struct EndedCall {
     pub ended: Instant,
 }
 
-/// What a call leaves under its path; `None` if it keeps nothing, or has nothing whole.
-#[must_use]
-pub fn kept_value(meta: &CallMeta, outcome: &Outcome) -> Option<Written> {
-    let path = meta.output_path.as_deref()?;
-    if !outcome.ok || outcome.extras.contains_key(STANDS_IN) {
-        return None;
-    }
-    let data = match &outcome.structured {
-        Some(structured) => structured.clone(),
-        None if outcome.is_truncated() => return None,
-        None => value_of(outcome.text()),
-    };
-    Some(Written { method: meta.output_method, ..Written::set(path, data) })
-}
-
-/// A text as a value: JSON if it is an object or an array, else the text.
-fn value_of(text: String) -> Value {
-    let is_container = text.trim_start().starts_with(['{', '[']);
-    let read = if is_container { serde_json::from_str(&text).ok() } else { None };
-    read.unwrap_or(Value::String(text))
-}
-
-/// What the calls of a plan wrote, behind what their caller has.
-struct OwnValues<'a> {
-    caller: Option<&'a Arc<dyn Variables>>,
-    written: &'a [Written],
-}
-
-impl Variables for OwnValues<'_> {
-    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
-        let known = self.caller.and_then(|caller| caller.get(kind, path));
-        known.or_else(|| {
-            // A fold knows members of objects; the items of an array are steps of what stands above.
-            let own = |to: usize| {
-                let value = fold(self.written.iter(), &path[..to].join("."), None)?;
-                path[to..]
-                    .iter()
-                    .try_fold(value, |value, step| toolwright_core::variables::step_into(&value, step).cloned())
-            };
-            (1..=path.len()).rev().filter(|_| kind == Kind::State).find_map(own)
-        })
-    }
-}
-
 /// A plan under way.
 pub(super) struct Flow {
     /// What became of the calls, in call order.
     pub(super) outcomes: Vec<Option<EndedCall>>,
     started: Vec<Option<Instant>>,
-    /// What the calls wrote for each other.
-    written: Vec<Written>,
     graph: Graph,
     schedule: Schedule,
     /// The calls that have not started.
@@ -92,7 +42,7 @@ pub(super) struct Flow {
 struct Name {
     id: CallId,
     tool: String,
-    meta: CallMeta,
+    path: Option<String>,
 }
 
 impl Flow {
@@ -106,13 +56,12 @@ impl Flow {
         let name = |planned: &Planned| Name {
             id: planned.call_id().clone(),
             tool: planned.tool().to_owned(),
-            meta: planned.meta().clone(),
+            path: planned.meta().output_path.clone(),
         };
         let names = if graph.edges().is_empty() { Vec::new() } else { calls.iter().map(name).collect() };
         Self {
             outcomes: vec![None; calls.len()],
             started: vec![None; calls.len()],
-            written: Vec::new(),
             graph,
             schedule,
             calls: calls.into_iter().map(Some).collect(),
@@ -149,9 +98,7 @@ impl Flow {
             self.graph.producers(index).filter_map(|producer| self.failed(producer)).collect();
         let is_known = !self.graph.is_open(index) && self.graph.producers(index).next().is_some();
         let outlook = if is_known { Outlook::Closed } else { outlook };
-        let own = OwnValues { caller: run.variables.as_ref(), written: &self.written };
-        let variables = run.variables.is_some().then_some(&own as &dyn Variables);
-        match land(call, variables, outlook, &failed) {
+        match land(call, run.variables.as_deref(), outlook, &failed) {
             Ok(PendingCall::Ready(call)) => Some(Planned::Run(Box::new(call))),
             Ok(PendingCall::Waits(call)) => {
                 self.calls[index] = Some(Planned::Run(Box::new(call)));
@@ -165,14 +112,13 @@ impl Flow {
     /// The call, if it has ended without a value for others.
     fn failed(&self, index: usize) -> Option<FailedCall> {
         let has_failed = self.outcomes.get(index)?.as_ref().is_some_and(|call| !call.outcome.ok);
-        let Name { id, tool, meta } = self.names.get(index).filter(|_| has_failed)?;
-        Some(FailedCall { id: id.clone(), tool: tool.clone(), path: meta.output_path.clone() })
+        let Name { id, tool, path } = self.names.get(index).filter(|_| has_failed)?;
+        Some(FailedCall { id: id.clone(), tool: tool.clone(), path: path.clone() })
     }
 
     /// A call has ended.
     pub(super) fn ended(&mut self, index: usize, outcome: Outcome) {
         let waits = outcome.pending.is_some();
-        self.written.extend(self.names.get(index).and_then(|name| kept_value(&name.meta, &outcome)));
         let ended = Instant::now();
         let started = self.started[index].unwrap_or(ended);
         self.outcomes[index] = Some(EndedCall { outcome, started, ended });

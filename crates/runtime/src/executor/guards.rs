@@ -18,6 +18,7 @@ use toolwright_core::operation::Op;
 use toolwright_core::outcome::{STANDS_IN, ToolOutput};
 use toolwright_core::policy::Selector;
 use toolwright_core::setting::TimeSpan;
+use toolwright_core::taint::as_whole;
 
 use super::admission::{denied, query};
 use super::call_record::CallRecord;
@@ -447,6 +448,8 @@ fn rewrite(call: &mut ValidCall, arguments: Value, who: &str) -> Result<(), Tool
     }
     call.arguments = fitted.arguments;
     call.provenance.rewritten = true;
+    let before = std::mem::take(&mut call.provenance.tainted);
+    call.provenance.tainted.extend(as_whole(&before));
     call.provenance.defaulted |= fitted.provenance.defaulted;
     call.provenance.coerced.extend(fitted.provenance.coerced);
     Ok(())

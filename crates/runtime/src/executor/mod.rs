@@ -15,6 +15,7 @@ mod recovery;
 mod result;
 mod route;
 mod run;
+mod state;
 mod tool_context;
 
 use std::borrow::Cow;
@@ -50,7 +51,7 @@ use crate::queue::{CallOrder, WorkspaceLocks};
 pub use self::background::{PromotedTo, Promotion};
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::driven::DrivenSession;
-pub use self::flow::{EndedCall, kept_value};
+pub use self::flow::EndedCall;
 pub use self::guards::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
@@ -60,7 +61,7 @@ pub use self::options::{
 };
 pub use self::recovery::RecoveryOptions;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
-pub use self::tool_context::{Nested, NestedCallLimits};
+pub use self::tool_context::{InnerTaint, Nested, NestedCallLimits};
 pub use crate::models::{Asked, AuxiliaryRequests, ModelAsk, ModelCallRecord};
 pub use crate::outputs::budget::ContextBudget;
 pub use crate::outputs::cache::ResponseCache;

@@ -29,7 +29,7 @@ use super::background::{PromotedTo, Promotion};
 use super::checking::RepairOptions;
 use super::guards::{GuardBinding, Guarded, Interceptor};
 use super::llm_call::LlmOptions;
-use super::tool_context::NestedCallLimits;
+use super::tool_context::{InnerTaint, NestedCallLimits};
 use crate::jobs::JobManager;
 use crate::models::AgentAccount;
 use crate::outputs::budget::ContextBudget;
@@ -231,6 +231,8 @@ pub struct RunContext {
     pub guarded: Guarded,
     /// What bounds them, where a call makes them; set by the executor.
     pub inner: Option<Arc<NestedCallLimits>>,
+    /// Where the outputs of the calls came from that each makes; set by the executor.
+    pub inner_taint: InnerTaint,
     /// Calls of the same turn that started before this batch: they count against the turn's limit.
     pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
@@ -306,6 +308,7 @@ impl RunContext {
             turn: None,
             guarded: Guarded::Yes,
             inner: None,
+            inner_taint: InnerTaint::default(),
             started_before: 0,
             journal: None,
             job: None,
@@ -326,7 +329,14 @@ impl RunContext {
     /// The terms of one call, which has a token of its own.
     pub(super) fn for_one_call(&self) -> Self {
         let turn = self.turn.clone().or_else(|| self.order.as_ref().map(CallOrder::arrive)).unwrap_or_default();
-        Self { cancel: self.cancel.child(), became: Some(PromotedTo::default()), turn: Some(turn), ..self.clone() }
+        let inner_taint = InnerTaint::default();
+        Self {
+            cancel: self.cancel.child(),
+            became: Some(PromotedTo::default()),
+            turn: Some(turn),
+            inner_taint,
+            ..self.clone()
+        }
     }
 
     /// Whether the call that these are the terms of goes on as a job, without its caller.

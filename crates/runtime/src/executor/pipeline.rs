@@ -195,10 +195,18 @@ impl Executor {
     /// Makes the outcome, reports it to observers and writes it to the ledger.
     pub(super) async fn conclude(&self, mut it: Box<CallState>, performed: Result<ToolOutput, EarlyExit>) -> Outcome {
         it.record.stage = Stage::Shaping;
+        let kept = match &performed {
+            Ok(output) => Self::account_for(&it.call, output, &it.run),
+            Err(EarlyExit::Answered(output)) => Self::account_for(&it.call, output, &it.run),
+            Err(_) => None,
+        };
         let shaped = catch_panic(pin!(self.shape(&it.call, performed, &it.run, Destination::WithCall))).await;
         let mut outcome = shaped
             .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.record.stage.whose())));
         outcome.validated = validated(&it.call);
+        if let Some(kept) = kept {
+            self.keep(kept, &it.call, &mut outcome, &it.run).boxed().await;
+        }
         pin!(self.finish(&mut outcome, Some(&it.call.entry), &mut it.record, &it.run)).await;
         outcome
     }

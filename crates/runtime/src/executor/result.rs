@@ -260,6 +260,7 @@ fn denies_in(
         unvalidated: None,
         arguments: &Value::Object(serde_json::Map::new()),
         request,
+        tainted: &[],
     };
     policy.decide(&query).effect == Effect::Deny
 }

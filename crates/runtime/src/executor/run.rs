@@ -153,7 +153,7 @@ impl Executor {
 
 /// The key of all attempts at a call, also in a resumed run or in a job that another process takes over. The call's id
 /// alone is unique only among its siblings.
-fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
+pub(super) fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
     if let (Some(_), Some((_, job))) = (&run.job, &run.journal) {
         return format!("{}:{job}:{}", run.session.id, call.id);
     }

@@ -24,6 +24,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Profile;
 use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
+use toolwright_core::taint::{Taint, Tainted, of_all};
 use toolwright_core::{Services, ToolId, duration};
 
 use super::background::PromotedTo;
@@ -341,13 +342,44 @@ const MAX_DEPTH: usize = 5;
 /// Bounds the calls that one call makes. The limit of the turn does not count them.
 #[derive(Debug)]
 pub struct NestedCallLimits {
-    made: AtomicUsize,
+    count: AtomicUsize,
     max: usize,
     /// 1 for calls that a call of a turn makes.
     depth: usize,
+    /// The untrusted tools that the arguments of the call itself came out of.
+    given: Taint,
+    /// Those that the outputs of the calls that it makes came out of.
+    made: InnerTaint,
+}
+
+/// The untrusted tools that the outputs of the calls that one call makes came out of. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct InnerTaint(Arc<Mutex<Taint>>);
+
+impl InnerTaint {
+    /// Those until now.
+    pub(super) fn so_far(&self) -> Taint {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, taint: &Taint) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(taint);
+    }
 }
 
 impl NestedCallLimits {
+    /// Notes where the output of an inner call came from.
+    pub(super) fn note_taint(&self, taint: &Taint) {
+        self.made.add(taint);
+    }
+
+    /// Marks the arguments of a call, which the outer call may have made out of its own.
+    pub(super) fn mark(&self, call: &mut ValidCall) {
+        if !self.given.is_empty() {
+            call.provenance.tainted.push(Tainted { path: String::new(), from: self.given.clone() });
+        }
+    }
+
     /// Counts one call.
     ///
     /// # Errors
@@ -357,7 +389,7 @@ impl NestedCallLimits {
         if self.depth > MAX_DEPTH {
             return refused(format!("calls may be made inside calls {MAX_DEPTH} deep, and no deeper"));
         }
-        if self.made.fetch_add(1, Ordering::Relaxed) >= self.max {
+        if self.count.fetch_add(1, Ordering::Relaxed) >= self.max {
             return refused(format!("one call may make {} calls of its own, and no more", self.max));
         }
         Ok(())
@@ -483,6 +515,7 @@ impl Executor {
             partials: Arc::clone(progress) as Arc<dyn PartialSink>,
             traceparent: Some(traceparent),
             max_output: self.cap_of(&call.entry, run),
+            taint: of_all(&call.provenance.tainted),
             calls: self.inner_calls(call, run, op),
             turns: run.job.clone().unwrap_or_else(NoTurns::shared),
             services: Arc::clone(&self.options.services),
@@ -494,7 +527,13 @@ impl Executor {
             return NoCalls::shared();
         }
         let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
-        let bound = NestedCallLimits { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };
+        let bound = NestedCallLimits {
+            count: AtomicUsize::new(0),
+            max: self.options.inner_calls,
+            depth,
+            given: of_all(&call.provenance.tainted),
+            made: run.inner_taint.clone(),
+        };
         // Their progress goes where the call's own goes.
         let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
         let run = RunContext {

@@ -41,6 +41,8 @@ pub struct SqliteStore {
     path: PathBuf,
     /// Changes whenever this process writes a message.
     mail: watch::Sender<u64>,
+    /// Who hears of the values that this process writes.
+    watchers: agents::Watchers,
 }
 
 impl SqliteStore {
@@ -55,7 +57,7 @@ impl SqliteStore {
         let path = state_dir.join(FILE);
         database::check(&path)?;
         let thread = StoreThread::start(path.clone(), Retention::default())?;
-        Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0) }))
+        Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0), watchers: agents::Watchers::default() }))
     }
 
     /// A store that lives in memory, for this process alone: it is empty at first, and gone when it is dropped.
@@ -65,7 +67,7 @@ impl SqliteStore {
     pub fn in_memory() -> Result<Arc<Self>, StoreError> {
         let path = PathBuf::from(database::MEMORY);
         let thread = StoreThread::start(path.clone(), Retention::default())?;
-        Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0) }))
+        Ok(Arc::new(Self { thread, path, mail: watch::Sender::new(0), watchers: agents::Watchers::default() }))
     }
 
     /// Writes what waits. Where SQLite's log of writes is long (512 KiB), the file is closed as well, which leaves less

@@ -11,7 +11,8 @@ use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::model::{ModelClient, ModelErrorKind, ModelRequest};
 use toolwright_core::model_repair::RepairEnd;
 use toolwright_core::store::LedgerStore as _;
-use toolwright_core::variables::{Kind, Values, Variables};
+use toolwright_core::taint::Taint;
+use toolwright_core::variables::{Kind, Known, Values, Variables};
 use toolwright_core::{
     Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError,
     ToolId, ToolOutput, ValidCall,
@@ -25,8 +26,9 @@ use crate::fixture::{Fixture, call, fixture};
 struct Written(Arc<crate::fixture::Counts>);
 
 impl Variables for Written {
-    fn get(&self, _kind: Kind, path: &[&str]) -> Option<Value> {
-        (path == ["n"] && self.0.ran.load(Ordering::SeqCst) > 0).then(|| json!(4))
+    fn get(&self, _kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<Known> {
+        let known = || Known { value: json!(4), taint: Taint::default() };
+        (path == ["n"] && self.0.ran.load(Ordering::SeqCst) > 0).then(known)
     }
 }
 

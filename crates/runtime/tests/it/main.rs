@@ -21,6 +21,7 @@ mod recovery;
 mod routes;
 mod select;
 mod session_log;
+mod state;
 mod traffic;
 mod triggers;
 mod workspace;

@@ -5,33 +5,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_core::canonical::canonical_json;
-use toolwright_core::catalogue::{Origin, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{ProviderKind, Snapshot};
 use toolwright_core::error::ErrorKind;
 use toolwright_core::plan::PlanDocument;
-use toolwright_core::store::{Written, fold};
-use toolwright_core::variables::{Kind, Variables};
-use toolwright_core::{Effects, Outcome, ToolDefinition, ToolError, ToolOutput};
-use toolwright_runtime::RunContext;
+use toolwright_core::{Effects, Outcome, RunInput, ToolDefinition, ToolError, ToolOutput};
+use toolwright_runtime::{RunContext, RunVariables};
 use toolwright_testkit::{FakeProvider, definition, own};
 
 use crate::fixture::{Fixture, fixture};
 
-/// What calls wrote, and in which order they began and ended.
-#[derive(Default)]
+/// The values of a plan, and in which order its calls began and ended.
 struct Kept {
-    values: Mutex<Vec<Written>>,
+    values: Arc<RunVariables>,
     steps: Mutex<Vec<String>>,
-}
-
-impl Variables for Kept {
-    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
-        let values = self.values.lock().expect("values");
-        fold(values.iter(), &path.join("."), None).filter(|_| kind == Kind::State)
-    }
-
-    fn serve(&self, _origin: Origin) -> bool {
-        true
-    }
 }
 
 /// Numbers from a seed.
@@ -50,7 +36,8 @@ impl Numbers {
 /// `fails`, and else answers with its arguments.
 async fn run(fixture: &Fixture, plan: &Value, delays: Vec<u64>) -> (Vec<Outcome>, Arc<Kept>) {
     let plan = PlanDocument::of_value(plan.clone()).expect("a plan");
-    let kept = Arc::new(Kept::default());
+    let values = RunVariables::in_memory(RunInput { foreign: true, ..RunInput::default() });
+    let kept = Arc::new(Kept { values: Arc::clone(&values), steps: Mutex::default() });
     let (log, metas) = (Arc::clone(&kept), plan.calls.iter().map(|call| call.meta.clone()).collect::<Vec<_>>());
     // Tools that only read wait for no store: with the clock paused, a wait for a thread would end at once.
     let step = ToolDefinition { effects: Effects::READ, ..definition("t:step@1.0.0") };
@@ -70,26 +57,20 @@ async fn run(fixture: &Fixture, plan: &Value, delays: Vec<u64>) -> (Vec<Outcome>
                 // Not all of it: values grow by what they are made of.
                 *taken = json!(canonical_json(taken).len());
             }
-            if let Some(path) = meta.output_path {
-                let data = if n % 3 == 2 { json!([n]) } else { output.clone() };
-                let written = Written { method: meta.output_method, ..Written::set(path, data) };
-                log.values.lock().expect("values").push(written);
+            if meta.output_path.is_some() && n % 3 == 2 {
+                output = json!([n]);
             }
             Ok(ToolOutput::text(output.to_string()))
         })
     });
-    let run = RunContext {
-        variables: Some(Arc::clone(&kept) as _),
-        ..fixture.on(Snapshot::build(&[Arc::new(provider).listing()]))
-    };
+    let run = RunContext { variables: Some(values), ..fixture.on(Snapshot::build(&[Arc::new(provider).listing()])) };
     (fixture.executor.run_calls(plan.tool_calls(), &run).await, kept)
 }
 
 /// State and outcomes, byte for byte.
 fn seen(outcomes: &[Outcome], kept: &Kept) -> String {
-    let values = kept.values.lock().expect("values");
     let texts: Vec<_> = outcomes.iter().map(|outcome| (outcome.call_id.as_str(), outcome.ok, outcome.text())).collect();
-    format!("{} {texts:?}", fold(values.iter(), "", None).unwrap_or_default())
+    format!("{} {texts:?}", kept.values.state(None))
 }
 
 async fn fixture_of_plans() -> Fixture {

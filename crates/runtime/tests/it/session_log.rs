@@ -27,7 +27,7 @@ fn message(text: &str) -> NewRow {
 
 fn value(written: Written) -> NewRow {
     let (session, principal) = (mailbox(), "owner".to_owned());
-    NewRow { session, principal, author: Author::default(), entry: LogEntry::Value(written) }
+    NewRow { session, principal, author: Author::default(), entry: LogEntry::Value(written), once: None }
 }
 
 async fn read(store: &SqliteStore, path: &str) -> Option<Value> {
@@ -54,7 +54,7 @@ async fn values_and_messages_survive_a_reopen() {
         let store = SqliteStore::open(dir.path()).expect("open");
         store.append(value(Written::set("a.b", json!({"c": [1]})))).await.expect("set");
         store.append(message("hello")).await.expect("sent");
-        let push = Written { path: "a.b.c".into(), instance: None, method: Method::Push, data: json!(2) };
+        let push = Written { method: Method::Push, ..Written::set("a.b.c", json!(2)) };
         store.append(value(push)).await.expect("pushed");
     }
     let store = SqliteStore::open(dir.path()).expect("open");

@@ -354,6 +354,7 @@ pub(super) fn may_sample(policy: &Policy, session: &Session, approver: &dyn Appr
         unvalidated: None,
         arguments: &Value::Null,
         request: None,
+        tainted: &[],
     });
     prospects.allows || (prospects.asks && approver.answers() != Answers::Nobody)
 }

@@ -45,7 +45,7 @@ pub use agents::{Agent, Conversation, DrivenGroups, Events, RunningTriggers};
 pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};
 pub use fallback_client::{GatewayFallback, InboxPerson};
-pub use plans::{PlanOptions, PlanReport};
+pub use plans::{PlanOptions, PlanRefused, PlanReport};
 pub use reload::{Reloaded, watch};
 pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;

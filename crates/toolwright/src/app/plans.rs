@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
-use toolwright_core::catalogue::Origin;
+use toolwright_core::error::StoreError;
 use toolwright_core::plan::{PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, check_plan, plan};
-use toolwright_core::store::fold;
-use toolwright_core::variables::{Kind, Values, Variables};
-use toolwright_core::{Cancel, Lineage, Outcome, Policy, Profile, Session};
-use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::{EndedCall, kept_value};
+use toolwright_core::{Cancel, Lineage, Outcome, Policy, Profile, RunInput, Session};
+use toolwright_runtime::executor::EndedCall;
+use toolwright_runtime::{RunContext, RunVariables};
 
 use super::Toolwright;
 
@@ -20,8 +18,8 @@ use super::Toolwright;
 pub struct PlanOptions {
     /// The profile for calls that no rule matches. Default: that of the configuration, else `ask`.
     pub profile: Option<Profile>,
-    /// What `†input.x` stands for.
-    pub input: Value,
+    /// What `†input.x` stands for, for all calls or by instance.
+    pub input: RunInput,
     /// Answers where the policy asks about a call that no approval of the plan covers.
     pub approver: Arc<dyn Approver>,
     /// Whether the whole plan is approved, as it is checked. A call that the policy asks about for another reason, or whose
@@ -41,6 +39,7 @@ impl std::fmt::Debug for PlanOptions {
 #[derive(Debug)]
 pub struct PlanReport {
     calls: Vec<(PlanCall, EndedCall)>,
+    variables: Arc<RunVariables>,
 }
 
 impl PlanReport {
@@ -59,12 +58,13 @@ impl PlanReport {
         }
     }
 
-    /// What the calls left under their paths.
+    /// What the calls left under their paths, for all instances.
     #[must_use]
     pub fn state(&self) -> Value {
-        let written: Vec<_> =
-            self.calls.iter().filter_map(|(call, ended)| kept_value(&call.meta, &ended.outcome)).collect();
-        fold(written.iter(), "", None).unwrap_or_else(|| Value::Object(Map::new()))
+        match self.variables.state(None) {
+            Value::Null => json!({}),
+            state => state,
+        }
     }
 
     /// `{status, calls: [{index, tool, arguments, ok, output | error, started_ms, ended_ms}], state}`, times from the start
@@ -97,16 +97,26 @@ impl PlanReport {
     }
 }
 
+/// Why a plan did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanRefused {
+    /// What its check found.
+    #[error("the plan is not valid")]
+    Check(Box<PlanCheck>),
+    /// Its state could not be read.
+    #[error("the state of the plan could not be read: {0}")]
+    Store(#[from] StoreError),
+}
+
 impl Toolwright {
     /// Checks a plan against the catalogue and the policy as they are now. Nothing runs.
     #[must_use]
-    pub fn check_plan(&self, plan: &PlanDocument, profile: Option<Profile>, input: &Value) -> PlanCheck {
+    pub fn check_plan(&self, plan: &PlanDocument, profile: Option<Profile>, input: &RunInput) -> PlanCheck {
         let policy = self.config().policy(profile, Profile::Ask);
-        self.checked(plan, &self.call_session(), &policy, input)
+        self.checked(plan, &self.call_session(), &policy, &RunVariables::in_memory(for_all_tools(input)))
     }
 
-    fn checked(&self, plan: &PlanDocument, session: &Session, policy: &Policy, input: &Value) -> PlanCheck {
-        let values = PlanInput::new(input);
+    fn checked(&self, plan: &PlanDocument, session: &Session, policy: &Policy, values: &RunVariables) -> PlanCheck {
         check_plan(
             plan,
             &PlanContext {
@@ -114,7 +124,7 @@ impl Toolwright {
                 session,
                 policy: Some(policy),
                 request: None,
-                variables: Some(&values),
+                variables: Some(values),
                 max_cost: None,
             },
         )
@@ -124,24 +134,26 @@ impl Toolwright {
     /// origin.
     ///
     /// # Errors
-    /// The check, where it finds anything wrong: then nothing has run.
+    /// The check, where it finds anything wrong: then nothing has run; or that of the store.
     pub async fn run_plan(
         self: &Arc<Self>,
         document: &PlanDocument,
         options: PlanOptions,
-    ) -> Result<PlanReport, Box<PlanCheck>> {
+    ) -> Result<PlanReport, PlanRefused> {
         let id = format!("plan-{}", uuid::Uuid::new_v4());
         let session = self.session(id.as_str());
         let policy = Arc::new(self.config().policy(options.profile, Profile::Ask));
-        let check = self.checked(document, &session, &policy, &options.input);
+        let services = self.executor.services();
+        let input = for_all_tools(&options.input);
+        let variables = RunVariables::open(&*services.log, &*services.outputs, &session.id, input).await?;
+        let check = self.checked(document, &session, &policy, &variables);
         if !check.is_valid() {
-            return Err(Box::new(check));
+            return Err(PlanRefused::Check(Box::new(check)));
         }
-        let redactor = Arc::clone(&self.executor.services().redactor);
-        let approval = options.approved.then(|| PlanApproval::of(document, &check, &*redactor));
+        let approval = options.approved.then(|| PlanApproval::of(document, &check, &*services.redactor));
         let run = RunContext {
             cancel: options.cancel,
-            variables: Some(Arc::new(PlanInput::new(&options.input))),
+            variables: Some(Arc::clone(&variables) as _),
             max_output: Some(self.config().sections.defaults.calls.whole_result_max_bytes),
             ..RunContext::under(
                 Lineage::named(&id),
@@ -160,27 +172,13 @@ impl Toolwright {
                 calls.push((call.clone(), ended));
             }
         }
-        Ok(PlanReport { calls })
+        Ok(PlanReport { calls, variables })
     }
 }
 
-/// What a plan was given; its references are replaced for all tools.
-struct PlanInput(Values);
-
-impl PlanInput {
-    fn new(input: &Value) -> Self {
-        Self(Values(json!({"input": input})))
-    }
-}
-
-impl Variables for PlanInput {
-    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
-        self.0.get(kind, path)
-    }
-
-    fn serve(&self, _origin: Origin) -> bool {
-        true
-    }
+/// References of a plan are replaced for tools of every origin.
+fn for_all_tools(input: &RunInput) -> RunInput {
+    RunInput { foreign: true, ..input.clone() }
 }
 
 /// Answers with the approval of the plan what that covers.

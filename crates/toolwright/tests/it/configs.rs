@@ -66,6 +66,7 @@ fn decide(policy: &Policy, call: &Call<'_>) -> Effect {
             unvalidated: None,
             arguments: &call.arguments,
             request: request.as_ref(),
+            tainted: &[],
         })
         .effect
 }

@@ -87,6 +87,7 @@ fn pending(id: &CallId) -> Outcome {
         effects: Effects::WRITE,
         scope: toolwright_core::catalogue::CallScope::Anywhere,
         reason: "it writes".into(),
+        tainted: Vec::new(),
         asker: None,
         agents: Vec::new(),
     };

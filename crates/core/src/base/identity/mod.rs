@@ -2,4 +2,5 @@
 
 pub mod name_table;
 pub mod session;
+pub mod taint;
 pub mod tool_id;

@@ -125,6 +125,7 @@ mod tests {
                 effects: Effects::default(),
                 scope: CallScope::Anywhere,
                 reason: "profile ask".into(),
+                tainted: Vec::new(),
                 asker: None,
                 agents: Vec::new(),
             };

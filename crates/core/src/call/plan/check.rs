@@ -7,7 +7,7 @@ use super::document::{IssueKind, PlanCall, PlanDocument, PlanIssue, at, issue};
 use super::graph::{Edge, Graph, Node, Wait, Write, overlap};
 use super::types::{Place, Types, place};
 use crate::base::pattern::nearest;
-use crate::call::variables::{Kind, Mention, Named, Variables, mentions};
+use crate::call::variables::{Kind, Known, Mention, Named, Variables, mentions};
 use crate::call::{Caller, Rejection, ToolCall, ValidCall, check};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::definition::CallScope;
@@ -59,6 +59,17 @@ pub struct CheckedPlanCall {
     pub verdict: Option<Decision>,
     /// What it would touch, as far as that is known.
     pub scope: CallScope,
+}
+
+impl CheckedPlanCall {
+    /// The instance that the call is for, as it was written or as its tool fixes it.
+    fn instance(&self) -> Option<&str> {
+        let meta = match &self.call {
+            Ok(call) => &call.meta,
+            Err(rejection) => &rejection.meta,
+        };
+        meta.instance.as_deref()
+    }
 }
 
 /// The most that a plan costs, by the hints of its tools.
@@ -148,7 +159,7 @@ impl Reach<'_> {
 pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
     let reaches: Vec<Reach<'_>> = plan.calls.iter().map(reach).collect();
     let graph = Graph::of(&reaches.iter().map(Reach::node).collect::<Vec<_>>());
-    let known = Known { context, written: reaches.iter().filter_map(|reach| reach.writes).map(split).collect() };
+    let known = Reached { context, written: reaches.iter().filter_map(|reach| reach.writes).map(split).collect() };
     let (mut errors, mut warnings, mut cost) = (Vec::new(), Vec::new(), PlanCost::default());
     let calls: Vec<CheckedPlanCall> = plan
         .calls
@@ -212,23 +223,27 @@ fn reach(call: &PlanCall) -> Reach<'_> {
 }
 
 /// What is there before the plan runs; what its calls write is not.
-struct Known<'a> {
+struct Reached<'a> {
     context: &'a PlanContext<'a>,
     written: Vec<Vec<&'a str>>,
 }
 
-impl Known<'_> {
+impl Reached<'_> {
     fn is_written(&self, path: &[&str]) -> bool {
         self.written.iter().any(|written| overlap(written, path))
     }
 }
 
-impl Variables for Known<'_> {
-    fn get(&self, kind: Kind, path: &[&str]) -> Option<Value> {
+impl Variables for Reached<'_> {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
         if kind == Kind::State && self.is_written(path) {
             return None;
         }
-        self.context.variables?.get(kind, path)
+        self.context.variables?.get(kind, path, instance)
+    }
+
+    fn instances(&self) -> &[String] {
+        self.context.variables.map(Variables::instances).unwrap_or_default()
     }
 
     fn serve(&self, _origin: Origin) -> bool {
@@ -236,7 +251,7 @@ impl Variables for Known<'_> {
     }
 }
 
-fn check_one(index: usize, written: &PlanCall, known: &Known<'_>, errors: &mut Vec<PlanIssue>) -> CheckedPlanCall {
+fn check_one(index: usize, written: &PlanCall, known: &Reached<'_>, errors: &mut Vec<PlanIssue>) -> CheckedPlanCall {
     let context = known.context;
     let caller = Caller { principal: &context.session.principal, variables: Some(known) };
     let call = checked(written.tool_call(index), context.snapshot, caller);
@@ -281,6 +296,7 @@ fn decide(call: &ValidCall, scope: CallScope, context: &PlanContext<'_>) -> Opti
         unvalidated: call.unvalidated,
         arguments: &call.arguments,
         request: context.request,
+        tainted: &call.provenance.tainted,
     };
     let policy = context.policy?;
     let decision = policy.decide(&query);
@@ -312,7 +328,7 @@ struct Reader<'a> {
     reaches: &'a [Reach<'a>],
     calls: &'a [CheckedPlanCall],
     graph: &'a Graph,
-    known: &'a Known<'a>,
+    known: &'a Reached<'a>,
 }
 
 impl Reader<'_> {
@@ -346,7 +362,9 @@ impl Reader<'_> {
 
     fn is_there(&self, named: &Named) -> bool {
         let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
-        let value = || self.known.context.variables.and_then(|variables| variables.get(named.kind, &path));
+        let instance = self.calls.get(self.index).and_then(CheckedPlanCall::instance);
+        let variables = self.known.context.variables;
+        let value = || variables.and_then(|variables| variables.get(named.kind, &path, instance));
         self.known.is_written(&path) || value().is_some()
     }
 

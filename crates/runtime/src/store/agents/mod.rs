@@ -5,3 +5,5 @@ mod runs;
 mod session_log;
 mod tree;
 pub(crate) mod triggers;
+
+pub(super) use session_log::Watchers;

@@ -1,15 +1,18 @@
 //! Stores the session log: values, messages, and how far each reader of a mailbox has read.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use serde_json::json;
 use tokio::time::Instant;
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
-    MAX_WAITING, MessageKind, Method, NewRow, SessionLog, StoreError, Written, superseded,
+    MAX_WAITING, MessageKind, Method, NewRow, SessionLog, StoreError, ValueWatcher, Written, superseded,
 };
+use toolwright_core::taint::Taint;
 
 use crate::store::{SqliteStore, json_column, now_ms, to_json, unreadable};
 
@@ -21,7 +24,7 @@ const MAX_READ: usize = 1_000;
 const POLL: Duration = Duration::from_secs(1);
 
 const COLUMNS: &str =
-    "seq, session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, data";
+    "seq, session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, data, taint, output";
 
 /// Why a row is not taken.
 enum Full {
@@ -33,33 +36,40 @@ enum Full {
 #[async_trait]
 impl SessionLog for SqliteStore {
     async fn append(&self, row: NewRow) -> Result<AppendedRow, StoreError> {
+        let row = Arc::new(row);
         let bytes = row.entry.bytes() + ROW_BYTES;
         if bytes > MAX_ROW_BYTES {
             return Err(StoreError::Quota(format!(
                 "this has {bytes} bytes, and one entry may have {MAX_ROW_BYTES}: write it to a file and name that"
             )));
         }
-        let (session, is_message) = (row.session.clone(), matches!(row.entry, LogEntry::Message(_)));
         let data = match &row.entry {
+            LogEntry::Value(Written { output: Some(handle), .. }) => Some(to_json(&json!({"output": handle}))?),
             LogEntry::Value(value) => Some(to_json(&value.data)?),
             LogEntry::Message(message) if message.data.is_null() => None,
             LogEntry::Message(message) => Some(to_json(&message.data)?),
         };
+        let appending = Arc::clone(&row);
         let appended = self
             .thread
             .run("append to the session log", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let appended = append_in(&transaction, &row, data, bytes)?;
+                let appended = append_in(&transaction, &appending, data, bytes)?;
                 // Where there is no room, what was found to be removable is removed.
                 transaction.commit()?;
                 Ok(appended)
             })
             .await?;
-        let appended = appended.map_err(|full| StoreError::Quota(full.describe(&session)))?;
-        if is_message {
-            self.mail_came();
+        let appended = appended.map_err(|full| StoreError::Quota(full.describe(&row.session)))?;
+        match &row.entry {
+            LogEntry::Message(_) => self.mail_came(),
+            LogEntry::Value(value) => self.watchers.tell(&row.session, appended.seq, value),
         }
         Ok(appended)
+    }
+
+    fn watch(&self, session: &SessionId, watcher: Weak<dyn ValueWatcher>) {
+        self.watchers.lock().push((session.clone(), watcher));
     }
 
     async fn messages(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
@@ -145,6 +155,34 @@ impl SessionLog for SqliteStore {
     }
 }
 
+/// Who hears of the values of which session.
+#[derive(Default)]
+pub(in crate::store) struct Watchers(Mutex<Vec<(SessionId, Weak<dyn ValueWatcher>)>>);
+
+impl std::fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watchers").field(&self.lock().len()).finish()
+    }
+}
+
+impl Watchers {
+    fn lock(&self) -> MutexGuard<'_, Vec<(SessionId, Weak<dyn ValueWatcher>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, session: &SessionId, seq: u64, value: &Written) {
+        let mut theirs = Vec::new();
+        self.lock().retain(|(watched, watcher)| match watcher.upgrade() {
+            Some(watcher) if watched == session => {
+                theirs.push(watcher);
+                true
+            }
+            watcher => watcher.is_some(),
+        });
+        theirs.iter().for_each(|watcher| watcher.written(seq, value));
+    }
+}
+
 impl SqliteStore {
     /// Wakes those that wait for messages.
     pub(in crate::store) fn mail_came(&self) {
@@ -180,6 +218,14 @@ fn append_in(
     data: Option<String>,
     bytes: usize,
 ) -> rusqlite::Result<Result<AppendedRow, Full>> {
+    if let Some(once) = &row.once {
+        let sql = "SELECT seq FROM session_log WHERE session = ?1 AND once = ?2";
+        let known: Option<i64> =
+            db.prepare_cached(sql)?.query_row([row.session.as_str(), once], |row| row.get(0)).optional()?;
+        if let Some(seq) = known {
+            return Ok(Ok(AppendedRow { seq: seq.cast_unsigned(), ..AppendedRow::default() }));
+        }
+    }
     if let Err(full) = make_room(db, row, bytes)? {
         return Ok(Err(full));
     }
@@ -259,14 +305,20 @@ fn tidy(db: &Connection, session: &str) -> rusqlite::Result<()> {
 }
 
 fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> rusqlite::Result<()> {
-    let NewRow { session, principal, author, entry } = row;
+    let NewRow { session, principal, author, entry, once } = row;
     let (is_message, kind, name, instance, text) = match entry {
         LogEntry::Value(value) => (false, value.method.as_str(), &value.path, value.instance.as_ref(), ""),
         LogEntry::Message(message) => (true, message.kind.as_str(), &message.subject, None, &*message.text),
     };
+    let (taint, output) = match entry {
+        LogEntry::Value(Written { taint, output, .. }) => {
+            ((!taint.is_empty()).then(|| json!(taint).to_string()), output.as_deref())
+        }
+        LogEntry::Message(_) => (None, None),
+    };
     db.prepare_cached(
         "INSERT INTO session_log (session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, \
-         data, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+         data, bytes, taint, output, once) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
     )?
     .execute(params![
         session.as_str(),
@@ -282,6 +334,9 @@ fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> 
         text,
         data,
         i64::try_from(bytes).unwrap_or(i64::MAX),
+        taint,
+        output,
+        once,
     ])
     .map(drop)
 }
@@ -358,7 +413,12 @@ fn row(row: &Row<'_>) -> rusqlite::Result<LogRow> {
             data,
         })
     } else {
-        LogEntry::Value(Written { path: row.get(9)?, instance: row.get(10)?, method: method(row, 8)?, data })
+        let taint = match row.get_ref(13)? {
+            rusqlite::types::ValueRef::Null => Taint::default(),
+            _ => json_column(row, 13)?,
+        };
+        let (path, instance, output) = (row.get(9)?, row.get(10)?, row.get(14)?);
+        LogEntry::Value(Written { path, instance, method: method(row, 8)?, data, taint, output })
     };
     Ok(LogRow {
         seq: row.get::<_, i64>(0)?.cast_unsigned(),

@@ -80,11 +80,14 @@ CREATE INDEX job_requests_open ON job_requests (job) WHERE answer IS NULL;
 
 -- The session log. `session` is a session or the address of a channel; `kind` is a message's kind or a value's method,
 -- `name` what a message is about or a value's path, `taken_by` who took a message from a queue. `bytes` is what counts for quotas, summed up in `session_log_sizes`
--- for each session ('s:') and principal ('p:').
+-- for each session ('s:') and principal ('p:'). `taint` holds the untrusted tools that a value came out of, `output` the handle of the stored output that
+-- holds the value, `once` what a session has one row of.
 CREATE TABLE session_log (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, principal TEXT NOT NULL, at_ms INTEGER NOT NULL,
     author TEXT, agent TEXT, call TEXT, is_message INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
-    instance TEXT, text TEXT NOT NULL DEFAULT '', data TEXT, bytes INTEGER NOT NULL, taken_by TEXT);
+    instance TEXT, text TEXT NOT NULL DEFAULT '', data TEXT, bytes INTEGER NOT NULL, taken_by TEXT, taint TEXT, output TEXT,
+    once TEXT);
+CREATE UNIQUE INDEX session_log_once ON session_log (session, once) WHERE once IS NOT NULL;
 CREATE INDEX session_log_by_session ON session_log (session, is_message, seq);
 CREATE INDEX session_log_by_principal ON session_log (principal, seq);
 CREATE INDEX session_log_by_time ON session_log (at_ms);

@@ -1,0 +1,165 @@
+//! The values of one session in memory: what references read without a wait.
+
+use serde_json::Value;
+
+use super::values::{Method, Written, fold_with_taint, is_below};
+use crate::identity::taint::Taint;
+
+/// Where the outputs of calls with a path stand among the values of a session.
+pub const STATE: &str = "state";
+/// Where the notes of a session stand.
+pub const SCRATCH: &str = "scratch";
+
+/// The path in the log of a path below one of these.
+#[must_use]
+pub fn log_path(root: &str, path: &str) -> String {
+    if path.is_empty() { root.to_owned() } else { format!("{root}.{path}") }
+}
+
+/// Bytes of a path.
+const MAX_PATH: usize = 400;
+
+/// The path of the state that `written` means, perhaps as a reference to it (`†state.a.b`): names joined by dots. `None`:
+/// it is no path.
+#[must_use]
+pub fn state_path(written: &str) -> Option<&str> {
+    let path = written.trim();
+    let path = path.strip_prefix("†state.").unwrap_or(path);
+    let is_name = |name: &str| {
+        !name.is_empty() && !name.chars().any(|c| c.is_whitespace() || c.is_control() || "[]†|&".contains(c))
+    };
+    (path.len() <= MAX_PATH && path.split('.').all(is_name)).then_some(path)
+}
+
+/// Hears of the values of a session as they are written.
+pub trait ValueWatcher: Send + Sync {
+    /// A value was written under this number. Must not block. Numbers may come out of order, and more than once.
+    fn written(&self, seq: u64, value: &Written);
+}
+
+/// The values of one session, in the order of the log, without those that no reader needs any more.
+#[derive(Debug, Clone, Default)]
+pub struct SessionValues {
+    rows: Vec<(u64, Written)>,
+}
+
+impl SessionValues {
+    /// Takes in the value with this number; once.
+    pub fn put(&mut self, seq: u64, value: Written) {
+        // What was deleted leaves the objects around it, so that it has to be known.
+        let covers = |one: &Written, other: &Written| {
+            one.method == Method::Set
+                && is_below(&other.path, &one.path)
+                && (one.instance.is_none() || one.instance == other.instance)
+        };
+        let Err(at) = self.rows.binary_search_by_key(&seq, |(seq, _)| *seq) else { return };
+        if self.rows[at..].iter().any(|(_, later)| covers(later, &value)) {
+            return;
+        }
+        if value.method == Method::Set {
+            let mut index = 0;
+            self.rows.retain(|(_, earlier)| {
+                index += 1;
+                index > at || !covers(&value, earlier)
+            });
+        }
+        let at = self.rows.partition_point(|(earlier, _)| *earlier < seq);
+        self.rows.insert(at, (seq, value));
+    }
+
+    /// Takes in a value that no log has, as the newest.
+    pub fn push(&mut self, value: Written) {
+        let next = self.rows.last().map_or(1, |(seq, _)| seq.saturating_add(1));
+        self.put(next, value);
+    }
+
+    /// What stands at a path, and the untrusted tools that had a part in it.
+    #[must_use]
+    pub fn get(&self, path: &str, instance: Option<&str>) -> Option<(Value, Taint)> {
+        fold_with_taint(self.rows.iter().map(|(_, value)| value), path, instance)
+    }
+
+    /// The values, the oldest first, with their numbers.
+    #[must_use]
+    pub fn rows(&self) -> &[(u64, Written)] {
+        &self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::values::fold;
+    use super::*;
+    use crate::identity::tool_id::ToolId;
+
+    fn written() -> impl Strategy<Value = Written> {
+        let path = prop::sample::select(vec!["a", "a.b", "a.b.c", "a.d", "ab", "b", "a.b.0"]);
+        let instance = prop::option::of(prop::sample::select(vec!["x", "y"]));
+        let method = prop::sample::select(Method::ALL.to_vec());
+        let data =
+            prop::sample::select(vec![json!(1), json!("t"), json!([1, {"c": 2}]), json!({"b": {"c": 1}, "d": 2})]);
+        (path, instance, method, data, any::<bool>()).prop_map(|(path, instance, method, data, bad)| Written {
+            instance: instance.map(str::to_owned),
+            method,
+            taint: if bad { Taint::of(&ToolId::parse("web:get@1.0.0").expect("id")) } else { Taint::default() },
+            ..Written::set(path, data)
+        })
+    }
+
+    #[test]
+    fn paths_are_names_joined_by_dots() {
+        for (written, expect) in [
+            ("user.name", Some("user.name")),
+            (" †state.user ", Some("user")),
+            ("a..b", None),
+            ("", None),
+            ("a b", None),
+            ("†input.x", None),
+            ("a || b", None),
+        ] {
+            assert_eq!(state_path(written), expect, "{written}");
+        }
+    }
+
+    const READS: [&str; 8] = ["", "a", "a.b", "a.b.c", "a.d", "a.b.0", "ab", "b"];
+
+    proptest! {
+        /// In whatever order values become known, reads are those of the whole log.
+        #[test]
+        fn values_read_as_the_whole_log(
+            log in prop::collection::vec(written(), 0..12),
+            order in Just((0..12).collect::<Vec<usize>>()).prop_shuffle(),
+        ) {
+            let mut values = SessionValues::default();
+            for &at in order.iter().chain(&[0, 1]).filter(|at| **at < log.len()) {
+                values.put(at as u64 + 1, log[at].clone());
+            }
+            for path in READS {
+                for instance in [None, Some("x"), Some("y"), Some("z")] {
+                    let expect = fold(log.iter(), path, instance);
+                    prop_assert_eq!(values.get(path, instance).map(|(value, _)| value), expect, "{} {:?}", path, instance);
+                }
+            }
+        }
+
+        /// A mark that only untrusted values have is never read without their taint.
+        #[test]
+        fn untrusted_values_are_never_read_clean(log in prop::collection::vec(written(), 0..12)) {
+            let mut values = SessionValues::default();
+            for one in &log {
+                let mark = if one.taint.is_empty() { "clean" } else { "bad" };
+                values.push(Written { data: json!({"b": mark, "c": [one.data, mark]}), ..one.clone() });
+            }
+            for path in READS {
+                for instance in [None, Some("x"), Some("y")] {
+                    let Some((value, taint)) = values.get(path, instance) else { continue };
+                    prop_assert!(!value.to_string().contains("bad") || !taint.is_empty(), "{}: {}", path, value);
+                    prop_assert!(log.iter().any(|one| !one.taint.is_empty()) || taint.is_empty());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What references in a run's calls stand for: the input of the run, and the values of its session, read without a wait.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use toolwright_core::RunInput;
+use toolwright_core::catalogue::Origin;
+use toolwright_core::session::SessionId;
+use toolwright_core::store::{
+    LogEntry, LogRow, OutputStore, SCRATCH, STATE, SessionLog, SessionValues, StoreError, ValueWatcher, Written,
+    log_path,
+};
+use toolwright_core::variables::{Kind, Known, Variables};
+
+/// Bytes of one stored output that a reference may stand for.
+pub const MAX_STORED_VALUE: u64 = 16 << 20;
+/// Bytes of stored outputs that one run keeps in memory; of the others it knows the handles.
+const MAX_STORED_VALUES: u64 = 64 << 20;
+
+/// The values of references in one run. The session's store keeps it up to date with what this process writes.
+pub struct RunVariables {
+    input: RunInput,
+    instances: Vec<String>,
+    values: Mutex<Kept>,
+}
+
+/// The values of a session, and what may still be kept of those that are stored outputs.
+struct Kept {
+    values: SessionValues,
+    room: u64,
+}
+
+impl Kept {
+    fn put(&mut self, seq: u64, mut value: Written) {
+        if let Some(handle) = &value.output {
+            let bytes = toolwright_core::output::json_bytes(&value.data) as u64;
+            match self.room.checked_sub(bytes) {
+                Some(left) => self.room = left,
+                None => value.data = serde_json::json!({"output": handle}),
+            }
+        }
+        self.values.put(seq, value);
+    }
+}
+
+impl fmt::Debug for RunVariables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunVariables").field("instances", &self.instances).finish_non_exhaustive()
+    }
+}
+
+impl RunVariables {
+    /// Those of a run in a session. Reads what the session keeps, once.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read. Without a session log the run knows what it writes itself.
+    pub async fn open(
+        log: &dyn SessionLog,
+        outputs: &dyn OutputStore,
+        session: &SessionId,
+        input: RunInput,
+    ) -> Result<Arc<Self>, StoreError> {
+        let variables = Self::in_memory(input);
+        // What is written while the rest is read is heard of too, and counts once.
+        let watcher: Weak<dyn ValueWatcher> = Arc::downgrade(&(Arc::clone(&variables) as Arc<dyn ValueWatcher>));
+        log.watch(session, watcher);
+        match log.values(session, "").await {
+            Ok(rows) => {
+                for (seq, value) in whole(rows, outputs, session).await {
+                    variables.lock().put(seq, value);
+                }
+            }
+            Err(StoreError::Unsupported(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(variables)
+    }
+
+    /// Those of calls that no session keeps.
+    #[must_use]
+    pub fn in_memory(input: RunInput) -> Arc<Self> {
+        let instances = input.instances.keys().cloned().collect();
+        let values = Mutex::new(Kept { values: SessionValues::default(), room: MAX_STORED_VALUES });
+        Arc::new(Self { input, instances, values })
+    }
+
+    /// The whole state of an instance, or what all share; null: nothing was written.
+    #[must_use]
+    pub fn state(&self, instance: Option<&str>) -> serde_json::Value {
+        self.lock().values.get(STATE, instance).map_or(serde_json::Value::Null, |(value, _)| value)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Variables for RunVariables {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
+        let root = match kind {
+            Kind::Input => return self.input.get(path, instance),
+            Kind::State => STATE,
+            Kind::Scratch => SCRATCH,
+        };
+        let (value, taint) = self.lock().values.get(&log_path(root, &path.join(".")), instance)?;
+        Some(Known { value, taint })
+    }
+
+    fn instances(&self) -> &[String] {
+        &self.instances
+    }
+
+    fn serve(&self, origin: Origin) -> bool {
+        self.input.foreign || origin == Origin::Own
+    }
+
+    fn write(&self, value: &Written) {
+        let mut kept = self.lock();
+        let next = kept.values.rows().last().map_or(1, |(seq, _)| seq.saturating_add(1));
+        kept.put(next, value.clone());
+    }
+}
+
+impl ValueWatcher for RunVariables {
+    fn written(&self, seq: u64, value: &Written) {
+        self.lock().put(seq, value.clone());
+    }
+}
+
+/// The values among rows of the log, with those whole that are stored outputs.
+pub async fn whole(rows: Vec<LogRow>, outputs: &dyn OutputStore, session: &SessionId) -> Vec<(u64, Written)> {
+    let mut values = Vec::with_capacity(rows.len());
+    for row in rows {
+        let LogEntry::Value(mut value) = row.entry else { continue };
+        if let Some(handle) = &value.output {
+            match read_stored(outputs, session, handle).await {
+                Ok(stored) => value.data = stored,
+                Err(error) => {
+                    tracing::warn!(path = value.path, "a value that is a stored output was not read: {error}")
+                }
+            }
+        }
+        values.push((row.seq, value));
+    }
+    values
+}
+
+/// A stored output as a value: JSON if it is an object, an array or a text of JSON, else a text.
+///
+/// # Errors
+/// [`StoreError`] when it is not there, or is larger than [`MAX_STORED_VALUE`].
+pub async fn read_stored(
+    outputs: &dyn OutputStore,
+    session: &SessionId,
+    handle: &str,
+) -> Result<serde_json::Value, StoreError> {
+    let mut text = String::new();
+    loop {
+        let slice = outputs.read(session, handle, text.len() as u64, 1 << 20).await?;
+        if slice.total_bytes > MAX_STORED_VALUE {
+            return Err(StoreError::Quota(format!(
+                "it has {} bytes, and {MAX_STORED_VALUE} are the most",
+                slice.total_bytes
+            )));
+        }
+        text.push_str(&slice.text);
+        if slice.text.is_empty() || text.len() as u64 >= slice.total_bytes {
+            break;
+        }
+    }
+    Ok(toolwright_core::outcome::value_of_text(text))
+}
