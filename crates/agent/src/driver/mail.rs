@@ -23,7 +23,7 @@ const MAX_JOBS: usize = 1_000;
 impl Driver {
     /// The messages of the session that the conversation does not have yet, oldest first, at most a few.
     pub(super) async fn mail(&self, state: &RunState, options: &RunOptions) -> Result<Vec<Notice>, StoreError> {
-        self.notices(self.told(state, options).await?, options).await
+        self.notices(self.last_notice(state, options).await?, options).await
     }
 
     /// The messages of the session behind the number `after`.
@@ -38,7 +38,7 @@ impl Driver {
 
     /// Notes in the store what the saved state has told. Other runs of the session begin behind it, and what was told can be
     /// removed. If this is lost, the state still knows.
-    pub(super) async fn note_told(&self, seq: u64, options: &RunOptions) -> Result<(), StoreError> {
+    pub(super) async fn note_last_notice(&self, seq: u64, options: &RunOptions) -> Result<(), StoreError> {
         let session = &options.session.id;
         self.executor.services().log.set_cursor(session, session.as_str(), seq).await
     }
@@ -88,7 +88,7 @@ impl Driver {
     /// When the session log cannot be read.
     pub async fn receive(&self, state: &mut RunState, options: &RunOptions) -> Result<(), StoreError> {
         let log = &self.executor.services().log;
-        let mut after = self.told(state, options).await?;
+        let mut after = self.last_notice(state, options).await?;
         while state.is_over() {
             if log.wait(&options.session.id, after, WAIT).await? {
                 let news = self.notices(after, options).await?;
@@ -110,7 +110,7 @@ impl Driver {
         options: &RunOptions,
         limit: Duration,
     ) -> Result<Option<CancelCause>, StoreError> {
-        let after = self.told(state, options).await?;
+        let after = self.last_notice(state, options).await?;
         tokio::select! {
             came = self.executor.services().log.wait(&options.session.id, after, limit) => came.map(|_| None),
             cause = options.cancel.cancelled() => Ok(Some(cause)),
@@ -119,11 +119,11 @@ impl Driver {
 
     /// The number of the last message that the conversation has. A run that was told none begins where others of its
     /// session ended.
-    async fn told(&self, state: &RunState, options: &RunOptions) -> Result<u64, StoreError> {
+    async fn last_notice(&self, state: &RunState, options: &RunOptions) -> Result<u64, StoreError> {
         let session = &options.session.id;
-        match state.told() {
+        match state.last_notice() {
             0 => self.executor.services().log.cursor(session, session.as_str()).await,
-            told => Ok(told),
+            seq => Ok(seq),
         }
     }
 

@@ -392,9 +392,9 @@ impl Driver {
                 }
             }
             self.save(state, options).await?;
-            if state.told() > noted {
-                noted = state.told();
-                self.note_told(noted, options).await?;
+            if state.last_notice() > noted {
+                noted = state.last_notice();
+                self.note_last_notice(noted, options).await?;
             }
             let left = state.time_left();
             match state.step() {

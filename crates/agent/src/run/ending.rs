@@ -200,9 +200,9 @@ impl RunState {
             return;
         }
         for notice in mail {
-            if notice.seq > self.told {
+            if notice.seq > self.last_notice {
                 self.push_notice(&*notice.text, Some(&notice.source));
-                self.told = notice.seq;
+                self.last_notice = notice.seq;
             }
         }
     }
@@ -222,8 +222,8 @@ impl RunState {
 
     /// The number of the last message that the model was told; 0: none.
     #[must_use]
-    pub fn told(&self) -> u64 {
-        self.told
+    pub fn last_notice(&self) -> u64 {
+        self.last_notice
     }
 
     /// Whether a message can wake the run: it has answered, not by a final report, and its limits allow another turn.
@@ -237,7 +237,7 @@ impl RunState {
 
     /// Goes on with an answered task because messages came. Counters and limits go on, too.
     pub fn wake(&mut self, mail: &[Notice]) {
-        if mail.iter().any(|notice| notice.seq > self.told) && self.can_wake() {
+        if mail.iter().any(|notice| notice.seq > self.last_notice) && self.can_wake() {
             self.ask_model();
             self.tell(mail);
         }
@@ -246,7 +246,7 @@ impl RunState {
     /// Takes an answer back because somebody has written to the run meanwhile, and tells the model. The ends of its jobs do
     /// not. Returns whether the limits allow that.
     pub fn go_on(&mut self, mail: &[Notice]) -> bool {
-        let is_written_to = mail.iter().any(|notice| notice.seq > self.told && notice.kind != MessageKind::Job);
+        let is_written_to = mail.iter().any(|notice| notice.seq > self.last_notice && notice.kind != MessageKind::Job);
         if !is_written_to || !self.may_take_back() {
             return false;
         }
@@ -259,7 +259,7 @@ impl RunState {
     /// Whether messages begin a new task of an ended run: ends of jobs do not after a final report, which stays the answer.
     #[must_use]
     pub fn is_woken_by(&self, mail: &[Notice]) -> bool {
-        let is_news = |notice: &&Notice| notice.seq > self.told;
+        let is_news = |notice: &&Notice| notice.seq > self.last_notice;
         let counts = |notice: &Notice| self.task.report.is_none() || notice.kind != MessageKind::Job;
         self.is_over() && mail.iter().filter(is_news).any(counts)
     }

@@ -65,7 +65,7 @@ pub struct RunState {
     exposure: Option<ExposureState>,
     /// The number of the last message of the session log that the conversation has.
     #[serde(default)]
-    told: u64,
+    last_notice: u64,
     /// How much of the model's window the conversation takes, and how room was made.
     #[serde(default)]
     context: ContextState,
@@ -172,7 +172,7 @@ impl RunState {
             task: Task::default(),
             phase: Phase::model(false),
             exposure: None,
-            told: 0,
+            last_notice: 0,
         };
         state.ask_model();
         state

@@ -244,8 +244,11 @@ async fn a_model_that_only_spawns_stops_at_the_limit() {
     let report = tree.driver.run(&mut state, &options()).await.unwrap();
     let started = report.calls.iter().filter(|call| call.ok).count();
     assert_eq!((started, report.calls.len(), tree.agents().await), (6, 16, (6, 0)));
-    let told = tree.results("root");
-    assert!(told.contains("6 agents were started below agent boss") && told.contains("do the rest yourself"), "{told}");
+    let reported = tree.results("root");
+    assert!(
+        reported.contains("6 agents were started below agent boss") && reported.contains("do the rest yourself"),
+        "{reported}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -463,11 +466,11 @@ async fn reports_of_agents_become_results() {
     let tree = Tree::new(dir.path(), scripts, agents, Vec::new()).await;
     let run = tree.run(&options()).await;
     assert_eq!(run.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, true, false, true, false]);
-    let told = tree.results("root");
+    let reported = tree.results("root");
     for part in ["found it", "half of it", "The agent is not done: the model reported partial", "there is none"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
-    assert!(told.contains("without a report in the form that is asked for"), "{told}");
+    assert!(reported.contains("without a report in the form that is asked for"), "{reported}");
     assert!(tree.shown("typed").contains(&"agent__final_report".to_owned()));
 }
 
@@ -525,11 +528,11 @@ async fn a_run_does_not_end_over_live_agents() {
         let running = tree.driver.run(&mut state, &options);
         let report = tokio::time::timeout(WAIT, running).await.unwrap().unwrap();
         assert_eq!((report.answer.as_str(), report.turns), ("with all", 3), "{policy:?} {report:?}");
-        let told = tree.results("root");
-        assert!(told.contains("not accepted yet") && told.contains("a (job a_"), "{policy:?}: {told}");
+        let reported = tree.results("root");
+        assert!(reported.contains("not accepted yet") && reported.contains("a (job a_"), "{policy:?}: {reported}");
         assert_eq!(report.children.first().map(|child| child.end), expect, "{policy:?}");
         if policy == OnChildren::Wait {
-            assert!(told.contains("is done. Its result:\\na done"), "{told}");
+            assert!(reported.contains("is done. Its result:\\na done"), "{reported}");
             assert_eq!(report.usage.input_tokens, 500, "what its agents used counts");
         }
         until(|| {
@@ -566,8 +569,8 @@ async fn a_message_reaches_an_agent_in_the_background() {
     };
     let (report, ()) = tokio::join!(tree.run(&options), sending);
     assert_eq!(report.answer, "all done");
-    let told = tree.results("a");
-    assert!(told.contains("your caller sent a message:\\nlook into the cellar"), "{told}");
+    let reported = tree.results("a");
+    assert!(reported.contains("your caller sent a message:\\nlook into the cellar"), "{reported}");
 }
 
 /// A tool that waits until it may end.

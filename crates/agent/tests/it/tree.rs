@@ -55,9 +55,9 @@ async fn a_model_is_warned_once_before_tree_limits() {
     let tree = Tree::new(dir.path(), scripts, vec![agent("a")], Vec::new()).await;
     let limits = AgentLimits { agents: Some(2), tokens: Some(1 << 20), ..AgentLimits::default() };
     run_boss(&tree, limits).await;
-    let told = tree.results("root");
-    assert_eq!(told.matches("2 of 2 agents were started below agent boss").count(), 1, "{told}");
-    assert!(!told.contains("tokens"), "{told}");
+    let reported = tree.results("root");
+    assert_eq!(reported.matches("2 of 2 agents were started below agent boss").count(), 1, "{reported}");
+    assert!(!reported.contains("tokens"), "{reported}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

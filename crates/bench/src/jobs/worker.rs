@@ -106,8 +106,8 @@ async fn work(worker: &Worker) -> Result<(), Failure> {
         let arguments = RawArguments::Value(json!({"n": n, "ms": ms}));
         let call = ToolCall::new(CallId::new(format!("call-{n}")), format!("bench__{name}"), arguments);
         let outcomes = executor.run_calls(vec![call], &run).await;
-        let told = outcomes.iter().find_map(|outcome| outcome.structured.as_ref()?.get("job")?.as_str());
-        let id = told.ok_or_else(|| format!("job {n} did not begin: {outcomes:?}"))?;
+        let reported = outcomes.iter().find_map(|outcome| outcome.structured.as_ref()?.get("job")?.as_str());
+        let id = reported.ok_or_else(|| format!("job {n} did not begin: {outcomes:?}"))?;
         let mut out = std::io::stdout().lock();
         out.write_all(format!("{n} {id}\n").as_bytes())?;
         out.flush()?;

@@ -245,9 +245,9 @@ async fn a_running_run_cannot_be_resumed() {
     assert!(stderr(&beside).contains(&expect), "{}", stderr(&beside));
     fixture.write("project/go", "");
     // The pipe is read to its end, so that the run can go on writing.
-    let told: Vec<String> = said.collect();
+    let reported: Vec<String> = said.collect();
     let output = ended(child).await;
-    assert!(output.status.success(), "{told:?} {:?}", server.failures());
+    assert!(output.status.success(), "{reported:?} {:?}", server.failures());
     assert_eq!((&report(&output)["answer"], fixture.read("project/count").as_str()), (&json!("Done."), "once\n"));
     assert_eq!(server.requests().len(), 2);
 }

@@ -24,13 +24,13 @@ fn problems(config: &Config) -> Vec<String> {
 }
 
 /// Loads one agent file; `expect` is a part of what it comes to, nothing where it is left out.
-fn check(front: &str, expect: Option<Value>, told: &[Problem<'_>]) {
+fn check(front: &str, expect: Option<Value>, reported: &[Problem<'_>]) {
     let fixture = Fixture::new();
     fixture.write(FILE, &format!("---\n{front}---\n\nDo it.\n"));
     let config = fixture.load();
     let all = problems(&config);
-    assert_eq!(config.problems.len(), told.len(), "{front}: {all:#?}");
-    for ((line, severity, words), problem) in told.iter().zip(&config.problems) {
+    assert_eq!(config.problems.len(), reported.len(), "{front}: {all:#?}");
+    for ((line, severity, words), problem) in reported.iter().zip(&config.problems) {
         let at = (problem.line.unwrap_or(0), problem.severity);
         assert!(at == (*line, *severity) && problem.to_string().contains(words), "{front}: {words}: {problem}");
         assert!(problem.file.as_deref() == Some(&*fixture.path(FILE)) && !problem.remedy.is_empty(), "{problem}");
@@ -81,8 +81,8 @@ fn front_matter_becomes_an_agent() {
 #[test]
 fn bad_front_matter_is_told_with_its_line() {
     use Severity::{EntryDisabled, Warning};
-    let check = |front: &str, is_there: bool, told: &[Problem<'_>]| {
-        check(&format!("{HEAD}{front}"), is_there.then(|| json!({"name": "a"})), told);
+    let check = |front: &str, is_there: bool, reported: &[Problem<'_>]| {
+        check(&format!("{HEAD}{front}"), is_there.then(|| json!({"name": "a"})), reported);
     };
     check("toolz: Read\n", true, &[(4, Warning, "did you mean `tools`?")]);
     check("tools: Reed\n", true, &[(4, Warning, "did you mean `Read`?")]);

@@ -242,11 +242,11 @@ async fn a_full_disk_leaves_whole_lines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_report_has_a_secret() {
     let secret = format!("ghp_{}", "aB3dE5fG7h".repeat(4).get(..36).expect("long enough"));
-    let told = secret.clone();
+    let reported = secret.clone();
     let tell = move |asked: &Asked| match asked.model() {
         // Where it is cut differs from report to report.
-        model if model.ends_with("down") => Reply::error(400, format!("{} {told}", "x".repeat(100))),
-        _ => Reply::text(format!("no JSON but {told}")),
+        model if model.ends_with("down") => Reply::error(400, format!("{} {reported}", "x".repeat(100))),
+        _ => Reply::text(format!("no JSON but {reported}")),
     };
     let script = || Script::from(vec![Turn::computed(tell.clone())]).repeating();
     let text = cases(1, "").replace("id: c0", &format!("id: 'case {secret}'"));
@@ -337,9 +337,9 @@ async fn measurements_count_again_for_equal_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_do_not_stay_in_notes() {
     let secret = format!("ghp_{}", "aB3dE5fG7h".repeat(4).get(..36).expect("long enough"));
-    let told = secret.clone();
+    let reported = secret.clone();
     let tell = move |_: &Asked| {
-        let reasoning = format!("{} {told}", "x".repeat(60));
+        let reasoning = format!("{} {reported}", "x".repeat(60));
         Reply::text(json!({"reasoning": reasoning, "selected_index": 0, "confidence": 0.9}).to_string())
     };
     let check = "      - exact: {path: /reasoning, equals: nothing}\n";

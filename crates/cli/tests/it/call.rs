@@ -14,9 +14,9 @@ fn a_stored_output_outlives_its_call() {
     let fixture = Fixture::new();
     let line = "0123456789abcdef\n";
     fixture.write("project/big.txt", &line.repeat(40_000));
-    let told = run(&fixture, &["call", "shell__bash", r#"{"command": "cat big.txt"}"#, "--max-output", "12288"]);
-    let told = stderr(&told);
-    let (_, rest) = told.split_once("handle=").unwrap_or_else(|| panic!("no handle in {told}"));
+    let reported = run(&fixture, &["call", "shell__bash", r#"{"command": "cat big.txt"}"#, "--max-output", "12288"]);
+    let reported = stderr(&reported);
+    let (_, rest) = reported.split_once("handle=").unwrap_or_else(|| panic!("no handle in {reported}"));
     let handle: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
     let read = json!({"handle": handle, "offset": 300_000, "limit": 400}).to_string();
     let part = ok(&fixture, &["call", "output__read", &read]);

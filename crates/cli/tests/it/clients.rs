@@ -22,8 +22,8 @@ fn first_instructions_name_a_late_server() {
                       "io.modelcontextprotocol/clientCapabilities": {}});
     // On a busy machine the server may take longer than anybody waits; a fresh start then has another chance.
     let names_it = |ask: &dyn Fn() -> Value| {
-        let mut told = (0..8).map(|_| ask()["result"]["instructions"].to_string());
-        told.any(|told| told.contains("odd ("))
+        let mut reported = (0..8).map(|_| ask()["result"]["instructions"].to_string());
+        reported.any(|reported| reported.contains("odd ("))
     };
     for (method, params) in [("initialize", client.clone()), ("server/discover", json!({"_meta": meta}))] {
         let ask = || Gateway::start(&slow(200), &["--stdio"]).ask(method, params.clone());
@@ -66,8 +66,8 @@ fn a_second_start_serves_the_cached_list() {
     gateway.handshake();
     assert_eq!(gateway.tool_names(), first);
     let unknown = gateway.ask("tools/call", json!({"name": "odd__nothing", "arguments": {}}));
-    let told = unknown["error"]["message"].as_str().unwrap_or_default();
-    assert!(!told.contains("still starting"), "its tools are known: {unknown}");
+    let reported = unknown["error"]["message"].as_str().unwrap_or_default();
+    assert!(!reported.contains("still starting"), "its tools are known: {unknown}");
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn a_waiting_job_is_followed_without_id() {
         let id = structured["job"].as_str().unwrap_or_else(|| panic!("{structured}")).to_owned();
         assert!(!text.contains(&id), "a model could approve by it: {text}");
         for words in ["needs a person's approval, and has not run", "`toolwright approvals`", "job__wait"] {
-            let told = format!("{} {}", structured["message"], structured["next"]);
-            assert!(text.contains(words) && told.contains(words), "{words}: {text}\n{structured}");
+            let reported = format!("{} {}", structured["message"], structured["next"]);
+            assert!(text.contains(words) && reported.contains(words), "{words}: {text}\n{structured}");
         }
         let (text, structured) = called("job__wait", json!({"timeout": 0}));
         assert!(text.contains("It has not begun.") && structured["next"].to_string().contains("not begun"), "{text}");

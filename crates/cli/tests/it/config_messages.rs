@@ -203,14 +203,14 @@ fn every_broken_configuration_gets_a_good_message() {
     broken("views:\n  A b: {}\n", 2, "views.A b", Error, &["no name for an address"]);
     let clash = "views:\n  a: {}\nmcpServers:\n  a: {command: x}\n";
     broken(clash, 2, "views.a", Error, &["the server `a` has this name", "another name"]);
-    for (source, told) in [
+    for (source, reported) in [
         ("openapi:\n  a: {document: a.yaml}\n", "the OpenAPI document `a` has this name"),
         (
             "catalogues:\n  a: {url: 'https://c.test/a.json', keys: ['ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=']}\n",
             "the catalogue `a` has this name",
         ),
     ] {
-        broken(&format!("views:\n  a: {{}}\n{source}"), 2, "views.a", Error, &[told]);
+        broken(&format!("views:\n  a: {{}}\n{source}"), 2, "views.a", Error, &[reported]);
     }
     let reach = "server:\n  tokens:\n    ci: {token: t, views: [smal, small, git, builtin]}\nviews:\n  small: {}\nmcpServers:\n  git: {command: x}\n";
     broken(reach, 2, "server.tokens.ci.views", Warning, &["no view or source `smal`", "did you mean `small`?"]);

@@ -39,10 +39,10 @@ async fn a_cut_answer_runs_nothing_twice() {
         assert!(ran.len() <= "one\n".len(), "{frames}: {ran}");
         let report = report(&output);
         // What was started is in the report, and the run goes on from it; else it fails as ever.
-        let told = report["calls"].as_array().expect("calls").len();
-        assert_eq!((told > 0, output.status.success()), (!ran.is_empty(), !ran.is_empty()), "{frames}: {report}");
+        let reported = report["calls"].as_array().expect("calls").len();
+        assert_eq!((reported > 0, output.status.success()), (!ran.is_empty(), !ran.is_empty()), "{frames}: {report}");
         assert_eq!(server.failures(), Vec::<String>::new(), "{frames}");
-        kept += usize::from(told == 1);
+        kept += usize::from(reported == 1);
     }
     assert!(kept > 0, "no cut fell between the two calls");
 }

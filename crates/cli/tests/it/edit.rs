@@ -312,9 +312,9 @@ fn an_import_of_nothing_says_why_and_fails() {
         for (more, code) in [(&[][..], 2), (&["--dry-run"], 0)] {
             let arguments = [&["import", "openapi"], arguments, more].concat();
             let output = run(&fixture, &arguments);
-            let told = stderr(&output);
-            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
-            assert!(told.contains(words) && told.contains("nothing to add"), "{arguments:?}: {told}");
+            let reported = stderr(&output);
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {reported}");
+            assert!(reported.contains(words) && reported.contains("nothing to add"), "{arguments:?}: {reported}");
             let output = run(&fixture, &[&arguments[..], &["--json"]].concat());
             let answer = json_of(&output);
             assert_eq!((output.status.code(), &answer["imported"]), (Some(code), &json!([])), "{answer}");

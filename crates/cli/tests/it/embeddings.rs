@@ -124,19 +124,19 @@ async fn texts(stream: &mut TcpStream) -> usize {
 }
 
 /// The events of requests to models while `work` goes on, and the operations of the ledger.
-async fn told(fixture: &Fixture, work: impl AsyncFn(&Toolwright)) -> (Vec<Arc<Event>>, Vec<Value>) {
+async fn reported(fixture: &Fixture, work: impl AsyncFn(&Toolwright)) -> (Vec<Arc<Event>>, Vec<Value>) {
     let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
     let app = Toolwright::open(options, fixture.load(), Box::new(|_| None)).await.expect("opens");
     let mut events = app.events().subscribe();
     work(&app).await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Ok(event) = events.try_recv() {
-        told.push(event);
+        reported.push(event);
     }
     app.shut_down().await;
     let trace: Value = serde_json::from_str(&ok(fixture, &["trace", "last", "--json"])).expect("json");
     let turns = trace["turns"].as_array().cloned().unwrap_or_default();
-    (told, turns.iter().flat_map(|turn| turn["ops"].as_array().cloned().unwrap_or_default()).collect())
+    (reported, turns.iter().flat_map(|turn| turn["ops"].as_array().cloned().unwrap_or_default()).collect())
 }
 
 fn fixture(server: &Server, models: &str) -> Fixture {
@@ -153,7 +153,7 @@ async fn query(app: &Toolwright, text: &str) -> Result<(), String> {
 async fn vector_requests_use_their_models_queue() {
     let server = Server::start(vec![200]).await;
     let fixture = fixture(&server, "  embeddings: {queue: {concurrent: 2}}\n");
-    let (events, _) = told(&fixture, async |app| {
+    let (events, _) = reported(&fixture, async |app| {
         let queries = (0..6).map(|number| async move { query(app, &format!("q{number}")).await });
         for done in futures_util::future::join_all(queries).await {
             done.expect("vectors");
@@ -171,7 +171,7 @@ async fn vector_requests_are_retried_and_recorded() {
     // The prices of the one model, the terms of all.
     let models = "  embeddings: {retry: {attempts: 2}}\n  embeddings/small: {prices: {input: 100, output: 0}}\n";
     let fixture = fixture(&server, models);
-    let (events, ops) = told(&fixture, async |app| query(app, "q").await.expect("vectors")).await;
+    let (events, ops) = reported(&fixture, async |app| query(app, "q").await.expect("vectors")).await;
     assert_eq!(server.asked.load(Ordering::SeqCst), 2);
     let finished = events.iter().find_map(|event| match &**event {
         Event::ModelFinished { model, attempt, ok, usage, cost_usd, characters_in, .. } => {
@@ -195,7 +195,7 @@ async fn vector_requests_follow_their_providers_limits() {
         "  endpoints: {{mine: {{api: openai_chat, base_url: '{url}/'}}}}\n  mine: {{retry: {{attempts: 1}}}}\n"
     );
     let fixture = fixture(&server, &models);
-    let (events, ops) = told(&fixture, async |app| {
+    let (events, ops) = reported(&fixture, async |app| {
         let error = query(app, "q").await.expect_err("it is down");
         assert!(error.contains("later") && error.contains("selection.embeddings"), "{error}");
     })

@@ -29,8 +29,8 @@ fn start(fixture: &Fixture, command: &str) -> (Child, String) {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program runs");
-    let mut told = serde_json::Deserializer::from_reader(BufReader::new(child.stdout.take().expect("piped")));
-    let outcome = <Value as serde::Deserialize>::deserialize(&mut told).expect("printed at once");
+    let mut reported = serde_json::Deserializer::from_reader(BufReader::new(child.stdout.take().expect("piped")));
+    let outcome = <Value as serde::Deserialize>::deserialize(&mut reported).expect("printed at once");
     let id = outcome["structured"]["job"].as_str().unwrap_or_else(|| panic!("no job in {outcome}"));
     (child, id.to_owned())
 }

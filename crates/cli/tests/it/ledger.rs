@@ -74,8 +74,8 @@ async fn a_killed_program_leaves_every_effect_recorded() {
     let totals = store.totals().await.expect("totals");
     assert_eq!(totals.by_status["tool"][UNKNOWN_OUTCOME], unknown as u64);
     let last = store.traces(1).await.expect("traces").remove(0);
-    let told = ok(&fixture, &["trace", last.session.as_str()]);
-    assert!(told.contains("unknown outcome"), "{told}");
+    let reported = ok(&fixture, &["trace", last.session.as_str()]);
+    assert!(reported.contains("unknown outcome"), "{reported}");
 }
 
 /// The program where no file may grow beyond some KiB, as on a full disk.
@@ -97,11 +97,11 @@ fn a_full_disk_warns_or_refuses_as_configured() {
         let call = ["call", "shell__bash", r#"{"command": "echo x > effect"}"#];
         ok(&fixture, &["call", "shell__bash", r#"{"command": "true"}"#]);
         let output = on_a_full_disk(&fixture, &call).output().expect("the program runs");
-        let told = stderr(&output);
-        assert!(told.contains("the ledger cannot be written"), "{config}: {told}");
-        assert_eq!(fixture.path("project/effect").exists(), runs, "{config}: {told}");
-        assert_eq!(output.status.success(), runs, "{config}: {told}");
-        assert!(runs || told.contains("defaults.ledger: required"), "{told}");
+        let reported = stderr(&output);
+        assert!(reported.contains("the ledger cannot be written"), "{config}: {reported}");
+        assert_eq!(fixture.path("project/effect").exists(), runs, "{config}: {reported}");
+        assert_eq!(output.status.success(), runs, "{config}: {reported}");
+        assert!(runs || reported.contains("defaults.ledger: required"), "{reported}");
     }
 }
 
@@ -153,9 +153,12 @@ fn a_damaged_database_stops_commands_with_remedy() {
     std::fs::write(&file, &zeros).expect("write");
     for command in [&["trace"][..], &["call", "fs__list", "{}"], &["jobs", "ls"], &["serve", "--stdio"]] {
         let output = program(&fixture).args(command).output().expect("the program runs");
-        let told = stderr(&output);
-        assert!(!output.status.success(), "{command:?}: {told}");
-        assert!(told.contains("toolwright.sqlite3") && told.contains("move it away"), "{command:?}: {told}");
+        let reported = stderr(&output);
+        assert!(!output.status.success(), "{command:?}: {reported}");
+        assert!(
+            reported.contains("toolwright.sqlite3") && reported.contains("move it away"),
+            "{command:?}: {reported}"
+        );
         assert_eq!(std::fs::read(&file).expect("read"), zeros, "{command:?}");
     }
 }

@@ -215,7 +215,7 @@ fn a_pick_of_nothing_says_so() {
 #[test]
 fn a_task_that_no_tool_fits_gets_none() {
     let fixture = Fixture::new();
-    for task in ["book a flight to Paris", "post a tweet", "order pizza"] {
+    for task in ["book a flight to Paris", "convert currency", "translate a poem", "post a tweet", "order pizza"] {
         assert_eq!(ids(&picks(&fixture, &["pick", task, "--json"])), [""; 0], "{task}");
         assert!(!picks(&fixture, &["pick", task, "--json", "--min-score", "0"]).is_empty(), "the nearest of {task}");
     }

@@ -101,7 +101,7 @@ fn projects_with_same_server_name_pin_apart() {
         assert!(output.status.success(), "{folder}: {}", stderr(&output));
         assert!(String::from_utf8_lossy(&output.stdout).contains(words), "{folder}");
     };
-    let told = |folder: &str, arguments: &[&str]| -> Value {
+    let reported = |folder: &str, arguments: &[&str]| -> Value {
         let output = there(folder, &[arguments, &["--json"]].concat());
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)))
     };
@@ -113,16 +113,16 @@ fn projects_with_same_server_name_pin_apart() {
     fixture.write("other/toolwright.yaml", &config("Sends the text and all keys", ""));
     assert_eq!(there("other", &["tools", "show", "odd__echo"]).status.code(), Some(3));
     sees("project", "Returns the text");
-    assert_eq!(told("project", &["pins", "diff"]), json!([]));
+    assert_eq!(reported("project", &["pins", "diff"]), json!([]));
     assert!(!stderr(&there("project", &["approvals", "ls"])).contains("pins approve"));
     assert!(stderr(&there("other", &["approvals", "ls"])).contains("pins approve"));
-    assert_eq!(told("other", &["pins", "approve", "odd"])[0]["tool"], "echo");
+    assert_eq!(reported("other", &["pins", "approve", "odd"])[0]["tool"], "echo");
     sees("other", "and all keys");
     sees("project", "Returns the text");
     let file = |folder: &str| std::fs::canonicalize(fixture.path(folder)).expect("folder").join("toolwright.yaml");
     let scope = |folder: &str| json!(file(folder));
     for folder in ["project", "other"] {
-        let pins = told(folder, &["pins", "ls", "odd"]);
+        let pins = reported(folder, &["pins", "ls", "odd"]);
         let pins = pins.as_array().expect("a list");
         assert!(!pins.is_empty() && pins.iter().all(|pin| pin["scope"] == scope(folder)), "{pins:?}");
     }
@@ -131,7 +131,7 @@ fn projects_with_same_server_name_pin_apart() {
     let lost = there("third", &["pins", "approve", "odd"]);
     assert_eq!(lost.status.code(), Some(3));
     assert!(stderr(&lost).contains("--all-projects") && stderr(&lost).contains("toolwright.yaml"), "{}", stderr(&lost));
-    let all = told("third", &["pins", "ls", "odd/echo", "--all-projects"]);
+    let all = reported("third", &["pins", "ls", "odd/echo", "--all-projects"]);
     let scopes: Vec<&Value> = all.as_array().expect("a list").iter().map(|pin| &pin["scope"]).collect();
     assert_eq!(scopes, [&scope("other"), &scope("project")]);
     assert!(there("third", &["pins", "revoke", "odd/echo", "--all-projects"]).status.success());
@@ -139,7 +139,7 @@ fn projects_with_same_server_name_pin_apart() {
         assert_eq!(there(folder, &["tools", "show", "odd__echo"]).status.code(), Some(3), "{folder}");
     }
     assert!(there("third", &["pins", "forget", "odd", "--all-projects"]).status.success());
-    assert_eq!(told("third", &["pins", "ls", "--all-projects"]), json!([]));
+    assert_eq!(reported("third", &["pins", "ls", "--all-projects"]), json!([]));
     sees("project", "Returns the text");
 }
 

@@ -239,7 +239,9 @@ fn policy_test_has_its_contract() {
     check(&fixture, &[&own[..], &["mail__send"]].concat(), "", &[json!({"effect": "allow"})], 0);
     let (lines, code) = answers(&fixture, &["policy", "test", "nope__such"], "");
     assert_eq!((&lines[0]["error"]["kind"], code), (&json!("unknown_tool"), 3), "{lines:?}");
-    assert!(lines[0]["error"]["message"].as_str().is_some_and(|told| told.contains("under `tools` of the policy")));
+    assert!(
+        lines[0]["error"]["message"].as_str().is_some_and(|reported| reported.contains("under `tools` of the policy"))
+    );
     let input = [
         json!({"tool": "x__look", "effects": {"read_only": true}}).to_string(),
         json!({"tool": "x__look", "annotations": {"readOnlyHint": false}, "arguments": {"a": 1}}).to_string(),
@@ -261,9 +263,9 @@ fn policy_test_has_its_contract() {
 fn a_bad_condition_is_located() {
     let fixture = Fixture::with("policy:\n  rules:\n  - effect: deny\n    when: args.amount >\n");
     let (lines, code) = answers(&fixture, &["policy", "test", "fs__read"], "");
-    let told = lines[0]["error"]["message"].as_str().expect("a message").to_owned();
-    assert_eq!(code, 2, "{told}");
+    let reported = lines[0]["error"]["message"].as_str().expect("a message").to_owned();
+    assert_eq!(code, 2, "{reported}");
     for part in ["toolwright.yaml:4: error: policy.rules.0.when: ", "the condition cannot be read: 1:14"] {
-        assert!(told.contains(part), "{told}");
+        assert!(reported.contains(part), "{reported}");
     }
 }

@@ -193,14 +193,14 @@ async fn check_fallback(first: Turn, second: Turn, answer: &str) {
     assert_eq!(output.status.code(), code, "{}", stderr(&output));
     assert_eq!((same(&report(&output)), said(&output, "r.jsonl")), (same(&expect), 1), "{}", stderr(&output));
     // What the agent's model was told of the tool is what it was told then.
-    let told = |fixture: &Fixture| {
+    let reported = |fixture: &Fixture| {
         let lines = fixture.read("project/t.jsonl");
         let mut requests = lines.lines().filter(|line| line.contains("\"type\":\"request\""));
         let last = requests.next_back().map(|line| serde_json::from_str::<Value>(line).expect("json"));
         last.expect("a request")["request"]["messages"].to_string()
     };
-    assert!(told(&fixture).contains(answer), "{}", told(&fixture));
-    assert_eq!(told(&played), told(&fixture));
+    assert!(reported(&fixture).contains(answer), "{}", reported(&fixture));
+    assert_eq!(reported(&played), reported(&fixture));
     // The account has each attempt, with what it used, at no cost.
     let attempts = |fixture: &Fixture| {
         let trace: Value = serde_json::from_slice(&run(fixture, &["trace", "last", "--json"]).stdout).expect("json");
@@ -226,8 +226,8 @@ async fn a_run_with_fallback_is_played() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_with_failed_sampling_is_played() {
-    let told = "openai/first: the model behind this tool could not be asked; openai/second: the model";
-    check_fallback(Turn::error(400, "not so"), Turn::error(400, "neither"), told).await;
+    let reported = "openai/first: the model behind this tool could not be asked; openai/second: the model";
+    check_fallback(Turn::error(400, "not so"), Turn::error(400, "neither"), reported).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

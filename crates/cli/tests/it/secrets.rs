@@ -295,9 +295,9 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
         });
     };
 
-    let told = call_over_http(&address, &arguments(PASSWORD));
-    assert!(told.contains("needs a person's approval, and has not run"), "{told}");
-    is_clean("the answer to the client", told.as_bytes());
+    let reported = call_over_http(&address, &arguments(PASSWORD));
+    assert!(reported.contains("needs a person's approval, and has not run"), "{reported}");
+    is_clean("the answer to the client", reported.as_bytes());
     until("it asks", || clean(&fixture, &echo, &["approvals", "ls", "--json"]) != json!([]));
     let question = asked(1);
     let shown = json!({"user": "u", "password": "[secret]", "pin": "[secret]"});

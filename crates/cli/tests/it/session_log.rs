@@ -11,7 +11,7 @@ use crate::cli::{ok, stderr};
 use crate::support::{Fixture, until};
 
 /// How often a request tells of a job's end.
-fn told(request: &Recorded) -> usize {
+fn reported(request: &Recorded) -> usize {
     request.body["messages"].to_string().matches("[toolwright notice] Background job").count()
 }
 
@@ -38,7 +38,7 @@ async fn a_killed_run_is_told_of_its_job_once() {
     let output = ended(start(&fixture, &variables, &["run", "--resume", &id, "--policy", "trusted", "--json"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     assert_eq!(report(&output)["answer"], "It has ended.");
-    let counts: Vec<usize> = server.requests().iter().map(told).collect();
+    let counts: Vec<usize> = server.requests().iter().map(reported).collect();
     assert_eq!((counts, server.failures()), (vec![0, 0, 1, 1], Vec::new()));
 }
 
@@ -46,8 +46,8 @@ async fn a_killed_run_is_told_of_its_job_once() {
 fn notes_are_kept_between_commands() {
     let fixture = Fixture::new();
     ok(&fixture, &["call", "memory__scratchpad", "op=set", "key=plan.next", "value=test"]);
-    let told: Value =
+    let reported: Value =
         serde_json::from_str(&ok(&fixture, &["call", "memory__scratchpad", "op=get", "key=plan", "--json"]))
             .expect("json");
-    assert_eq!(told["structured"], json!({"value": {"next": "test"}}));
+    assert_eq!(reported["structured"], json!({"value": {"next": "test"}}));
 }

@@ -121,8 +121,8 @@ fn peers_get_span_ids_and_no_secrets() {
     assert!(text(of, "service.instance.id").is_some());
     assert_eq!(span.name, "execute_tool rest__order");
     assert_eq!(text(&span.attributes, "toolwright.origin"), Some("owner"));
-    let told = &api.requests("/orders")[0].headers["traceparent"];
-    assert_eq!(*told, format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id)));
+    let reported = &api.requests("/orders")[0].headers["traceparent"];
+    assert_eq!(*reported, format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id)));
     assert!(text(&span.attributes, "gen_ai.tool.call.arguments").is_some_and(|said| said.contains("to yourself")));
 
     let sent = [receiver.requests("/v1/traces"), receiver.requests("/v1/metrics")].concat();

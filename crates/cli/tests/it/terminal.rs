@@ -145,15 +145,15 @@ fn a_call_asks_before_a_required_page() {
                 assert!(said.contains(shown), "{shown}: {said}");
             }
             if !json {
-                let told = if kind.is_some() { &said } else { &output };
-                assert!(told.contains(says), "{answers:?}: {output} {said}");
+                let reported = if kind.is_some() { &said } else { &output };
+                assert!(reported.contains(says), "{answers:?}: {output} {said}");
                 continue;
             }
             let printed: Value = serde_json::from_str(&output).expect("JSON");
             assert_eq!(printed["ok"].as_bool(), Some(kind.is_none()), "{printed}");
             assert_eq!(printed["error"]["kind"].as_str(), kind, "{printed}");
-            let told = if kind.is_some() { &printed["error"]["message"] } else { &printed["text"] };
-            assert!(told.as_str().is_some_and(|told| told.contains(says)), "{printed}");
+            let reported = if kind.is_some() { &printed["error"]["message"] } else { &printed["text"] };
+            assert!(reported.as_str().is_some_and(|reported| reported.contains(says)), "{printed}");
         }
     }
 }
@@ -169,7 +169,7 @@ fn a_required_page_without_person_fails() {
         if json {
             let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
             assert_eq!(printed["error"]["kind"], "execution_error", "{printed}");
-            assert!(printed["error"]["message"].as_str().is_some_and(|told| told.contains(&says)), "{printed}");
+            assert!(printed["error"]["message"].as_str().is_some_and(|reported| reported.contains(&says)), "{printed}");
         } else {
             assert!(stderr(&output).contains(&says), "{}", stderr(&output));
         }

@@ -33,10 +33,10 @@ fn each_transport_works_and_isolates_faults() {
     for (door, kind) in [("--http", ""), ("--sse", "type: sse"), ("--sse", "type: http"), ("--ws", "")] {
         let server = Server::start(&[door, "0"]);
         let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n    url: {}\n    {kind}\n", server.url));
-        let told = ok(&fixture, &["call", "odd__echo", r#"{"text": "over the wire"}"#]);
-        assert!(told.contains("over the wire"), "{door} {kind}: {told}");
-        let told = ok(&fixture, &["call", "odd__garbage", "{}"]);
-        assert!(told.contains("this is the answer"), "{door} {kind}: {told}");
+        let reported = ok(&fixture, &["call", "odd__echo", r#"{"text": "over the wire"}"#]);
+        assert!(reported.contains("over the wire"), "{door} {kind}: {reported}");
+        let reported = ok(&fixture, &["call", "odd__garbage", "{}"]);
+        assert!(reported.contains("this is the answer"), "{door} {kind}: {reported}");
         let broken = run(&fixture, &["call", "odd__huge_line", r#"{"bytes": 20000000}"#]);
         let said = format!("{}{}", String::from_utf8_lossy(&broken.stdout), stderr(&broken));
         assert!(!broken.status.success() && said.contains("message over max_message_bytes"), "{door} {kind}: {said}");

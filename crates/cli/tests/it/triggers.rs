@@ -137,12 +137,12 @@ fn unusable_triggers_are_refused_by_the_program() {
 #[test]
 fn doctor_tells_of_triggers_that_nothing_runs() {
     let fixture = Fixture::new();
-    let told = |fixture: &Fixture| {
+    let reported = |fixture: &Fixture| {
         stderr(&run(fixture, &["doctor"])) + &String::from_utf8_lossy(&run(fixture, &["doctor"]).stdout)
     };
-    assert!(!told(&fixture).contains("no process runs them"));
+    assert!(!reported(&fixture).contains("no process runs them"));
     add(&fixture, &["timer", "interval=1h", "prompt=p"]);
-    assert!(told(&fixture).contains("there is a trigger, and no process runs them"), "{}", told(&fixture));
+    assert!(reported(&fixture).contains("there is a trigger, and no process runs them"), "{}", reported(&fixture));
 }
 
 #[test]

@@ -43,8 +43,8 @@ fn a_strangers_device_or_pipe_is_not_read() {
     let made = std::process::Command::new("mkfifo").arg(fixture.path("project/.mcp.json")).status().expect("mkfifo");
     assert!(made.success());
     let listed = run(&fixture, &["tools", "ls"]);
-    let told = stderr(&listed);
-    assert_eq!(told.matches("it is no ordinary file").count(), 2, "{told}");
+    let reported = stderr(&listed);
+    assert_eq!(reported.matches("it is no ordinary file").count(), 2, "{reported}");
 }
 
 #[test]
@@ -341,8 +341,11 @@ fn a_file_of_misspelt_keys_is_reported() {
     fixture.write_as_stranger("project/sub/toolwright.yaml", "mcpServer:\n  a: {command: sh}\npolcy: {}\n");
     let config = fixture.load_with(|options| options.cwd = fixture.path("project/sub"));
     assert_eq!(standing(&config), [Standing::Faulty, Standing::Approved]);
-    let told: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
-    assert!(told.len() == 2 && told[0].contains("mcpServer") && told[1].contains("did you mean"), "{told:?}");
+    let reported: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
+    assert!(
+        reported.len() == 2 && reported[0].contains("mcpServer") && reported[1].contains("did you mean"),
+        "{reported:?}"
+    );
     // Nothing of it holds, and nothing waits for anybody.
     assert!(!config.is_unusable() && config.servers.is_empty());
     assert_eq!(config.sections.views.keys().collect::<Vec<_>>(), ["top"]);

@@ -94,13 +94,13 @@ fn changed_views_apply_to_open_sessions() {
     assert!(files.call("fs__write", &json!({"path": "a.txt", "content": "1"})).contains("\"result\""));
     assert!(fixture.path("project/a.txt").exists());
     let old = Client::of(&address, "/mcp/old");
-    let (mut told, mut ended) = (files.listen(), old.listen());
-    assert!(hears(&mut told, "text/event-stream") && hears(&mut ended, "text/event-stream"));
+    let (mut reported, mut ended) = (files.listen(), old.listen());
+    assert!(hears(&mut reported, "text/event-stream") && hears(&mut ended, "text/event-stream"));
 
     let denied = "views:\n  files: {allow: [fs__read, fs__glob], profile: ask}\n  new: {allow: [fs__read]}\n";
     fixture.write(FILE, denied);
     gateway.says("the views are others");
-    assert!(hears(&mut told, "notifications/tools/list_changed"), "{}", gateway.said());
+    assert!(hears(&mut reported, "notifications/tools/list_changed"), "{}", gateway.said());
     assert_eq!(files.tools(), ["fs__read", "fs__glob"]);
     let refused = files.call("fs__write", &json!({"path": "b.txt", "content": "1"}));
     assert!(refused.contains("error") && !fixture.path("project/b.txt").exists(), "{refused}");

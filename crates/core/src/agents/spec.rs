@@ -336,9 +336,9 @@ mod tests {
             (&"a".repeat(41), &"a".repeat(40), Some("at most 40")),
         ] {
             assert_eq!(legal_name(name), legal, "{name}");
-            let told = check_name(name).err().map(|error| error.to_string());
-            assert_eq!(told.is_some(), error.is_some(), "{name}: {told:?}");
-            assert!(told.unwrap_or_default().contains(error.unwrap_or_default()), "{name}");
+            let reported = check_name(name).err().map(|error| error.to_string());
+            assert_eq!(reported.is_some(), error.is_some(), "{name}: {reported:?}");
+            assert!(reported.unwrap_or_default().contains(error.unwrap_or_default()), "{name}");
         }
     }
 }

@@ -430,9 +430,10 @@ mod tests {
             usage.add(all(other));
             assert_eq!((usage, usage.tokens()), (all(sum), together));
         }
-        for (told, believed) in [(7, 7), (MAX_TOKENS, MAX_TOKENS), (MAX_TOKENS + 1, MAX_TOKENS), (u64::MAX, MAX_TOKENS)]
+        for (reported, believed) in
+            [(7, 7), (MAX_TOKENS, MAX_TOKENS), (MAX_TOKENS + 1, MAX_TOKENS), (u64::MAX, MAX_TOKENS)]
         {
-            assert_eq!(all(told).bounded(), all(believed));
+            assert_eq!(all(reported).bounded(), all(believed));
         }
     }
 

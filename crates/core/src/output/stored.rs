@@ -177,8 +177,8 @@ mod tests {
             add_note(&mut extras, "k", stored_note(&StoredOutput { handle: handle.into(), ..stored() }));
         }
         assert_eq!((&extras["k"]["handle"], extras["k"]["more"].as_array().map(Vec::len)), (&json!("s/1"), Some(2)));
-        let told: Vec<String> = noted_outputs(&extras["k"]).into_iter().map(|stored| stored.handle).collect();
-        assert_eq!(told, all);
+        let reported: Vec<String> = noted_outputs(&extras["k"]).into_iter().map(|stored| stored.handle).collect();
+        assert_eq!(reported, all);
         assert!(noted_outputs(&json!({"bytes": 1})).is_empty());
     }
 

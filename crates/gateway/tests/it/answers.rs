@@ -78,7 +78,7 @@ async fn a_subscription_covers_resources_below_it() {
     }
     let http = fixture.http().await;
     let shown = "toolwright-resource://beta/both://same";
-    for (path, source, followed, told, heard) in [
+    for (path, source, followed, reported, heard) in [
         ("/mcp/alpha", &sources[0], "alpha://one", "alpha://one/a.txt", "alpha://one/a.txt"),
         ("/mcp", &sources[0], "alpha://one", "alpha://one?page=2", "alpha://one?page=2"),
         ("/mcp", &sources[1], shown, "both://same/a", "toolwright-resource://beta/both://same/a"),
@@ -91,7 +91,7 @@ async fn a_subscription_covers_resources_below_it() {
         let filter = json!({"notifications": {"resourceSubscriptions": [followed]}});
         let mut modern_hears = Events::of(http.modern(path, json!(1), "subscriptions/listen", filter)).await;
         modern_hears.next().await.expect("acknowledged");
-        for uri in [&*format!("{}beside", followed.replace(shown, "both://same")), told] {
+        for uri in [&*format!("{}beside", followed.replace(shown, "both://same")), reported] {
             source.tell(SourceNotice::ResourceUpdated { uri: uri.into() });
         }
         for events in [&mut session_hears, &mut modern_hears] {
@@ -157,8 +157,8 @@ async fn the_stdio_clients_roots_reach_sources() {
         let mut client = Client::of(&fixture);
         let capabilities = if offers { json!({"roots": {"listChanged": true}}) } else { json!({}) };
         client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": capabilities}))).await;
-        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        client.send(&told).await;
+        let reported = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        client.send(&reported).await;
         if offers {
             let asked = client.next().await;
             assert_eq!(asked["method"], "roots/list");

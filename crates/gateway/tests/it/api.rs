@@ -89,8 +89,8 @@ impl Api {
     pub(crate) fn check(&self, method: &Method, template: &str, status: u16, answer: &Value) {
         let operation = &self.document["paths"][template][method.as_str().to_lowercase()];
         let responses = &operation["responses"];
-        let told = &responses[status.to_string()];
-        let schema = &told["content"]["application/json"]["schema"];
+        let reported = &responses[status.to_string()];
+        let schema = &reported["content"]["application/json"]["schema"];
         assert!(schema.is_object(), "{method} {template} tells nothing of {status}");
         let mut components = self.document["components"].clone();
         close(&mut components["schemas"]);
@@ -292,10 +292,10 @@ async fn the_document_names_the_refusals_of_each_operation() {
         let kind =
             answer.headers()["content-type"].to_str().expect("text").split(';').next().unwrap_or_default().to_owned();
         assert_eq!(answer.status().as_u16(), status, "{method} {template}");
-        let told = &api.document["paths"][template][method.as_str().to_lowercase()]["responses"];
+        let reported = &api.document["paths"][template][method.as_str().to_lowercase()]["responses"];
         assert!(
-            told[status.to_string()]["content"][&kind].is_object(),
-            "{method} {template} {status} {kind}: {told:#}"
+            reported[status.to_string()]["content"][&kind].is_object(),
+            "{method} {template} {status} {kind}: {reported:#}"
         );
     };
     let operations = api.document["paths"].as_object().expect("paths").iter();
@@ -303,11 +303,11 @@ async fn the_document_names_the_refusals_of_each_operation() {
         item.as_object()
             .expect("operations")
             .iter()
-            .map(move |(method, told)| (path.clone(), method.to_uppercase(), told))
+            .map(move |(method, reported)| (path.clone(), method.to_uppercase(), reported))
     });
-    for (template, method, told) in operations {
+    for (template, method, reported) in operations {
         let method: Method = method.parse().expect("method");
-        assert_eq!(told["responses"].get("default"), None, "{template}");
+        assert_eq!(reported["responses"].get("default"), None, "{template}");
         let path = template.replace("{id}", "none");
         let ask = || api.http.request(method.clone(), &path);
         check(method.clone(), &template, 403, ask().header("host", "evil.example")).await;
@@ -319,7 +319,7 @@ async fn the_document_names_the_refusals_of_each_operation() {
         if method == Method::POST {
             check(method.clone(), &template, 415, ask().body("x")).await;
         }
-        if told.get("requestBody").is_some() {
+        if reported.get("requestBody").is_some() {
             check(method.clone(), &template, 400, ask().header("content-type", "application/json").body("[]")).await;
         }
     }
@@ -339,9 +339,9 @@ async fn the_document_names_503_for_every_operation() {
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: "), "{refused}");
     assert!(refused.contains("\r\ncontent-type: text/plain;"), "{refused}");
     for path in ["/health", "/ready", "/api/tools"] {
-        let told = &api.document["paths"][path]["get"]["responses"]["503"];
-        assert_eq!(told["content"]["text/plain"].is_object(), path == "/api/tools", "{told:#}");
-        assert_eq!(told["headers"]["Retry-After"].is_object(), path != "/health", "{told:#}");
+        let reported = &api.document["paths"][path]["get"]["responses"]["503"];
+        assert_eq!(reported["content"]["text/plain"].is_object(), path == "/api/tools", "{reported:#}");
+        assert_eq!(reported["headers"]["Retry-After"].is_object(), path != "/health", "{reported:#}");
     }
     waiting.abort();
 }
@@ -459,16 +459,16 @@ async fn one_silent_source_does_not_hold_readiness_up() {
         loop {
             let answer = api.get("/ready").send().await.expect("response");
             let status = answer.status().as_u16();
-            let told: Value = answer.json().await.expect("json");
-            api.check(&Method::GET, "/ready", status, &told);
-            assert_eq!(told["providers"]["starting"], 1, "{told}");
+            let reported: Value = answer.json().await.expect("json");
+            api.check(&Method::GET, "/ready", status, &reported);
+            assert_eq!(reported["providers"]["starting"], 1, "{reported}");
             if status == 200 {
-                return told;
+                return reported;
             }
-            assert_eq!(told["state"], "starting");
+            assert_eq!(reported["state"], "starting");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let told = tokio::time::timeout(LONG, ready).await.expect("in time");
-    assert_eq!((&told["ready"], &told["state"]), (&json!(true), &json!("ready")));
+    let reported = tokio::time::timeout(LONG, ready).await.expect("in time");
+    assert_eq!((&reported["ready"], &reported["state"]), (&json!(true), &json!("ready")));
 }

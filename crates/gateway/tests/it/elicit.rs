@@ -83,9 +83,9 @@ async fn a_self_dismissed_question_waits_in_the_inbox() {
     for (n, mut response) in (1..).zip([said("cancel"), said("decline"), refused]) {
         response["id"] = client.ask(&call(n, "test__echo", json!({"text": "a"}))).await["id"].clone();
         let answer = client.ask(&response).await;
-        let told = &answer["result"]["structuredContent"];
-        assert_eq!((&told["status"], &told["state"]), (&json!("approval"), &json!("pending")), "{answer}");
-        assert!(text(&answer).contains("`toolwright approvals`") && told["next"].is_string(), "{answer}");
+        let reported = &answer["result"]["structuredContent"];
+        assert_eq!((&reported["status"], &reported["state"]), (&json!("approval"), &json!("pending")), "{answer}");
+        assert!(text(&answer).contains("`toolwright approvals`") && reported["next"].is_string(), "{answer}");
     }
     client.end().await;
 }
@@ -99,7 +99,7 @@ async fn over_stdio_the_call_goes_by_the_answer() {
     let fixture = asking(LONG).await;
     let mut client = Client::of(&fixture);
     client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
-    for (n, (result, ok, told)) in (1..).zip(answers()) {
+    for (n, (result, ok, reported)) in (1..).zip(answers()) {
         let asked = client.ask(&call(n, "test__echo", json!({"text": "a"}))).await;
         let id = format!("ask-{}", n - 1);
         assert_eq!(asked, question(&id));
@@ -109,7 +109,7 @@ async fn over_stdio_the_call_goes_by_the_answer() {
         read().await;
         let response = client.ask(&answer(&id, result.clone())).await;
         assert_eq!((&response["id"], response["result"]["isError"] != true), (&json!(n), ok), "{result}: {response}");
-        assert!(text(&response).contains(told), "{result}: {response}");
+        assert!(text(&response).contains(reported), "{result}: {response}");
     }
     client.end().await;
 }
@@ -182,7 +182,7 @@ async fn over_http_a_calls_stream_carries_its_question() {
     let http = fixture.http().await;
     let mine = session(&http).await;
     let others = session(&http).await;
-    for (n, (result, ok, told)) in (1..).zip(answers()) {
+    for (n, (result, ok, reported)) in (1..).zip(answers()) {
         let mut events = Events::of(http.in_session(&mine, "/mcp", &call(n, "test__echo", json!({"text": "a"})))).await;
         let id = format!("ask-{}", n - 1);
         assert_eq!(events.next().await.expect("a question"), question(&id));
@@ -195,7 +195,7 @@ async fn over_http_a_calls_stream_carries_its_question() {
         assert_eq!(sent.status(), 202);
         let response = events.next().await.expect("the result");
         assert_eq!((&response["id"], response["result"]["isError"] != true), (&json!(n), ok), "{result}: {response}");
-        assert!(text(&response).contains(told), "{result}: {response}");
+        assert!(text(&response).contains(reported), "{result}: {response}");
         assert!(events.next().await.is_none());
     }
     // Without events there is nowhere to ask.

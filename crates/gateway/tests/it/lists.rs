@@ -49,7 +49,7 @@ async fn listed(client: &mut Client, method: &str) -> Vec<&'static str> {
     ["alpha", "beta"].into_iter().filter(|source| answer.contains(source)).collect()
 }
 
-async fn told(client: &mut Client, method: &str) {
+async fn reported(client: &mut Client, method: &str) {
     while client.next().await["method"] != method {}
 }
 
@@ -73,7 +73,7 @@ async fn a_silent_server_hides_only_its_own_lists() {
     assert!(began.elapsed() < Duration::from_secs(4), "only the start is waited for: {:?}", began.elapsed());
     // What comes late is announced.
     alpha.is_silent.send_replace(false);
-    told(&mut client, "notifications/prompts/list_changed").await;
+    reported(&mut client, "notifications/prompts/list_changed").await;
     for method in KINDS {
         assert_eq!(listed(&mut client, method).await, ["alpha", "beta"], "{method}");
     }
@@ -89,7 +89,7 @@ async fn a_failed_list_keeps_the_last_one() {
     alpha.is_silent.send_replace(false);
     assert_eq!(listed(&mut client, "prompts/list").await, ["beta"]);
     alpha.is_failing.store(false, Ordering::Relaxed);
-    told(&mut client, "notifications/prompts/list_changed").await;
+    reported(&mut client, "notifications/prompts/list_changed").await;
     assert_eq!(listed(&mut client, "prompts/list").await, ["alpha", "beta"]);
     alpha.is_failing.store(true, Ordering::Relaxed);
     let before = alpha.times("prompts/list");
@@ -101,7 +101,7 @@ async fn a_failed_list_keeps_the_last_one() {
     let issues = fixture.catalogue.snapshot().issues().to_vec();
     assert!(issues.iter().any(|issue| issue.message == "its prompts could not be listed: it is broken"), "{issues:?}");
     alpha.is_failing.store(false, Ordering::Relaxed);
-    told(&mut client, "notifications/prompts/list_changed").await;
+    reported(&mut client, "notifications/prompts/list_changed").await;
     let listed = answer(&mut client, "prompts/list", json!({})).await["result"].to_string();
     assert!(listed.contains("new1"), "{listed}");
     assert!(fixture.catalogue.snapshot().issues().is_empty());

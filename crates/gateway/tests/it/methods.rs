@@ -298,9 +298,9 @@ async fn a_session_gets_logs_of_its_level() {
         let levels: Vec<_> = said.iter().filter_map(|one| one["params"]["level"].as_str()).collect();
         assert_eq!(levels, heard, "{path} {level:?}");
     }
-    let told: Vec<_> = alpha.taken().into_iter().filter(|(method, _)| method == "logging/setLevel").collect();
+    let reported: Vec<_> = alpha.taken().into_iter().filter(|(method, _)| method == "logging/setLevel").collect();
     let least = ("logging/setLevel".to_owned(), json!({"level": "warning"}));
-    assert_eq!(told, [least.clone(), least], "for each session the least severe that anybody wants");
+    assert_eq!(reported, [least.clone(), least], "for each session the least severe that anybody wants");
     for (level, heard) in [(None, 0), (Some("alert"), 1)] {
         let mut params = json!({"name": "log", "arguments": {}});
         if let Some(level) = level {
@@ -341,7 +341,7 @@ async fn lists_follow_sources_that_come_and_go() {
 const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// That a source was told this level.
-fn told(level: &str) -> (String, Value) {
+fn reported(level: &str) -> (String, Value) {
     ("logging/setLevel".to_owned(), json!({"level": level}))
 }
 
@@ -359,7 +359,7 @@ async fn older_servers_get_a_requests_log_level_first() {
             params["_meta"][LEVEL] = json!(level);
         }
         messages(http.modern("/mcp/alpha", json!(1), "tools/call", params)).await;
-        let mut expect: Vec<_> = expect.map(told).into_iter().collect();
+        let mut expect: Vec<_> = expect.map(reported).into_iter().collect();
         expect.push(("log".to_owned(), json!({})));
         assert_eq!(alpha.taken(), expect, "{level:?}: the least severe that anybody wants");
     }
@@ -392,7 +392,7 @@ async fn a_later_source_gets_the_sessions_log_level() {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(source.taken().first(), Some(&told("warning")), "{name}");
+        assert_eq!(source.taken().first(), Some(&reported("warning")), "{name}");
     }
 }
 
@@ -411,7 +411,7 @@ async fn the_next_call_sends_the_sessions_log_level() {
     let again = comes(&fixture, "alpha").await;
     let meta = || ("meta".to_owned(), json!({}));
     called().await;
-    assert_eq!(again.taken(), [told("error"), meta()]);
+    assert_eq!(again.taken(), [reported("error"), meta()]);
     called().await;
     assert_eq!(again.taken(), [meta()], "it knows");
 }

@@ -76,7 +76,9 @@ async fn a_job_reaches_the_model_with_its_id() {
 
 #[tokio::test]
 async fn waiting_and_skipped_calls_reach_the_model() {
-    for (answers, told) in [(Answers::Elsewhere, "needs a person's approval"), (Answers::Here, "skipped by the user")] {
+    for (answers, reported) in
+        [(Answers::Elsewhere, "needs a person's approval"), (Answers::Here, "skipped by the user")]
+    {
         let (fixture, _) = Fixture::with_jobs(|options, _| {
             let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
             options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
@@ -90,7 +92,7 @@ async fn waiting_and_skipped_calls_reach_the_model() {
         fixture.add(promises(vec![("promised", promised, None)])).await;
         for answer in of_both(&fixture, "p__promised").await {
             let text = answer["content"][0]["text"].as_str().unwrap_or_default();
-            assert!(text.contains(told), "{answer}");
+            assert!(text.contains(reported), "{answer}");
             assert_eq!((&answer["isError"], answer.get("structuredContent")), (&json!(true), None), "{answer}");
         }
     }
@@ -126,8 +128,8 @@ async fn job_tools_are_named_only_where_callable() {
             let asked = call(1, &format!("{prefix}{name}"), json!({}));
             let answer = body(http.in_session(&session, path, &asked), 200).await;
             let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
-            let told = if name == "asks" { "needs a person's approval" } else { "background job slow_" };
-            assert!(text.contains(told), "{path}: {answer}");
+            let reported = if name == "asks" { "needs a person's approval" } else { "background job slow_" };
+            assert!(text.contains(reported), "{path}: {answer}");
             let structured = &answer["result"]["structuredContent"];
             assert!(structured["job"].as_str().is_some_and(|id| id.starts_with(name)), "{path}: {answer}");
             let both = ["message", "next"].map(|key| structured[key].as_str().unwrap_or_default());
@@ -314,14 +316,14 @@ async fn a_broken_output_schema_is_not_listed_again() {
     assert_eq!(announced(&http, &session).await, [r#""wrong""#, r#""none""#, r#""right""#, r#""strict""#]);
     assert_eq!(announced(&http, &other).await.len(), 4);
     let events = http.request(Method::GET, "/mcp/p").header("mcp-session-id", &session);
-    let mut told = Events::of(events.header("mcp-protocol-version", LEGACY)).await;
+    let mut reported = Events::of(events.header("mcp-protocol-version", LEGACY)).await;
     for (name, first) in [("wrong", r#"{"columns":3}"#), ("none", "(The result is given as text")] {
         let result = ran(&http, &session, name).await;
         // Official clients throw it away otherwise: they check what is no error, and what is structured.
         assert_eq!((&result["isError"], result.get("structuredContent")), (&json!(true), None), "{result}");
         assert!(result["content"][0]["text"].as_str().is_some_and(|text| text.starts_with(first)), "{result}");
         assert!(result["_meta"]["toolwright/output_schema_mismatch"]["path"].is_string(), "{result}");
-        assert_eq!(told.next().await.expect("told")["method"], "notifications/tools/list_changed");
+        assert_eq!(reported.next().await.expect("told")["method"], "notifications/tools/list_changed");
     }
     assert_eq!(ran(&http, &session, "right").await["structuredContent"], json!({"rows": []}));
     assert_eq!(announced(&http, &session).await, [r#""right""#, r#""strict""#]);

@@ -67,13 +67,13 @@ async fn the_view_is_that_of_the_session() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let (session, result) = http.initialize(SEARCH).await;
-    let told = format!(
+    let reported = format!(
         "Most tools are not listed: tools__search finds them by what they do, tools__describe gives their schemas, \
          tools__call runs them. What there is: test (8), remote (2), output (2)\n\nUse the tools.\n\n{REMOTE_SAYS}"
     );
-    assert_eq!(result["instructions"], told);
+    assert_eq!(result["instructions"], reported);
     let discovered = body(http.modern(SEARCH, json!(1), "server/discover", json!({})), 200).await;
-    assert_eq!(discovered["result"]["instructions"], told);
+    assert_eq!(discovered["result"]["instructions"], reported);
     let list = rpc(1, "tools/list", json!({}));
     assert_eq!(names(&body(http.in_session(&session, SEARCH, &list), 200).await), LISTED);
     body(http.in_session(&session, "/mcp", &list), 404).await;
@@ -117,7 +117,7 @@ async fn policy_judges_the_carried_tool() {
     let found = http.text(SEARCH, "tools__search", json!({"query": "limited"})).await;
     assert!(!found.contains("test__limited"), "{found}");
     let discovered = body(http.modern(SEARCH, json!(1), "server/discover", json!({})), 200).await;
-    assert!(discovered["result"]["instructions"].as_str().is_some_and(|told| told.contains("test (7)")));
+    assert!(discovered["result"]["instructions"].as_str().is_some_and(|reported| reported.contains("test (7)")));
 }
 
 #[tokio::test]

@@ -148,8 +148,8 @@ async fn only_repeatable_calls_answer_503_on_shutdown() {
     fixture.shutdown.cancel(CancelCause::Shutdown);
     for (call, status, later) in [(read, 503, Some("1")), (paid, 200, None)] {
         let answer = call.await.expect("task").expect("response");
-        let told = answer.headers().get("retry-after").map(|value| value.to_str().expect("text").to_owned());
-        assert_eq!((answer.status().as_u16(), told.as_deref()), (status, later));
+        let reported = answer.headers().get("retry-after").map(|value| value.to_str().expect("text").to_owned());
+        assert_eq!((answer.status().as_u16(), reported.as_deref()), (status, later));
         let outcome: Value = answer.json().await.expect("json");
         assert_eq!((&outcome["status"], &outcome["error"]["kind"]), (&json!("failed"), &json!("canceled")));
     }

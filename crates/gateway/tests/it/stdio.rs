@@ -178,9 +178,9 @@ async fn changes_are_told_after_initialize_and_to_subscribers() {
         client.ask(&modern(1, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}))).await;
     assert_eq!(ack["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
     fixture.foreign.set(&[]);
-    let told = client.next().await;
+    let reported = client.next().await;
     assert_eq!(
-        (&told["method"], &told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]),
+        (&reported["method"], &reported["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]),
         (&json!("notifications/tools/list_changed"), &json!(1))
     );
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;

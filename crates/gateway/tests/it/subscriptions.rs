@@ -32,7 +32,7 @@ fn updated(uri: &str) -> SourceNotice {
 }
 
 /// What a source was told of subscriptions.
-async fn told(source: &Source, count: usize) -> Vec<(String, Value)> {
+async fn reported(source: &Source, count: usize) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     for _ in 0..500 {
         all.extend(source.taken().into_iter().filter(|(method, _)| method.contains("subscribe")));
@@ -66,8 +66,8 @@ async fn a_session_gets_resource_and_list_changes() {
     }
     let twice = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
     body(http.in_session(&other, "/mcp/alpha", &twice), 200).await;
-    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")], "once for both");
-    assert_eq!(told(&beta, 1).await, [about("subscribe", "both://same")]);
+    assert_eq!(reported(&alpha, 1).await, [about("subscribe", "alpha://one")], "once for both");
+    assert_eq!(reported(&beta, 1).await, [about("subscribe", "both://same")]);
 
     alpha.tell(updated("alpha://two"));
     alpha.tell(updated("alpha://one"));
@@ -105,7 +105,7 @@ async fn a_session_gets_resource_and_list_changes() {
     drop(others);
     let ended = http.request(Method::DELETE, "/mcp/alpha").header("mcp-session-id", &other).send().await;
     assert_eq!(ended.expect("response").status(), 204);
-    assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
+    assert_eq!(reported(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
     assert!(beta.taken().is_empty());
 }
 
@@ -167,7 +167,7 @@ async fn a_subscription_gets_its_changes_with_its_id() {
     let granted =
         json!({"_meta": meta, "notifications": {"promptsListChanged": true, "resourceSubscriptions": ["alpha://one"]}});
     assert_eq!(events.next().await.expect("granted")["params"], granted);
-    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")]);
+    assert_eq!(reported(&alpha, 1).await, [about("subscribe", "alpha://one")]);
     alpha.tell(SourceNotice::ResourcesChanged);
     alpha.tell(SourceNotice::Log(json!({"level": "alert"})));
     alpha.tell(updated("alpha://one"));
@@ -184,7 +184,7 @@ async fn a_subscription_gets_its_changes_with_its_id() {
     // The server notices that the client is gone when it next has something to say.
     alpha.tell(updated("alpha://one"));
     alpha.tell(updated("alpha://one"));
-    assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
+    assert_eq!(reported(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
 }
 
 #[tokio::test]
@@ -207,7 +207,7 @@ async fn concurrent_subscribers_share_one_subscription() {
         events.next().await.expect("granted")["params"]["notifications"]["resourceSubscriptions"],
         json!(["alpha://one"])
     );
-    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")], "one for five");
+    assert_eq!(reported(&alpha, 1).await, [about("subscribe", "alpha://one")], "one for five");
     for session in &sessions {
         assert_eq!(ask("resources/unsubscribe", session).await["result"], json!({}));
     }
@@ -219,10 +219,10 @@ async fn concurrent_subscribers_share_one_subscription() {
     // The server notices that the client is gone when it next has something to say.
     alpha.tell(updated("alpha://one"));
     alpha.tell(updated("alpha://one"));
-    assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
+    assert_eq!(reported(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
     // Who comes after that subscribes anew.
     ask("resources/subscribe", &sessions[0]).await;
-    assert_eq!(told(&alpha, 1).await, [about("subscribe", "alpha://one")]);
+    assert_eq!(reported(&alpha, 1).await, [about("subscribe", "alpha://one")]);
     assert!(beta.taken().is_empty());
 }
 
@@ -248,7 +248,7 @@ async fn added_and_removed_sources_change_the_lists() {
     let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let lists = ["prompts", "resources", "tools"].map(|part| format!("notifications/{part}/list_changed"));
-    let mut told = async |count: usize| {
+    let mut reported = async |count: usize| {
         let mut all = Vec::new();
         for _ in 0..count {
             all.push(client.next().await["method"].as_str().expect("a method").to_owned());
@@ -257,16 +257,16 @@ async fn added_and_removed_sources_change_the_lists() {
         all
     };
     fixture.add_listed(Source::new("gamma")).await;
-    assert_eq!(told(3).await, lists);
+    assert_eq!(reported(3).await, lists);
     fixture.catalogue.remove_provider("gamma").await.expect("it was there");
-    assert_eq!(told(3).await, lists);
+    assert_eq!(reported(3).await, lists);
     fixture.add_listed(Source::with("delta", json!({"prompts": {}}))).await;
-    assert_eq!(told(2).await, [&*lists[0], &*lists[2]]);
+    assert_eq!(reported(2).await, [&*lists[0], &*lists[2]]);
     // One that has tools only.
     fixture.foreign.set(&["other"]);
-    assert_eq!(told(1).await, lists[2..]);
+    assert_eq!(reported(1).await, lists[2..]);
     fixture.foreign.set(&["Get.Thing", "other"]);
-    assert_eq!(told(1).await, lists[2..]);
+    assert_eq!(reported(1).await, lists[2..]);
 }
 
 #[tokio::test]
@@ -283,15 +283,15 @@ async fn missed_notices_update_all_subscribed_resources() {
     for _ in 0..300 {
         alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "x"})));
     }
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..2 {
         let said = client.next().await;
         let uri = said["params"]["uri"].as_str().unwrap_or_default();
-        told.push(format!("{} {uri}", said["method"].as_str().expect("a method")));
+        reported.push(format!("{} {uri}", said["method"].as_str().expect("a method")));
     }
-    told.sort();
+    reported.sort();
     let all = ["resources/updated alpha://one", "resources/updated beta://two"];
-    assert_eq!(told, all.map(|what| format!("notifications/{what}")));
+    assert_eq!(reported, all.map(|what| format!("notifications/{what}")));
     assert_eq!(client.next().await["method"], "notifications/message");
 }
 
@@ -306,10 +306,10 @@ async fn subscriptions_move_to_a_replaced_source() {
     events.next().await.expect("granted");
     let subscribe = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
-    assert_eq!(told(&alpha, 2).await.len(), 2, "once for both");
+    assert_eq!(reported(&alpha, 2).await.len(), 2, "once for both");
     let other = Source::new("alpha");
     fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
-    let mut again = told(&other, 2).await;
+    let mut again = reported(&other, 2).await;
     again.sort_by_key(|(_, about)| about.to_string());
     assert_eq!(again, [about("subscribe", "alpha://one"), about("subscribe", "alpha://two")]);
     other.tell(updated("alpha://one"));
@@ -321,7 +321,7 @@ async fn subscriptions_move_to_a_replaced_source() {
     drop(events);
     let unsubscribe = rpc(2, "resources/unsubscribe", json!({"uri": "alpha://one"}));
     assert_eq!(client.ask(&unsubscribe).await["result"], json!({}));
-    let mut ended = told(&other, 2).await;
+    let mut ended = reported(&other, 2).await;
     ended.sort_by_key(|(_, about)| about.to_string());
     assert_eq!(ended, [about("unsubscribe", "alpha://one"), about("unsubscribe", "alpha://two")]);
     assert!(alpha.taken().is_empty(), "it was left before");
@@ -352,7 +352,7 @@ async fn resubscribing_asks_nobody_for_approval() {
     // Another policy may say something else.
     fixture.gateway.set_policy(Arc::new(Policy::of(Profile::Client)));
     fixture.foreign.set(&["other"]);
-    assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
+    assert_eq!(reported(&other, 1).await, [about("subscribe", "alpha://one")]);
 }
 
 /// A session over HTTP that has subscribed to this, without a stream.
@@ -368,14 +368,14 @@ async fn a_new_stream_resubscribes_at_replaced_sources() {
     let (fixture, [alpha, _]) = fixture().await;
     let http = fixture.http().await;
     let session = subscribed(&http, "alpha://one").await;
-    assert_eq!(told(&alpha, 1).await.len(), 1);
+    assert_eq!(reported(&alpha, 1).await.len(), 1);
     let other = Source::new("alpha");
     fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(other.taken(), []);
     let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
     let mut events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
-    assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
+    assert_eq!(reported(&other, 1).await, [about("subscribe", "alpha://one")]);
     other.tell(updated("alpha://one"));
     assert_eq!(events.next().await.expect("told")["params"], json!({"uri": "alpha://one"}));
 }

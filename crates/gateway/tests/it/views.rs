@@ -177,7 +177,7 @@ async fn replaced_views_notify_their_clients() {
     let stream = guest.request(reqwest::Method::GET, "/mcp/small").header("mcp-session-id", &session);
     let events = Events::of(stream).await;
     fixture.gateway.set_views(&[ViewConfig { roles: vec!["ops".into()], ..view("small", &["test__echo"], &[]) }]);
-    assert!(events.rest().await.iter().all(|told| told["method"] == "notifications/tools/list_changed"));
+    assert!(events.rest().await.iter().all(|reported| reported["method"] == "notifications/tools/list_changed"));
     let refused = guest.in_session(&session, "/mcp/small", &rpc(2, "tools/list", json!({}))).send().await;
     assert_eq!(refused.expect("response").status(), 403);
     assert_eq!(fixture.gateway.clash(), None);

@@ -236,12 +236,12 @@ async fn tasks_end_with_their_call() {
         let (_, context) = of_ann(&rig, "s");
         let output = run(&*rig.provider, "job", json!({}), &context).await.expect("done");
         assert!(output.content[0].as_text().expect("text").contains(expect), "{mode}: {output:?}");
-        let told = rig.world.partials.lock().expect("partials").clone();
+        let reported = rig.world.partials.lock().expect("partials").clone();
         let says = |text: &str| {
             let text = Some(text.to_owned());
-            told.iter().any(|partial| matches!(partial, Partial::Progress { message, .. } if *message == text))
+            reported.iter().any(|partial| matches!(partial, Partial::Progress { message, .. } if *message == text))
         };
-        assert!(says("begun") && says("half way"), "{mode}: {told:?}");
+        assert!(says("begun") && says("half way"), "{mode}: {reported:?}");
         assert!(!script.methods().contains(&"tasks/cancel".to_owned()));
     }
 }
@@ -257,9 +257,9 @@ async fn cancelled_calls_cancel_their_task() {
     });
     // It may have come to its end just then.
     if error.is_err() {
-        let told =
+        let reported =
             || script.methods().iter().any(|method| method == "tasks/cancel" || method == "notifications/cancelled");
-        eventually("the server hears of it", told).await;
+        eventually("the server hears of it", reported).await;
     }
 }
 
@@ -275,7 +275,7 @@ async fn server_logs_reach_the_calls_client() {
 
 #[tokio::test]
 async fn restarted_servers_get_the_log_level_again() {
-    let told = |script: &Script| -> Vec<Value> {
+    let reported = |script: &Script| -> Vec<Value> {
         let sent = script.read().into_iter().filter(|message| message["method"] == "logging/setLevel");
         sent.map(|message| message["params"]["level"].clone()).collect()
     };
@@ -287,19 +287,19 @@ async fn restarted_servers_get_the_log_level_again() {
         run(&*methods, "logging/setLevel", json!({"level": level}), &context).await.expect("taken");
     }
     rig.call("die", json!({})).await.expect_err("the server is gone");
-    eventually("the new one is told", || told(&script) == ["info", "warning", "warning"]).await;
+    eventually("the new one is told", || reported(&script) == ["info", "warning", "warning"]).await;
     // A server of both generations logs for such a client on the connection of the older.
     let script = asker("both");
     let rig = script.rig(|_| {});
     rig.names().await;
     let (methods, mut context) = (rig.provider.methods().expect("methods"), rig.context("s"));
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
-    assert!(told(&script).is_empty(), "the newer needs no telling");
+    assert!(reported(&script).is_empty(), "the newer needs no telling");
     context.client = Arc::new(Ann { ask_style: AskStyle::Requests, ..Ann::default() });
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
-    eventually("it is told when it is there", || told(&script) == ["info"]).await;
+    eventually("it is told when it is there", || reported(&script) == ["info"]).await;
     run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
-    eventually("and told of the next", || told(&script) == ["info", "error"]).await;
+    eventually("and told of the next", || reported(&script) == ["info", "error"]).await;
 }
 
 #[tokio::test]
@@ -375,10 +375,10 @@ async fn unanswered_log_levels_are_sent_singly() {
     for _ in 0..50 {
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
     }
-    let told = || script.methods().iter().filter(|method| *method == "logging/setLevel").count();
-    eventually("it is told", || told() > 0).await;
+    let reported = || script.methods().iter().filter(|method| *method == "logging/setLevel").count();
+    eventually("it is told", || reported() > 0).await;
     run(&*rig.provider, "tell", json!({}), &context).await.expect("whatever was sent before this has arrived");
-    assert_eq!(told(), 1);
+    assert_eq!(reported(), 1);
 }
 
 #[tokio::test]
@@ -390,11 +390,11 @@ async fn refused_log_levels_are_not_repeated() {
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     run(&*methods, "logging/setLevel", json!({"level": "loud"}), &context).await.expect_err("no such level");
     rig.call("die", json!({})).await.expect_err("the server is gone");
-    let told = || -> Vec<Value> {
+    let reported = || -> Vec<Value> {
         let sent = script.read().into_iter().filter(|message| message["method"] == "logging/setLevel");
         sent.map(|message| message["params"]["level"].clone()).collect()
     };
-    eventually("the new one is told what counts", || told() == ["info", "loud", "info"]).await;
+    eventually("the new one is told what counts", || reported() == ["info", "loud", "info"]).await;
 }
 
 #[tokio::test]
@@ -426,11 +426,12 @@ async fn early_roots_questions_are_answered() {
     rig.roots.expect_client();
     rig.names().await;
     rig.roots.set(folders("file:///one"));
-    let told = |uri: &str| script.read().iter().any(|sent| sent["id"] == "folders" && sent["result"] == folders(uri));
-    eventually("it is told when they are", || told("file:///one")).await;
+    let reported =
+        |uri: &str| script.read().iter().any(|sent| sent["id"] == "folders" && sent["result"] == folders(uri));
+    eventually("it is told when they are", || reported("file:///one")).await;
     assert_eq!(said(&rig).await, folders("file:///one"));
     rig.roots.set(folders("file:///two"));
-    eventually("it is told of others", || told("file:///two")).await;
+    eventually("it is told of others", || reported("file:///two")).await;
     assert_eq!(said(&rig).await, folders("file:///two"));
     rig.provider.shut_down().await;
     // Where its list is known, it is called as soon as it runs: it has its folders before that.

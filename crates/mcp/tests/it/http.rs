@@ -512,7 +512,7 @@ async fn changes_missed_by_cut_streams_are_requested() {
 
 #[tokio::test]
 async fn a_cancelled_call_is_cancelled_there() {
-    for (mode, told) in [("legacy", true), ("modern", false)] {
+    for (mode, reported) in [("legacy", true), ("modern", false)] {
         let site = Site::start(mode).await;
         let rig = site.rig();
         rig.provider.warm_up().await.expect("connected");
@@ -521,7 +521,7 @@ async fn a_cancelled_call_is_cancelled_there() {
             rig.cancel.cancel(CancelCause::User);
         });
         assert_eq!(error.expect_err("canceled").kind(), ErrorKind::Canceled);
-        if told {
+        if reported {
             eventually("the server hears of it", || site.count("notifications/cancelled") == 1).await;
         }
     }

@@ -153,8 +153,8 @@ async fn lazy_servers_do_not_start_for_known_lists() {
         assert_eq!(starts(), started, "nothing was started");
         // How much to log is told when it starts.
         rig.call("tell", json!({})).await.expect("started");
-        let told = || script.read().iter().any(|sent| sent["params"]["level"] == "error");
-        eventually("it is told", told).await;
+        let reported = || script.read().iter().any(|sent| sent["params"]["level"] == "error");
+        eventually("it is told", reported).await;
         rig.provider.shut_down().await;
     }
 }

@@ -110,8 +110,8 @@ async fn calls_needing_pages_repeat_once_done() {
             (made, _) => panic!("{arguments}: {made:?}"),
         }
         if arguments["tells"] == true {
-            let told = SourceNotice::ElicitationComplete { id: "e1".into() };
-            assert_eq!(*notices.lock().expect("notices"), [told], "clients of sessions may wait for it too");
+            let reported = SourceNotice::ElicitationComplete { id: "e1".into() };
+            assert_eq!(*notices.lock().expect("notices"), [reported], "clients of sessions may wait for it too");
         }
     }
 }
@@ -202,8 +202,8 @@ async fn one_done_page_releases_both_calls() {
             call(&bea, tells[1]).await;
         };
         let both_refused = async {
-            let told = || !notices.lock().expect("notices").is_empty() && refused(&script) == 2;
-            super::eventually("both are refused, and the page is done", told).await;
+            let reported = || !notices.lock().expect("notices").is_empty() && refused(&script) == 2;
+            super::eventually("both are refused, and the page is done", reported).await;
             // What the server has read it answers at once.
             tokio::time::sleep(Duration::from_millis(200)).await;
             ann.may_open.notify_one();

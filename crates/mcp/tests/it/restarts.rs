@@ -44,8 +44,11 @@ async fn a_death_is_told_in_whole_sentences() {
         assert_eq!(error.message().contains("its last words on standard error:\nabout to die"), said, "{error}");
         assert_eq!(error.message().contains("last words"), said, "{error}");
         // A model gets one line, which must not end in the air.
-        let told = error.for_model();
-        assert!(told.contains("the server process ended (exit code") && !told.contains("last words"), "{told}");
+        let reported = error.for_model();
+        assert!(
+            reported.contains("the server process ended (exit code") && !reported.contains("last words"),
+            "{reported}"
+        );
     }
 }
 

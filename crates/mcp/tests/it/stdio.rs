@@ -165,8 +165,11 @@ async fn invalid_text_is_replaced_broken_json_fails() {
     let own = error.protocol().expect("the server's own");
     assert_eq!((own.code, &*own.message, &own.data), (-32002, "cut \u{fffd}", &Some(json!({"x": "\u{fffd}"}))));
     rig.call("cut progress", json!({})).await.expect("output");
-    let told = rig.world.partials.lock().expect("partials").clone();
-    assert!(matches!(&*told, [Partial::Progress { message: Some(message), .. }] if message == "\u{fffd}"), "{told:?}");
+    let reported = rig.world.partials.lock().expect("partials").clone();
+    assert!(
+        matches!(&*reported, [Partial::Progress { message: Some(message), .. }] if message == "\u{fffd}"),
+        "{reported:?}"
+    );
     let (unread, broken) = ("the server's answer cannot be read", "the server's answer is not a valid message");
     for (tool, expect) in [("deep", unread), ("vast", unread), ("half nonsense", broken)] {
         let began = Instant::now();

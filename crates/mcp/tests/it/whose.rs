@@ -91,9 +91,9 @@ async fn questions_outlive_a_wrongly_chosen_call() {
         eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
         run(&*rig.provider, "tell", json!({}), &second).await
     };
-    let (output, told) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), telling);
+    let (output, reported) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), telling);
     let output = output.expect("an answer");
-    assert!(told.is_ok() && output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
+    assert!(reported.is_ok() && output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
     assert_eq!(asked.asked.lock().expect("asked").len(), 1);
 }
 

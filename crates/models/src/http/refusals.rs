@@ -457,12 +457,12 @@ mod tests {
             next("seed must be between 0 and 1", &sent).expect("a workaround")
         };
         let last = 3 * u32::try_from(MAX_WORKAROUNDS).expect("a number");
-        let mut told = 0;
+        let mut reported = 0;
         for number in 0..=last {
-            told += usize::from(kept.is_news(of_value(number)));
+            reported += usize::from(kept.is_news(of_value(number)));
             kept.take("p/m", of_value(number));
         }
-        assert_eq!((kept.taken.len(), told), (1 + MAX_VALUES, 1));
+        assert_eq!((kept.taken.len(), reported), (1 + MAX_VALUES, 1));
         assert!(kept.taken.contains(&Workaround::Schemas) && kept.taken.contains(&of_value(last)));
         assert!(!kept.taken.contains(&of_value(0)), "the oldest gives way");
         // Where all is full of others, a value is not kept.

@@ -33,8 +33,8 @@ impl AuxiliarySender for Carries {
         if sent.as_ref().is_err_and(|error| error.kind.is_retryable()) {
             sent = request.send(&IgnoreModelEvents).await;
         }
-        let told = sent.as_ref().map(|usage| *usage).map_err(ToString::to_string);
-        self.0.lock().unwrap().push((model.to_owned(), priority, request.characters(), told));
+        let reported = sent.as_ref().map(|usage| *usage).map_err(ToString::to_string);
+        self.0.lock().unwrap().push((model.to_owned(), priority, request.characters(), reported));
         sent
     }
 }

@@ -72,12 +72,12 @@ async fn limits_and_first_bytes_precede_the_answer() {
         ("x-ratelimit-reset-requests", "1m0s"),
     ];
     let url = saying(response("200 OK", &headers, &body)).await;
-    let told = Told::default();
+    let reported = Told::default();
     let client = client(Api::OpenAiChat, &url, ModelOverrides::default());
-    client.complete("p/m", &question(), &told, &Cancel::new()).await.unwrap();
+    client.complete("p/m", &question(), &reported, &Cancel::new()).await.unwrap();
     let requests = Allowance { limit: Some(60), remaining: Some(0), reset_ms: Some(60_000) };
     let expect = [format!("{requests:?}"), "FirstByte".into(), r#"Text("ok")"#.into()];
-    assert_eq!(*told.0.lock().unwrap(), expect);
+    assert_eq!(*reported.0.lock().unwrap(), expect);
 }
 
 #[tokio::test]
@@ -90,10 +90,10 @@ async fn what_a_failure_says_of_another_try() {
     let check = async |answer: String, expect: (ModelErrorKind, Option<u64>, Option<bool>)| {
         let url = saying(answer.clone()).await;
         let client = client(Api::Gemini, &url, ModelOverrides::default());
-        let told = Told::default();
-        let error = client.complete("p/m", &question(), &told, &Cancel::new()).await.unwrap_err();
+        let reported = Told::default();
+        let error = client.complete("p/m", &question(), &reported, &Cancel::new()).await.unwrap_err();
         assert_eq!((error.kind, error.retry_after_ms, error.should_retry), expect, "{answer}: {error}");
-        assert!(told.0.lock().unwrap().is_empty(), "nothing of an answer has come");
+        assert!(reported.0.lock().unwrap().is_empty(), "nothing of an answer has come");
     };
     check(response("429 Too Many", &[], &minute), (RateLimit, Some(26_000), None)).await;
     let header = [("retry-after-ms", "1500"), ("retry-after", "9")];
@@ -167,12 +167,12 @@ async fn reported_longest_answer_is_the_sent_limit() {
             let client = client(api, &server.base_url(wire), overrides);
             let request = ModelRequest { max_tokens: asked, settings: settings(says.clone()), ..question() };
             client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
-            let told = client.longest_answer("p/m", asked, &request.settings, 4096);
+            let reported = client.longest_answer("p/m", asked, &request.settings, 4096);
             let sent = server.requests()[0].body.pointer(at).and_then(serde_json::Value::as_u64);
             assert_eq!(sent.is_some(), asked.is_some() || api == Api::Anthropic, "{api}");
             assert!(
-                sent.is_none_or(|sent| sent == u64::from(told)),
-                "{api} {configured} {asked:?} {says}: {sent:?}, {told}"
+                sent.is_none_or(|sent| sent == u64::from(reported)),
+                "{api} {configured} {asked:?} {says}: {sent:?}, {reported}"
             );
         }
     }

@@ -155,8 +155,8 @@ async fn replay_streams_and_announces_itself_once() {
     ];
     let (_dir, id) = recording(&lines);
     let models = models();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&reported);
     models.on_replay(move |replayed| sink.lock().unwrap().push(replayed.clone()));
     for _ in 0..2 {
         let pieces = Pieces::default();
@@ -173,9 +173,9 @@ async fn replay_streams_and_announces_itself_once() {
         let texts: Vec<_> = texts.filter(|piece| !piece.is_empty()).collect();
         assert!(texts.len() > 5 && texts.concat() == text, "{texts:?}");
     }
-    let told = told.lock().unwrap().clone();
-    assert_eq!((told.len(), told[0].requests, told[0].is_torn), (1, 1, true));
-    assert!(Path::new(&told[0].file).is_absolute());
+    let reported = reported.lock().unwrap().clone();
+    assert_eq!((reported.len(), reported[0].requests, reported[0].is_torn), (1, 1, true));
+    assert!(Path::new(&reported[0].file).is_absolute());
 
     let cancel = Cancel::new();
     cancel.cancel(CancelCause::User);

@@ -29,14 +29,14 @@ fn settings() -> ModelSettings {
 }
 
 /// Everything that can be said, in a conversation that goes on.
-fn told() -> ModelRequest {
+fn reported() -> ModelRequest {
     ModelRequest { settings: settings(), reuse: Reuse::Conversation, ..conversation() }
 }
 
 #[test]
 fn all_settings_are_written_for_each_api() {
     for api in Api::ALL {
-        check_golden(&format!("{api}.settings.json"), api, &told());
+        check_golden(&format!("{api}.settings.json"), api, &reported());
     }
 }
 
@@ -48,7 +48,7 @@ fn found(body: &Value, pointers: &[&str]) -> Vec<Value> {
 #[test]
 fn unsupported_parameters_are_not_sent() {
     let check = |api, model: &str, pointers: &[&str], expect: &[Value]| {
-        let mut request = told();
+        let mut request = reported();
         request.settings.stop.truncate(1);
         assert_eq!(found(&encode(api, &request, model).body(), pointers), expect, "{api} {model}");
     };
@@ -102,7 +102,7 @@ fn unsupported_parameters_are_not_sent() {
 
 #[test]
 fn claude_takes_temperature_or_top_p() {
-    let mut request = ModelRequest { settings: ModelSettings { effort: None, ..settings() }, ..told() };
+    let mut request = ModelRequest { settings: ModelSettings { effort: None, ..settings() }, ..reported() };
     let sent = |model: &str, request: &ModelRequest| {
         found(&encode(Api::Anthropic, request, model).body(), &["/temperature", "/top_p"])
     };
@@ -352,14 +352,17 @@ async fn thinking_of_another_prefix_is_left_out() {
     ask("p/claude-sonnet-5-5", None).await.unwrap();
     // Once more is no use.
     assert_eq!(ask("p/claude-opus-5-5", None).await.unwrap_err().should_retry, None);
-    let told: Vec<_> = server
+    let reported: Vec<_> = server
         .requests()
         .iter()
         .map(|sent| (sent.header("anthropic-beta").to_owned(), sent.body["thinking"].clone()))
         .collect();
     let drops = json!({"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}});
     let dropping = || ("thinking-binding-controls-2026-08-01".to_owned(), drops.clone());
-    assert_eq!(told, [(String::new(), Value::Null), dropping(), dropping(), (String::new(), Value::Null), dropping()]);
+    assert_eq!(
+        reported,
+        [(String::new(), Value::Null), dropping(), dropping(), (String::new(), Value::Null), dropping()]
+    );
 }
 
 #[tokio::test]

@@ -150,24 +150,24 @@ const CHAT: (Api, WireApi) = (Api::OpenAiChat, WireApi::OpenAi);
 #[tokio::test]
 async fn refused_parameters_are_left_out_later() {
     let shape = ["/response_format/type", "/messages/0/content"];
-    let told = format!(
+    let reported = format!(
         "Be brief.\n\nYour final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}",
         closed().unwrap()
     );
     // DeepSeek has JSON without a schema.
     let unavailable = (400, "This response_format type is unavailable now");
-    let object = json!(["json_object", told]);
+    let object = json!(["json_object", reported]);
     let got = sent(CHAT, "p/deepseek-chat", &much(closed()), &[unavailable], &shape).await;
     assert_eq!(got, [json!(["json_schema", "Be brief."]), object.clone(), object.clone()]);
     // Another has neither.
     let neither = (400, "Unsupported parameter: 'response_format'");
     let got = sent(CHAT, "p/m", &much(closed()), &[neither, neither], &shape).await;
-    assert_eq!(got, [json!(["json_schema", "Be brief."]), object, json!([null, told]), json!([null, told])]);
+    assert_eq!(got, [json!(["json_schema", "Be brief."]), object, json!([null, reported]), json!([null, reported])]);
     // LM Studio wants a schema.
     let wants = (400, "'response_format.type' must be 'json_schema' or 'text'");
-    let told = "Be brief.\n\nYour final answer is one JSON object and nothing else.";
+    let reported = "Be brief.\n\nYour final answer is one JSON object and nothing else.";
     let got = sent(CHAT, "p/m", &much(None), &[wants], &shape).await;
-    assert_eq!(got, [json!(["json_object", told]), json!([null, told]), json!([null, told])]);
+    assert_eq!(got, [json!(["json_object", reported]), json!([null, reported]), json!([null, reported])]);
     // Mistral has the older name of a limit.
     let extra = (422, "extra_forbidden: body.max_completion_tokens: Extra inputs are not permitted");
     let got = sent(CHAT, "p/mistral-small", &much(None), &[extra], &["/max_completion_tokens", "/max_tokens"]).await;
@@ -329,12 +329,12 @@ async fn shortened_conversation_is_reported_once() {
     // The scripted server says that it read ten tokens.
     let server = ScriptedModel::start(Script::echo()).await.unwrap();
     let client = client(Api::Ollama, &server, WireApi::Ollama);
-    let told = Told::default();
+    let reported = Told::default();
     for (model, words) in [("p/m", 1), ("p/m", 2000), ("p/m", 2000), ("p/n", 2000)] {
         let request = ModelRequest { messages: vec![Message::user("four".repeat(words))], ..ModelRequest::default() };
-        client.complete(model, &request, &told, &Cancel::new()).await.unwrap();
+        client.complete(model, &request, &reported, &Cancel::new()).await.unwrap();
     }
-    let told = told.0.into_inner().unwrap();
-    let shortened: Vec<_> = told.iter().filter(|traffic| **traffic != Traffic::FirstByte).collect();
+    let reported = reported.0.into_inner().unwrap();
+    let shortened: Vec<_> = reported.iter().filter(|traffic| **traffic != Traffic::FirstByte).collect();
     assert_eq!(shortened, [&Traffic::Shortened { sent: 2000, read: 10 }; 2], "once a model");
 }

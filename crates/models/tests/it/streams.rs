@@ -376,8 +376,8 @@ fn broken_stream_says_what_it_kept() {
         for at in (0..end).step_by(7) {
             let error = decode(api, &stream.as_bytes()[..at], 5).unwrap_err();
             assert_eq!(error.kind, ModelErrorKind::BadResponse);
-            let told = ["broke off", "holds no"].iter().any(|part| error.message.contains(part));
-            assert!(told || at == 0, "{error}");
+            let reported = ["broke off", "holds no"].iter().any(|part| error.message.contains(part));
+            assert!(reported || at == 0, "{error}");
             let partial = error.partial.map(|partial| *partial).unwrap_or_default();
             let kept = !partial.text.is_empty() || !partial.reasoning.is_empty() || !partial.calls.is_empty();
             assert_eq!(error.message.contains("kept as a partial answer"), kept, "{}", error.message);

@@ -187,8 +187,8 @@ async fn known_clients_log_in_again() {
 #[tokio::test]
 async fn clients_with_own_rights_ask_nobody() {
     let world = World::start(|_| {}).await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hear = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hear = Arc::clone(&reported);
     let oauth = OAuth::new(OAuthParts {
         settings: OAuthConfig {
             grant: Grant::ClientCredentials,
@@ -206,6 +206,6 @@ async fn clients_with_own_rights_ask_nobody() {
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t1"));
     let form = &world.asked("client_credentials")[0];
     assert_eq!((&*form["Authorization"], &*form["scope"]), ("Basic bWU6c2VzYW1l", "read"));
-    assert_eq!(*told.lock().expect("secrets"), ["t1", "r1"], "whoever redacts hears of each secret");
+    assert_eq!(*reported.lock().expect("secrets"), ["t1", "r1"], "whoever redacts hears of each secret");
     assert!(!format!("{oauth:?}").contains("sesame"));
 }

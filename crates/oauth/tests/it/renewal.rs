@@ -87,9 +87,9 @@ async fn failing_requests_are_shared_by_all_waiting() {
         parts.settings.client_id = Some("me".into());
         let oauth = OAuth::new(parts);
         let calls = (0..5).map(|_| oauth.challenged(refusal(401, "Bearer"), HeaderMap::new()));
-        for told in futures_util::future::join_all(calls).await {
-            let told = told.expect_err("no token");
-            assert!(told.contains("503"), "{told}");
+        for reported in futures_util::future::join_all(calls).await {
+            let reported = reported.expect_err("no token");
+            assert!(reported.contains("503"), "{reported}");
         }
         assert_eq!(world.looked_for.load(Ordering::SeqCst), 1, "{is_metadata}");
         assert_eq!(world.asked("client_credentials").len(), usize::from(!is_metadata));
@@ -122,11 +122,11 @@ async fn only_ended_refresh_tokens_are_forgotten() {
                 tokio::time::sleep(Duration::from_millis(1000)).await;
             }
             let sent = oauth.headers().await;
-            let told = match sent {
+            let reported = match sent {
                 Ok(sent) => oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused"),
-                Err(told) => told,
+                Err(reported) => reported,
             };
-            assert!(told.contains(expect.unwrap_or("mcp login srv")), "{status} {code}: {told}");
+            assert!(reported.contains(expect.unwrap_or("mcp login srv")), "{status} {code}: {reported}");
             // What is kept serves another process once the fault has passed.
             *world.refuses_refresh.lock().expect("refusal") = None;
             let token = OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token;

@@ -73,7 +73,7 @@ impl Tool for Scratchpad {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let note: Note = parse(arguments)?;
-        told(note.apply(context).await)
+        refused_as_failure(note.apply(context).await)
     }
 
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
@@ -168,7 +168,7 @@ async fn missing(key: &str, context: &ToolContext) -> Result<ToolOutput, StoreEr
 }
 
 /// What a quota refuses is an answer that the model can act on.
-fn told(result: Result<ToolOutput, StoreError>) -> Result<ToolOutput, ToolError> {
+fn refused_as_failure(result: Result<ToolOutput, StoreError>) -> Result<ToolOutput, ToolError> {
     match result {
         Ok(output) => Ok(output),
         Err(StoreError::Quota(why) | StoreError::Refused(why)) => Ok(ToolOutput::failure(why)),
@@ -215,7 +215,7 @@ impl Tool for Search {
         let limit = limit.clamp(1, MAX_HITS);
         let found = match context.services.memory.search(&context.session, &query, mode, limit).await {
             Ok(found) => found,
-            Err(error) => return told(Err(error)),
+            Err(error) => return refused_as_failure(Err(error)),
         };
         let mut lines: Vec<String> = found.passages.iter().map(Passage::line).collect();
         if lines.is_empty() {

@@ -172,7 +172,7 @@ impl Tool for TriggerTool {
             },
             creator: Creator::Session(context.session.id.clone()),
         };
-        Ok(told(&context.services.triggers.install(request).await?))
+        Ok(installed_output(&context.services.triggers.install(request).await?))
     }
 
     /// It makes none, but what it installs has the rights of its run.
@@ -182,7 +182,7 @@ impl Tool for TriggerTool {
 }
 
 /// A trigger that was installed: the same in text and structure.
-fn told(installed: &Installed) -> ToolOutput {
+fn installed_output(installed: &Installed) -> ToolOutput {
     let trigger = &installed.trigger;
     let next: Vec<String> = installed.next.iter().map(|slot| iso(*slot)).collect();
     let mut message = format!("{}.", trigger.line());

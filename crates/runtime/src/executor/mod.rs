@@ -5,13 +5,10 @@ mod admission;
 mod background;
 mod call_record;
 mod checking;
-mod driven;
 mod flow;
-mod guards;
 mod llm_call;
 mod options;
 mod pipeline;
-mod recovery;
 mod result;
 mod route;
 mod run;
@@ -41,25 +38,23 @@ use toolwright_core::plan::{Plan, Planned, plan};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::LedgerStore;
 
-use self::driven::DrivenSessions;
+use self::background::DrivenSessions;
 use self::flow::Flow;
 use self::pipeline::PanicSafeEvents;
 use crate::jobs::JobManager;
 use crate::models::{ModelRequests, OnAnswer, RequestScope};
 use crate::queue::{CallOrder, WorkspaceLocks};
 
-pub use self::background::{PromotedTo, Promotion};
-pub use self::checking::{CheckedCalls, RepairOptions};
-pub use self::driven::DrivenSession;
-pub use self::flow::EndedCall;
-pub use self::guards::{
+pub use self::admission::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
+pub use self::background::{DrivenSession, PromotedTo, Promotion, RecoveryOptions};
+pub use self::checking::{CheckedCalls, RepairOptions};
+pub use self::flow::EndedCall;
 pub use self::llm_call::LlmOptions;
 pub use self::options::{
     CallDefaults, CallerNames, ExecutorOptions, HandedOver, HandoffTerms, PartialsFor, Recommends, RunContext,
 };
-pub use self::recovery::RecoveryOptions;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
 pub use self::tool_context::{InnerTaint, Nested, NestedCallLimits};
 pub use crate::models::{Asked, AuxiliaryRequests, ModelAsk, ModelCallRecord};

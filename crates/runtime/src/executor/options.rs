@@ -25,9 +25,9 @@ use toolwright_core::store::{ApprovalStore, LedgerMode, LedgerStore, RunStore};
 use toolwright_core::tool_id::ToolId;
 use toolwright_core::variables::Variables;
 
+use super::admission::{GuardBinding, Guarded, Interceptor};
 use super::background::{PromotedTo, Promotion};
 use super::checking::RepairOptions;
-use super::guards::{GuardBinding, Guarded, Interceptor};
 use super::llm_call::LlmOptions;
 use super::tool_context::{InnerTaint, NestedCallLimits};
 use crate::jobs::JobManager;

@@ -207,7 +207,7 @@ async fn models_are_tried_in_order() {
         .await;
         let mut events = fixture.events.subscribe();
         let outcome = one(&fixture, json!({"text": "x"})).await;
-        let told = story(&mut events);
+        let reported = story(&mut events);
         match expect {
             Ok(n) => {
                 assert_eq!(outcome.structured, Some(json!({"n": n})), "{preferred:?}: {:?}", outcome.error);
@@ -220,7 +220,7 @@ async fn models_are_tried_in_order() {
             }
         }
         if let Some(story_of) = story_of {
-            assert_eq!(told, story_of, "{preferred:?}");
+            assert_eq!(reported, story_of, "{preferred:?}");
         }
         // A row for each request, failed ones too, inside the call's operation.
         fixture.store.flush().await.expect("flush");
@@ -419,11 +419,11 @@ async fn a_panicking_observer_fails_no_tool() {
 #[tokio::test]
 async fn a_model_is_asked_again_with_the_reason() {
     let client = Arc::new(FakeModel::new(|call| {
-        let told = match call.request.messages.last() {
+        let reported = match call.request.messages.last() {
             Some(Message::User { content }) => content[0].as_text().unwrap_or_default().to_owned(),
             _ => String::new(),
         };
-        let text = if told.contains("/a: ") { r#"{"a": 1}"# } else { r#"{"a": "x"}"# };
+        let text = if reported.contains("/a: ") { r#"{"a": 1}"# } else { r#"{"a": "x"}"# };
         Ok(ModelResponse { text: text.to_owned(), ..ModelResponse::default() })
     }));
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});

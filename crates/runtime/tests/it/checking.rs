@@ -101,20 +101,20 @@ async fn a_model_repairs_arguments_once_on_record() {
         asked.len() == 2 && asked[0].contains("expected integer") && asked[1].contains("three, please"),
         "{asked:?}"
     );
-    let (mut told, mut asked) = (0, Vec::new());
+    let (mut reported, mut asked) = (0, Vec::new());
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         match event {
-            Event::CallRepair { .. } => told += 1,
+            Event::CallRepair { .. } => reported += 1,
             Event::ModelStarted { op, model, .. } => asked.push((op, model)),
             Event::ModelFinished { op, model, .. } => {
                 let begun = asked.iter().position(|asked| *asked == (op.clone(), model.clone()));
                 asked.remove(begun.expect("what ended has begun"));
-                told += 10;
+                reported += 10;
             }
             _ => {}
         }
     }
-    assert_eq!((told, asked.len()), (22, 0));
+    assert_eq!((reported, asked.len()), (22, 0));
     fixture.store.flush().await.expect("flush");
     assert_eq!(fixture.store.totals().await.expect("totals").model_calls, 2);
 }

@@ -340,8 +340,8 @@ impl Case {
                 let error = outcome.error.expect("an error");
                 assert_eq!((error.kind(), error.cancel_cause()), (kind, cause), "{name}: {error}");
                 assert!(error.message().contains(operator), "{name}: {error}");
-                let told = error.for_model();
-                assert!(told.starts_with("(tool failed: ") && told.contains(model), "{name}: {told}");
+                let reported = error.for_model();
+                assert!(reported.starts_with("(tool failed: ") && reported.contains(model), "{name}: {reported}");
             }
         }
         if let Some(holder) = holder {
@@ -513,21 +513,21 @@ async fn brief_observers_hear_short_calls_once() {
         while scene.events.try_recv().is_ok() {}
         scene.one("fine", json!({}), &scene.run).await;
         scene.one("working", json!({}), &scene.run).await;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Ok(event) = scene.events.try_recv() {
             match &*event {
-                Event::ToolStarted { after_us: 0, arguments: Value::Null, .. } => told.push("started"),
-                Event::ToolStarted { after_us: 5000.., arguments: Value::Null, .. } => told.push("late"),
-                Event::ToolFinished { run_us: ..60_000, .. } => told.push("short"),
+                Event::ToolStarted { after_us: 0, arguments: Value::Null, .. } => reported.push("started"),
+                Event::ToolStarted { after_us: 5000.., arguments: Value::Null, .. } => reported.push("late"),
+                Event::ToolFinished { run_us: ..60_000, .. } => reported.push("short"),
                 Event::ToolFinished { run_us, latency_us, .. } => {
                     assert!(*run_us >= 120_000 && run_us <= latency_us, "{run_us} of {latency_us}");
-                    told.push("long");
+                    reported.push("long");
                 }
                 Event::ToolPartial { .. } | Event::ToolWait { .. } | Event::ToolWaited { .. } => {}
                 other => panic!("unexpected {other:?}"),
             }
         }
-        assert_eq!(told.join(" | "), expect);
+        assert_eq!(reported.join(" | "), expect);
         let mut whole = scene.fixture.events.subscribe();
         scene.one("fine", json!({}), &scene.run).await;
         let first = whole.try_recv().expect("told");
@@ -539,9 +539,9 @@ async fn brief_observers_hear_short_calls_once() {
         scene.started.notified().await;
         while scene.events.try_recv().is_ok() {}
         scene.play("deaf", json!({}), Meanwhile::Cancel(CancelCause::User)).await;
-        let told: Vec<_> = std::iter::from_fn(|| scene.events.try_recv().ok()).collect();
-        let began = told.iter().position(|event| matches!(&**event, Event::ToolStarted { .. }));
-        let ended = told.iter().position(|event| matches!(&**event, Event::ToolFinished { .. }));
-        assert!(began < ended && began.is_some(), "{told:?}");
+        let reported: Vec<_> = std::iter::from_fn(|| scene.events.try_recv().ok()).collect();
+        let began = reported.iter().position(|event| matches!(&**event, Event::ToolStarted { .. }));
+        let ended = reported.iter().position(|event| matches!(&**event, Event::ToolFinished { .. }));
+        assert!(began < ended && began.is_some(), "{reported:?}");
     }
 }

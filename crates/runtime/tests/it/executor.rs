@@ -246,8 +246,8 @@ async fn a_denial_without_approver_names_the_remedy() {
     let mut fixture = fixture(|_| ()).await;
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
     let outcome = fixture.one("write", json!({})).await;
-    let told = outcome.error.as_ref().map(ToolError::message).unwrap_or_default();
-    assert!(told.contains("--policy trusted"), "{told}");
+    let reported = outcome.error.as_ref().map(ToolError::message).unwrap_or_default();
+    assert!(reported.contains("--policy trusted"), "{reported}");
     let short = "(tool failed: denied: the call needs a person's approval, and nobody can be asked)";
     assert_eq!(outcome.text(), short, "what a model cannot do is not told to it");
 }

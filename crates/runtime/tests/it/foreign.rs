@@ -59,11 +59,12 @@ async fn the_reason_that_is_told_has_no_secrets() {
     let rule = json!({"effect": "ask", "reason": "it holds AKIAQ3EGRJ7XK2V5PWNL"});
     let (run, _) = terms(&fixture, HintTrust::Foreign, json!({"rules": [rule]}));
     fixture.executor.run_calls(vec![call("c", "shell", json!({}))], &run).await;
-    let told = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
-        Event::ApprovalRequested { reason, .. } => Some(reason),
-        _ => None,
-    });
-    assert_eq!(told.as_deref(), Some("it holds [secret]"));
+    let reported =
+        std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
+            Event::ApprovalRequested { reason, .. } => Some(reason),
+            _ => None,
+        });
+    assert_eq!(reported.as_deref(), Some("it holds [secret]"));
 }
 
 #[tokio::test]
@@ -80,10 +81,11 @@ async fn a_protocol_method_is_reported_by_name() {
     let read = call("c", "resources_read", json!({"uri": "a://1"}));
     let outcomes = fixture.executor.run_calls(vec![read], &run).await;
     assert!(outcomes[0].ok, "{}", outcomes[0].text());
-    let told = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
-        Event::ToolFinished { method, characters_out, .. } => Some((method?, characters_out)),
-        _ => None,
-    });
+    let reported =
+        std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
+            Event::ToolFinished { method, characters_out, .. } => Some((method?, characters_out)),
+            _ => None,
+        });
     let characters = r#"{"contents":["é"]}"#.chars().count();
-    assert_eq!(told, Some(("resources/read".into(), characters)));
+    assert_eq!(reported, Some(("resources/read".into(), characters)));
 }

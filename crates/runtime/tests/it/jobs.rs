@@ -310,8 +310,8 @@ async fn a_job_notice_takes_room_its_outcome_none() {
             budget: Some(Arc::new(ContextBudget::new(room))),
             ..fixture.run.clone()
         };
-        let told = fixture.call_under(&run, &room.to_string(), "direct", json!({"n": 1, "ms": 200})).await;
-        assert_eq!(told.extras.contains_key(BUDGET_EXCEEDED) || !told.ok, !fits, "{room}: {told:?}");
+        let reported = fixture.call_under(&run, &room.to_string(), "direct", json!({"n": 1, "ms": 200})).await;
+        assert_eq!(reported.extras.contains_key(BUDGET_EXCEEDED) || !reported.ok, !fits, "{room}: {reported:?}");
         let jobs = fixture.jobs.list(fixture.scope(), Listed::All, 9).await.expect("list");
         let job = jobs.iter().find(|job| job.call.as_str() == room.to_string()).expect("its job");
         assert_eq!(text(&fixture.wait(&job.id).await), "result 1", "{room}");
@@ -568,13 +568,13 @@ async fn kills_lose_no_job_and_repeat_none() {
     for (n, id) in acks {
         let job = jobs.get(JobScope::All, &id).await.expect("every id that was told answers");
         let ran = runs.get(&n).copied().unwrap_or(0);
-        let told = format!("{job:?} ran {ran} times");
+        let reported = format!("{job:?} ran {ran} times");
         match job.state {
-            JobState::Done => assert_eq!(text(&job), format!("result {n}"), "{told}"),
-            JobState::Unknown => assert!(n % 2 == 1, "{told}"),
-            _ => panic!("{told}"),
+            JobState::Done => assert_eq!(text(&job), format!("result {n}"), "{reported}"),
+            JobState::Unknown => assert!(n % 2 == 1, "{reported}"),
+            _ => panic!("{reported}"),
         }
-        assert!(n % 2 == 0 || ran <= 1, "{told}");
-        assert!(job.state != JobState::Done || ran >= 1, "{told}");
+        assert!(n % 2 == 0 || ran <= 1, "{reported}");
+        assert!(job.state != JobState::Done || ran >= 1, "{reported}");
     }
 }

@@ -254,17 +254,17 @@ async fn a_broken_promise_is_told_or_an_error() {
             let output = ToolOutput { structured: structured.clone(), ..ToolOutput::text("text") };
             let tool = Gives { output, schema: Some(schema.clone()), on_mismatch };
             let outcome = one(&fixture, tool).await;
-            let told =
+            let reported =
                 std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
                     Event::Warning { code, message } => Some((code, message)),
                     _ => None,
                 });
-            assert_eq!(told.is_some(), path.is_some(), "{structured:?}");
+            assert_eq!(reported.is_some(), path.is_some(), "{structured:?}");
             let Some(path) = path else {
                 assert!(outcome.ok && outcome.extras.is_empty());
                 continue;
             };
-            let (code, message) = told.expect("told");
+            let (code, message) = reported.expect("told");
             assert!(code == "output_schema_mismatch" && message.contains(path), "{message}");
             if on_mismatch == OnOutputMismatch::Warn {
                 assert!(outcome.ok && outcome.structured == structured);
@@ -293,12 +293,12 @@ async fn results_over_the_budget_are_stored_or_refused() {
         let mut events = fixture.events.subscribe();
         let outcome = run(&fixture, &terms).await;
         let text = outcome.text();
-        let told =
+        let reported =
             std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
                 Event::BudgetExceeded { needed, left, handle, .. } => Some((needed > left, handle.is_some())),
                 _ => None,
             });
-        assert_eq!(told, (expect != "whole").then_some((true, true)), "{limit} {removable}");
+        assert_eq!(reported, (expect != "whole").then_some((true, true)), "{limit} {removable}");
         match expect {
             "whole" => assert_eq!(text.len(), 4000),
             "handle" => {

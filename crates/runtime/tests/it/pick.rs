@@ -224,8 +224,12 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
         for _ in 0..2 {
             let picked = selector.pick("weather of a city", &snapshot, &options(Method::Judge)).await;
             assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(expect), by));
-            let told = picked.provenance.fell_back.iter().any(|(scorer, told)| scorer == "judge" && told.contains(why));
-            assert_eq!(told, !why.is_empty(), "{:?}", picked.provenance);
+            let reported = picked
+                .provenance
+                .fell_back
+                .iter()
+                .any(|(scorer, reported)| scorer == "judge" && reported.contains(why));
+            assert_eq!(reported, !why.is_empty(), "{:?}", picked.provenance);
         }
         model.requests()
     };
@@ -413,10 +417,10 @@ async fn words_count_where_the_embeddings_never_answer() {
             let options = PickOptions { timeout: limit, ..options(method) };
             let picked = selector.pick("send a letter", &snapshot, &options).await;
             assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), by));
-            let told = &picked.provenance.fell_back;
-            assert!(told.iter().any(|(_, why)| why.contains("took longer than 1s")), "{told:?}");
+            let reported = &picked.provenance.fell_back;
+            assert!(reported.iter().any(|(_, why)| why.contains("took longer than 1s")), "{reported:?}");
             let missing = if name == "auto" { "embedding" } else { &name };
-            assert!(told.iter().any(|(scorer, _)| scorer == missing), "{told:?}");
+            assert!(reported.iter().any(|(scorer, _)| scorer == missing), "{reported:?}");
         }
     }
 }

@@ -111,14 +111,14 @@ async fn waits_for_people_are_no_tool_latency() {
         let entry = ledger.ended.lock().expect("entries").pop().expect("entered");
         let (latency, person) = (Duration::from_micros(entry.latency_us), Duration::from_micros(entry.person_us));
         assert!(latency < took && person.as_millis() >= 1400, "{tool}: {latency:?}, {person:?}");
-        let told = loop {
+        let reported = loop {
             if let Event::ToolFinished { latency_us, person_us, run_us, .. } = &*events.recv().await.expect("an event")
             {
                 break (*latency_us, *person_us, *run_us);
             }
         };
-        assert_eq!((told.0, told.1), (entry.latency_us, entry.person_us), "{tool}");
-        assert!(told.2 <= told.0, "{tool}: {told:?}");
+        assert_eq!((reported.0, reported.1), (entry.latency_us, entry.person_us), "{tool}");
+        assert!(reported.2 <= reported.0, "{tool}: {reported:?}");
     }
     let plain = fixture.one("echo", json!({})).await;
     assert!(!plain.extras.contains_key("person_ms"));

@@ -229,11 +229,11 @@ async fn a_released_jobs_first_step_is_not_awaited() {
         }
         fixture.jobs.shut_down(LONG).await;
     };
-    let told = tokio::select! {
-        (told, ()) = async { tokio::join!(step, end) } => told,
+    let reported = tokio::select! {
+        (reported, ()) = async { tokio::join!(step, end) } => reported,
         _ = busy => panic!("it takes a minute"),
     };
-    let job = fixture.jobs.get(JobScope::All, &id(&told)).await.expect("known");
+    let job = fixture.jobs.get(JobScope::All, &id(&reported)).await.expect("known");
     assert_eq!((job.state, job.owner), (JobState::Pending, None));
 }
 

@@ -348,16 +348,16 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
     let (ended, ()) = tokio::join!(fixture.executor.ask_model("p/m", &request, None, &run), waits);
     assert_eq!(ended.expect_err("cancelled").kind, ModelErrorKind::Canceled);
     assert_eq!(provider.came().len(), 1, "nobody else got through");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         match event {
-            Event::ModelWait { model, queue, .. } => told.push(format!("{model} waits for {queue}")),
-            Event::ModelWaited { ok, .. } => told.push(format!("waited: {ok}")),
+            Event::ModelWait { model, queue, .. } => reported.push(format!("{model} waits for {queue}")),
+            Event::ModelWaited { ok, .. } => reported.push(format!("waited: {ok}")),
             _ => {}
         }
     }
     let expect = ["p/other waits for p", "waited: false", "p/m waits for p", "waited: false"];
-    assert_eq!(told, expect);
+    assert_eq!(reported, expect);
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,13 +417,13 @@ async fn an_unsent_request_costs_nothing() {
         let last = entries.last().expect("an entry");
         let is_open = expect.is_none();
         assert_eq!((&*last.status, last.attempts, last.cost_usd, last.cost_is_open()), (row.0, row.1, expect, is_open));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
             if let Event::ModelFinished { cost_usd, .. } = event {
-                told.push(cost_usd);
+                reported.push(cost_usd);
             }
         }
-        assert_eq!(told, [expect], "{row:?}");
+        assert_eq!(reported, [expect], "{row:?}");
     }
 }
 

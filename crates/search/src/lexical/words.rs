@@ -39,6 +39,10 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str)) {
 /// The stem of a word in lower case: English words lose their endings (Porter2), others stay as they are.
 pub(crate) fn stem(word: &str) -> Cow<'_, str> {
     static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::new(Algorithm::English));
+    // Porter2 gives it the stem of `conversion`, and both words are frequent in descriptions of tools.
+    if word == "conversation" || word == "conversations" {
+        return Cow::Borrowed("conversation");
+    }
     if word.len() > 2 && word.bytes().all(|b| b.is_ascii_lowercase()) {
         ENGLISH.stem(word)
     } else {
@@ -236,6 +240,8 @@ mod tests {
             ("calculator", "calcul"),
             ("weather", "weather"),
             ("is", "is"),
+            ("conversion", "convers"),
+            ("conversations", "conversation"),
             ("école", "école"),
             ("64", "64"),
         ] {

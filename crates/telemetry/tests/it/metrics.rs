@@ -214,8 +214,8 @@ fn repeated_calls_count_in_one_series() {
         let ok = [ours, served, asked, both].map(|of| of.finished(&op(n, 0), id, None, 1000));
         let failed =
             [ours, served, asked, both].map(|of| of.finished(&op(n, 0), id, Some(ErrorKind::ExecutionError), 1000));
-        let told = [coded(n, ours, -1), coded(n, served, -1), coded(n, asked, -1), coded(n, both, -2)];
-        [ok, failed, told].concat()
+        let reported = [coded(n, ours, -1), coded(n, served, -1), coded(n, asked, -1), coded(n, both, -2)];
+        [ok, failed, reported].concat()
     };
     check(
         &[round(1), round(2), round(3)].concat(),

@@ -141,8 +141,8 @@ async fn a_receiver_gets_the_tree_as_it_was() {
     for (span, op) in [(inner_span, &inner), (outer_span, &outer), (chat_span, &chat)] {
         // The ids that `traceparent` tells peers.
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let told = format!("00-{}-{}-{:02x}", hex(&span.trace_id), hex(&span.span_id), span.flags);
-        assert_eq!(told, *op.traceparent());
+        let reported = format!("00-{}-{}-{:02x}", hex(&span.trace_id), hex(&span.span_id), span.flags);
+        assert_eq!(reported, *op.traceparent());
         let parent = op.lineage.parent.map(|parent| parent.to_string()).unwrap_or_default();
         assert_eq!(hex(&span.parent_span_id), parent);
         assert!(span.start_time_unix_nano > 0 && span.end_time_unix_nano >= span.start_time_unix_nano);

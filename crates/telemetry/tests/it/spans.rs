@@ -371,7 +371,7 @@ fn batched_events_keep_their_durations() {
 #[test]
 fn late_start_event_keeps_start_time() {
     let (op, id) = (op(1, 0), "x:echo@1.0.0");
-    let told = |events: &[(u64, Event)]| {
+    let reported = |events: &[(u64, Event)]| {
         let (mut spans, mut ended) = (Spans::new(SpanOptions::default()), Vec::new());
         events.iter().for_each(|(when, event)| spans.observe(event, at(*when), &mut ended));
         (ended[0].start, ended[0].end)
@@ -380,11 +380,11 @@ fn late_start_event_keeps_start_time() {
     let mut short = finished(&op, id, None, 60_000);
     let Event::ToolFinished { run_us, .. } = &mut short else { unreachable!("it is one") };
     *run_us = 2000;
-    assert_eq!(told(&[(90_000, short)]), (at(89_998), at(90_000)));
+    assert_eq!(reported(&[(90_000, short)]), (at(89_998), at(90_000)));
     let mut late = started(&op, id);
     let Event::ToolStarted { after_us, .. } = &mut late else { unreachable!("it is one") };
     *after_us = 5000;
-    assert_eq!(told(&[(505, late), (600, finished(&op, id, None, 100))]), (at(500), at(600)));
+    assert_eq!(reported(&[(505, late), (600, finished(&op, id, None, 100))]), (at(500), at(600)));
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl LongTalk {
     pub fn user(&self, turns: usize) -> Option<String> {
         let next = turns + 1;
         (next <= self.turns).then(|| {
-            let fact = if next == PLANTED { told(0) } else { String::new() };
+            let fact = if next == PLANTED { reported(0) } else { String::new() };
             format!("Request {next}. {fact}{}", prose(next, 300))
         })
     }
@@ -103,7 +103,7 @@ impl LongTalk {
     /// The result of the call that turn `n` makes.
     #[must_use]
     pub fn result(n: usize) -> String {
-        let mut text = if n == PLANTED { told(3) } else { String::new() };
+        let mut text = if n == PLANTED { reported(3) } else { String::new() };
         if n % 10 == 7 {
             let _ = write!(text, "{MARK}figure_{n} is {}{END} ", (n * 7919) % 10_007);
         }
@@ -162,16 +162,16 @@ impl LongTalk {
 
     /// The agent's answer number `n`.
     fn turn(&self, n: usize) -> Reply {
-        let text = if n == PLANTED { told(1) } else { format!("Turn {n}. {}", prose(n, 120)) };
+        let text = if n == PLANTED { reported(1) } else { format!("Turn {n}. {}", prose(n, 120)) };
         if n < PLANTED || n.is_multiple_of(TASK) || n >= self.turns {
             return Reply::text(text);
         }
-        let why = if n == PLANTED { told(2) } else { format!("step {n}") };
+        let why = if n == PLANTED { reported(2) } else { format!("step {n}") };
         Reply::text_and_calls(text, vec![(STEP_TOOL, json!({"n": n, "why": why}))])
     }
 }
 
-fn told(fact: usize) -> String {
+fn reported(fact: usize) -> String {
     let (key, value) = FACTS[fact];
     format!("{MARK}{key} is {value}{END} ")
 }
@@ -202,8 +202,10 @@ fn remember(message: &str) -> String {
             .to_string();
     }
     let mut facts: Vec<Value> = Vec::new();
-    for told in message.split(MARK).skip(1) {
-        let Some((key, value)) = told.split(END).next().and_then(|told| told.split_once(" is ")) else { continue };
+    for reported in message.split(MARK).skip(1) {
+        let Some((key, value)) = reported.split(END).next().and_then(|reported| reported.split_once(" is ")) else {
+            continue;
+        };
         let category = if FACTS.iter().any(|fact| fact.0 == key) { "decision" } else { "other" };
         facts.push(json!({"key": key, "value": value, "category": category}));
     }

@@ -172,7 +172,7 @@ fn send(api: Api, dialect: Dialect, strict: bool, subjects: &[Subject]) -> Outco
 /// Sends `subjects` to every API, strict and not. No rule may be broken, and of those with a schema at most
 /// this share may be quarantined.
 fn check(of: &str, subjects: &[Subject], most_quarantined: f64) {
-    let mut told = String::new();
+    let mut reported = String::new();
     for (api, dialect) in targets() {
         for strict in [false, true] {
             let outcome = send(api, dialect, strict, subjects);
@@ -180,14 +180,14 @@ fn check(of: &str, subjects: &[Subject], most_quarantined: f64) {
             let what = format!("{of}, {api} as {dialect:?}, strict {strict}");
             println!("{what}: {} strict, {} quarantined of {with_schema}", outcome.strict, quarantined.len());
             if !outcome.breaches.is_empty() {
-                told += &format!("## {what}\n{}\n", outcome.report());
+                reported += &format!("## {what}\n{}\n", outcome.report());
             }
             if quarantined.len() as f64 > most_quarantined * *with_schema as f64 {
-                told += &format!("## {what}: {} quarantined\n{}\n", quarantined.len(), quarantined.join("\n"));
+                reported += &format!("## {what}: {} quarantined\n{}\n", quarantined.len(), quarantined.join("\n"));
             }
         }
     }
-    assert!(told.is_empty(), "{told}");
+    assert!(reported.is_empty(), "{reported}");
 }
 
 #[test]

@@ -241,9 +241,10 @@ mod tests {
         let mut new = old.clone();
         change(&mut new);
         let changes = diff(&old, &new);
-        let told: Vec<(Weight, String)> = changes.iter().map(|change| (change.weight, change.to_string())).collect();
+        let reported: Vec<(Weight, String)> =
+            changes.iter().map(|change| (change.weight, change.to_string())).collect();
         let expect: Vec<(Weight, String)> = expect.iter().map(|(weight, text)| (*weight, (*text).to_owned())).collect();
-        assert_eq!(told, expect, "{new}");
+        assert_eq!(reported, expect, "{new}");
     }
 
     #[test]
@@ -259,13 +260,13 @@ mod tests {
                 "type": "array", "items": {"$ref": "#/properties/result/$defs/a"}, "$defs": {"a": {"type": "string"}},
             }},
         });
-        let told = |was: &Value, is: &Value| diff(&contract(was.clone()), &contract(is.clone())).len();
-        assert_eq!((told(&natural, &around), told(&around, &natural)), (0, 0));
+        let reported = |was: &Value, is: &Value| diff(&contract(was.clone()), &contract(is.clone())).len();
+        assert_eq!((reported(&natural, &around), reported(&around, &natural)), (0, 0));
         let mut other = natural.clone();
         other["$defs"]["a"]["type"] = json!("integer");
-        assert!(told(&other, &around) > 0 && told(&around, &other) > 0);
+        assert!(reported(&other, &around) > 0 && reported(&around, &other) > 0);
         for unlike in [Value::Null, json!({"type": "object", "properties": {"rows": natural}})] {
-            assert!(told(&unlike, &around) > 0 && told(&around, &unlike) > 0, "{unlike}");
+            assert!(reported(&unlike, &around) > 0 && reported(&around, &unlike) > 0, "{unlike}");
         }
     }
 
@@ -476,8 +477,8 @@ mod tests {
         let deep = |leaf: &str| (0..100).fold(json!({"type": leaf}), |inner, _| json!({"properties": {"a": inner}}));
         let (old, new) = (json!({"parameters": deep("string")}), json!({"parameters": deep("number")}));
         assert_eq!(diff(&old, &new).len(), 1);
-        let told = diff(&json!({"parameters": {}}), &new);
-        assert!(told.len() < 50 && told.iter().all(|change| change.field.len() < 200), "{told:?}");
+        let reported = diff(&json!({"parameters": {}}), &new);
+        assert!(reported.len() < 50 && reported.iter().all(|change| change.field.len() < 200), "{reported:?}");
         let many = |value: &str| {
             let properties: Map<String, Value> = (0..1000).map(|n| (n.to_string(), json!({"type": value}))).collect();
             json!({"parameters": {"properties": properties}})

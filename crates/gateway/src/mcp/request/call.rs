@@ -359,8 +359,8 @@ mod tests {
             done.extras.extend(what.map(|what| (STANDS_IN.to_owned(), what.into())));
             for era in [Era::Legacy, Era::Modern] {
                 let result = serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
-                let told = result["content"].as_array().expect("content").len();
-                assert_eq!((result["isError"] == true, told), expect, "{result}");
+                let reported = result["content"].as_array().expect("content").len();
+                assert_eq!((result["isError"] == true, reported), expect, "{result}");
             }
         };
         check(Some("job"), Some(&schema), None, (true, 2));

@@ -425,8 +425,8 @@ mod tests {
             let kinds = Kinds::Any("*/*".into());
             let sent = render(PayloadKind::Bytes(kinds), "x/y", body.clone());
             assert_eq!(sent, Ok(("x/y".to_owned(), "abc".to_owned())));
-            let told = render(PayloadKind::Bytes(Kinds::Said("image/*".into())), "x/y", body.clone());
-            assert!(told.expect_err("a range").contains("say in `content_type`"));
+            let reported = render(PayloadKind::Bytes(Kinds::Said("image/*".into())), "x/y", body.clone());
+            assert!(reported.expect_err("a range").contains("say in `content_type`"));
             let file = PartWriting { content: PartContent::File, ..PartWriting::default() };
             let parts = PartList::Named(vec![("f".into(), file)], PartWriting::default());
             let sent = render(PayloadKind::Multipart(parts), "multipart/form-data", json!({"f": body}));

@@ -94,10 +94,10 @@ fn siblings_of_references_hold_since_3_1() {
         schema
     };
     let color = json!({"type": "string", "title": "Color", "enum": ["red", "blue"]});
-    let mut told = color.clone();
-    (told["default"], told["description"]) = (json!("red"), json!("Which."));
+    let mut reported = color.clone();
+    (reported["default"], reported["description"]) = (json!("red"), json!("Which."));
     let words = json!({"default": "red", "description": "Which."});
-    check("3.1.0", beside("Color", words.clone()), told);
+    check("3.1.0", beside("Color", words.clone()), reported);
     check("3.0.3", beside("Color", words), color.clone());
     check("3.1.0", beside("Id", json!({"minLength": 2})), json!({"type": "string", "maxLength": 9, "minLength": 2}));
     check(

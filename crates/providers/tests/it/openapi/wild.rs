@@ -212,8 +212,8 @@ async fn media_ranges_take_the_files_type() {
             (json!("text"), "say in `content_type`"),
         ] {
             let operation = json!({"operationId": "op", "requestBody": {"content": content}});
-            let told = not_sent(json!({"/": {"post": operation}}), more.clone(), json!({"body": given})).await;
-            assert!(told.contains(fragment), "{given}: {told}");
+            let reported = not_sent(json!({"/": {"post": operation}}), more.clone(), json!({"body": given})).await;
+            assert!(reported.contains(fragment), "{given}: {reported}");
         }
         let operation = json!({"operationId": "op", "requestBody": {"content": content}});
         let imported = import_of(&document(json!({"/": {"post": operation}}), more), |_| {});
@@ -521,8 +521,8 @@ async fn required_values_sent_as_nothing_fail() {
             };
             let paths =
                 |required: bool| json!({"/": {"get": {"operationId": "op", "parameters": [parameter(required)]}}});
-            let told = not_sent(paths(true), json!({}), json!({"p": given})).await;
-            assert!(told.contains("`p`") && told.contains(fragment), "{place} {given}: {told}");
+            let reported = not_sent(paths(true), json!({}), json!({"p": given})).await;
+            assert!(reported.contains("`p`") && reported.contains(fragment), "{place} {given}: {reported}");
             // What need not be there is left out.
             let sent = sent(paths(false), json!({}), json!({"p": given}), |_| {}).await;
             let found = (sent.header("p"), sent.header("cookie"), sent.line.as_str());
@@ -532,8 +532,8 @@ async fn required_values_sent_as_nothing_fail() {
     for style in ["simple", "label", "matrix"] {
         let parameter = json!({"name": "p", "in": "path", "style": style, "required": true, "schema": {}});
         let paths = json!({"/{p}": {"get": {"operationId": "op", "parameters": [parameter]}}});
-        let told = not_sent(paths, json!({}), json!({"p": []})).await;
-        assert!(told.contains("`p`"), "{style}: {told}");
+        let reported = not_sent(paths, json!({}), json!({"p": []})).await;
+        assert!(reported.contains("`p`"), "{style}: {reported}");
     }
 }
 
@@ -550,8 +550,8 @@ async fn items_with_separators_are_refused_unsent() {
             "schema": {}});
         let path = if place == "path" { "/{p}" } else { "/" };
         let paths = json!({path: {"get": {"operationId": "op", "parameters": [parameter]}}});
-        let told = not_sent(paths, json!({"openapi": "3.2.0"}), json!({"p": given})).await;
-        assert!(told.contains("`p`") && told.contains("holds a"), "{place} {style}: {told}");
+        let reported = not_sent(paths, json!({"openapi": "3.2.0"}), json!({"p": given})).await;
+        assert!(reported.contains("`p`") && reported.contains("holds a"), "{place} {style}: {reported}");
     }
 }
 

@@ -84,7 +84,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
             continue;
         }
         let now_ms = manager.clock.wall_ms();
-        match manager.store.offer_change(id, now_ms, told(&changes), written(&now)).await {
+        match manager.store.offer_change(id, now_ms, listed(&changes), written(&now)).await {
             Ok(_) => {
                 seen = now;
                 manager.changed.notify_one();
@@ -134,7 +134,7 @@ impl Files {
     /// Watches the folders; `None` where that cannot be.
     fn notify(self: &Arc<Self>, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
         let (files, notify) = (Arc::clone(self), Arc::clone(changed));
-        let told = move |event: notify::Result<notify::Event>| {
+        let on_event = move |event: notify::Result<notify::Event>| {
             // A failure may have lost something: it is as a change.
             let matters = event.map_or(true, |event| {
                 event.need_rescan() || (!event.kind.is_access() && event.paths.iter().any(|path| files.concerns(path)))
@@ -143,7 +143,7 @@ impl Files {
                 notify.notify_one();
             }
         };
-        let watched = notify::recommended_watcher(told).and_then(|mut watcher| {
+        let watched = notify::recommended_watcher(on_event).and_then(|mut watcher| {
             for folder in &self.folders {
                 // A folder that is made later is seen from the nearest that exists.
                 let exists = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(&self.root);
@@ -233,13 +233,13 @@ fn changes(before: &Seen, now: &Seen) -> Vec<String> {
     changes
 }
 
-fn told(changes: &[String]) -> String {
-    let mut told = changes.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("\n");
+fn listed(changes: &[String]) -> String {
+    let mut text = changes.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("\n");
     let more = changes.len().saturating_sub(MAX_NAMED);
     if more > 0 {
-        told.push_str(&format!("\nand {more} more"));
+        text.push_str(&format!("\nand {more} more"));
     }
-    told
+    text
 }
 
 #[cfg(test)]

@@ -95,11 +95,11 @@ mod tests {
     }
 
     /// Operations with their statuses, and how many are in the sums of the session.
-    async fn told(store: &SqliteStore) -> (Vec<(u64, String)>, u64) {
+    async fn rows_of(store: &SqliteStore) -> (Vec<(u64, String)>, u64) {
         let of = store.find_traces("s").await.expect("traces").remove(0);
         let entries = store.operations(&of, 99).await.expect("operations");
-        let told = entries.iter().map(|entry| (entry.op.id.get(), entry.status.to_string())).collect();
-        (told, of.sums.tool_calls)
+        let rows = entries.iter().map(|entry| (entry.op.id.get(), entry.status.to_string())).collect();
+        (rows, of.sums.tool_calls)
     }
 
     fn rows(of: &[(u64, &str)]) -> Vec<(u64, String)> {
@@ -118,7 +118,7 @@ mod tests {
         store.append(entry(1));
         store.begin(entry(2)).await.expect("entered");
         for store in [&store, &other] {
-            assert_eq!(told(store).await, (rows(&[(1, "ok"), (2, RUNNING)]), 1));
+            assert_eq!(rows_of(store).await, (rows(&[(1, "ok"), (2, RUNNING)]), 1));
             let totals = store.totals().await.expect("totals");
             assert_eq!((totals.by_status["tool"][RUNNING], totals.tool_failures), (1, 0));
         }
@@ -127,7 +127,7 @@ mod tests {
         let (entered, _) = tokio::join!(store.begin(entry(3)), async { store.append(entry(3)) });
         entered.expect("entered");
         store.flush().await.expect("flush");
-        assert_eq!(told(&other).await, (rows(&[(1, "ok"), (2, "timeout"), (3, "ok")]), 3));
+        assert_eq!(rows_of(&other).await, (rows(&[(1, "ok"), (2, "timeout"), (3, "ok")]), 3));
     }
 
     #[tokio::test]
@@ -137,8 +137,8 @@ mod tests {
         store.begin(entry(1)).await.expect("entered");
         change(&store, "UPDATE begun SET owner = 4711".to_owned()).await;
         let others: Vec<_> = (0..4).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
-        let told = futures_util::future::join_all(others.iter().map(|store| told(store))).await;
-        assert!(told.iter().all(|told| *told == (rows(&[(1, UNKNOWN_OUTCOME)]), 1)), "{told:?}");
+        let seen = futures_util::future::join_all(others.iter().map(|store| rows_of(store))).await;
+        assert!(seen.iter().all(|rows_and_calls| *rows_and_calls == (rows(&[(1, UNKNOWN_OUTCOME)]), 1)), "{seen:?}");
         let totals = store.totals().await.expect("totals");
         assert_eq!((totals.tool_calls, totals.tool_failures), (1, 1), "once, whoever enters it");
     }
@@ -176,8 +176,8 @@ mod tests {
         }
         assert_eq!((store.condition().waiting, store.condition().failing), (0, None));
         store.flush().await.expect("there is room");
-        let (told, _) = told(&store).await;
-        assert_eq!(told, rows(&[(3, "ok"), (1, RUNNING)]), "what was refused is not told of");
+        let (seen, _) = rows_of(&store).await;
+        assert_eq!(seen, rows(&[(3, "ok"), (1, RUNNING)]), "what was refused has no row");
     }
 
     #[tokio::test]
@@ -209,7 +209,7 @@ mod tests {
         }
         store.append(entry(id));
         let written = async {
-            while !told(&other).await.0.contains(&(id, "ok".to_owned())) {
+            while !rows_of(&other).await.0.contains(&(id, "ok".to_owned())) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

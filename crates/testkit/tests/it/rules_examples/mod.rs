@@ -137,7 +137,7 @@ fn any_api(api: ApiRules) -> Vec<Example> {
     found
 }
 
-fn told(breaches: &[Breach]) -> Vec<String> {
+fn reported(breaches: &[Breach]) -> Vec<String> {
     breaches.iter().map(|breach| format!("{} at {:?}: {}", breach.rule, breach.path, breach.message)).collect()
 }
 
@@ -147,10 +147,10 @@ fn examples_break_one_rule_each() {
         let found = check_tools(api, &breaks);
         let shown: String = breaks.to_string().chars().take(600).collect();
         assert!(!found.is_empty(), "{api:?} {rule}: nothing found in {shown}");
-        assert!(found.iter().all(|breach| breach.rule == rule), "{api:?} {rule}: {:#?} in {shown}", told(&found));
+        assert!(found.iter().all(|breach| breach.rule == rule), "{api:?} {rule}: {:#?} in {shown}", reported(&found));
         let left = check_tools(api, &mended);
         let shown: String = mended.to_string().chars().take(600).collect();
-        assert!(left.is_empty(), "{api:?} {rule}, mended: {:#?} in {shown}", told(&left));
+        assert!(left.is_empty(), "{api:?} {rule}, mended: {:#?} in {shown}", reported(&left));
     }
 }
 

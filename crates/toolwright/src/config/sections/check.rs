@@ -498,8 +498,8 @@ mod tests {
             ("rules: [", "p.yaml"),
         ] {
             let problems = read(text).expect_err(text);
-            let told = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-            assert!(told.contains(expect), "{text}: {told}");
+            let reported = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            assert!(reported.contains(expect), "{text}: {reported}");
         }
     }
 }

@@ -241,9 +241,9 @@ mod tests {
         let env = |pairs: Value| json!({"mcp_servers": {"a": {"command": "x", "env": pairs}}});
         let (was, is) =
             (json!({"PATH": "/bin", "KEY": "k", "T": "${A}"}), json!({"PATH": "./evil:/bin", "KEY": "l", "T": "${B}"}));
-        let told: Vec<Value> = waiting(&env(was), &env(is)).iter().map(Change::to_json).collect();
+        let reported: Vec<Value> = waiting(&env(was), &env(is)).iter().map(Change::to_json).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 json!({"path": "mcp_servers.a.env.PATH", "was": "/bin", "is": "./evil:/bin"}),
                 json!({"path": "mcp_servers.a.env.KEY", "was": "[secret]", "is": "[secret]"}),

@@ -31,7 +31,7 @@ struct Log {
     noise: Mutex<Vec<String>>,
     ended: Mutex<Vec<String>>,
     /// That the session has expired, and that something was missed.
-    told: Mutex<Vec<&'static str>>,
+    reported: Mutex<Vec<&'static str>>,
 }
 
 impl Incoming for Log {
@@ -48,13 +48,13 @@ impl Incoming for Log {
         self.noise.lock().expect("log").push(what.to_owned());
     }
     fn expired(&self) {
-        self.told.lock().expect("log").push("expired");
+        self.reported.lock().expect("log").push("expired");
     }
     fn doubted(&self) {
-        self.told.lock().expect("log").push("doubted");
+        self.reported.lock().expect("log").push("doubted");
     }
     fn missed(&self) {
-        self.told.lock().expect("log").push("missed");
+        self.reported.lock().expect("log").push("missed");
     }
     fn burst(&self, too_large: String) {
         self.ended.lock().expect("log").push(too_large);
@@ -69,8 +69,8 @@ impl Log {
         self.messages.lock().expect("log").clone()
     }
 
-    fn told(&self) -> Vec<&'static str> {
-        self.told.lock().expect("log").clone()
+    fn reported(&self) -> Vec<&'static str> {
+        self.reported.lock().expect("log").clone()
     }
 
     fn ended(&self) -> Vec<String> {

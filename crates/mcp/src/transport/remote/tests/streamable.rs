@@ -278,14 +278,14 @@ async fn session_streams_are_retried_until_surely_absent() {
             &[],
         ),
     ];
-    for (what, says, asked, told) in cases {
+    for (what, says, asked, reported) in cases {
         let gets = AtomicUsize::new(0);
         let (site, transport, log) = in_session(move |_| says(gets.fetch_add(1, Ordering::Relaxed))).await;
         transport.established(Era::Legacy, "2025-11-25");
         let asks = || site.asked().iter().filter(|asked| asked.method == Method::GET).count();
-        eventually(what, || asks() >= asked && log.told().len() >= told.len()).await;
+        eventually(what, || asks() >= asked && log.reported().len() >= reported.len()).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!((asks(), &*log.told()), (asked, told), "{what}");
+        assert_eq!((asks(), &*log.reported()), (asked, reported), "{what}");
     }
 }
 

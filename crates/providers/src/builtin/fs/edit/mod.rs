@@ -61,7 +61,7 @@ impl Tool for Edit {
         let mut definition = define(
             "fs:edit@1.0.0",
             "Edit a file",
-            "Replaces one piece of text in a file that has been read with fs__read. old_string must occur exactly \
+            "Replaces one piece of text in a text or source file that has been read with fs__read. old_string must occur exactly \
              once; take in enough of the lines around it to make it unique, or set replace_all.",
             Effects { idempotent: false, ..Effects::WRITE },
             json!({

@@ -200,14 +200,14 @@ impl Batch {
             return Ok(ToolOutput::text(text).with_extra("dry_run", true).with_extra("failed", failures));
         }
         let written = if changes.is_empty() { Vec::new() } else { journals.commit(&changes)? };
-        let mut told = Vec::with_capacity(changes.len());
+        let mut written_files = Vec::with_capacity(changes.len());
         for (file, metadata) in changes.iter().zip(&written) {
             let hash = ContentHash::of_bytes(&file.new);
             read::note(context, &file.target.path, hash, Some(metadata));
-            told.push(json!({"path": file.target.shown(), "sha256": hash.to_hex(), "bytes": file.new.len()}));
+            written_files.push(json!({"path": file.target.shown(), "sha256": hash.to_hex(), "bytes": file.new.len()}));
         }
         let mut output = ToolOutput::text(format!("changed {files}\n{}", self.text(false)))
-            .with_extra("files", told)
+            .with_extra("files", written_files)
             .with_extra("failed", failures);
         if let Some(warning) = changes.iter().find_map(|file| file.target.warning()) {
             output = output.with_extra("path_guard", warning);

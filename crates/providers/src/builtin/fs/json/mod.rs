@@ -119,7 +119,7 @@ impl Tool for JsonRead {
             json!({"path": path_schema("JSON file"), "pointer": pointer_schema()}),
             &["path"],
         );
-        definition.examples = vec![json!({"path": "package.json", "pointer": "/scripts"})];
+        definition.examples = vec![json!({"path": "package.json", "pointer": "/version"})];
         definition
     }
 
@@ -183,7 +183,7 @@ impl Tool for JsonWrite {
         );
         definition.concurrency = Concurrency::Exclusive;
         definition.examples = vec![
-            json!({"path": "package.json", "pointer": "/scripts/test", "value": "vitest run"}),
+            json!({"path": "package.json", "pointer": "/version", "value": "1.2.0"}),
             json!({"path": "tsconfig.json", "pointer": "compilerOptions.paths", "op": "remove"}),
         ];
         definition.documentation = Some(

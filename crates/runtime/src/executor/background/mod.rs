@@ -1,5 +1,8 @@
 //! Calls that go on as jobs: from their beginning, when they take long, or step by step.
 
+mod driven;
+mod recovery;
+
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,6 +29,10 @@ use super::call_record::{ApprovalAnswer, journal, name_tool};
 use super::pipeline::{CallState, Destination, EarlyExit, Panic, Stage, catch_panic, validated};
 use super::run::Limits;
 use super::{Executor, RunContext};
+
+pub use self::driven::DrivenSession;
+pub(super) use self::driven::DrivenSessions;
+pub use self::recovery::RecoveryOptions;
 use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
@@ -248,8 +255,8 @@ impl Executor {
         }
         if settled.is_over() {
             // Told by this very result.
-            let told = jobs.store().withdraw(&record.session, MessageKind::Job, &record.id).await;
-            told.map_err(ToolError::from)?;
+            let withdrawn = jobs.store().withdraw(&record.session, MessageKind::Job, &record.id).await;
+            withdrawn.map_err(ToolError::from)?;
         }
         Ok(step_output(&record, definition, run.follows)?)
     }

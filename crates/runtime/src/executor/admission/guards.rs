@@ -20,10 +20,10 @@ use toolwright_core::policy::Selector;
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::taint::as_whole;
 
-use super::admission::{denied, query};
-use super::call_record::CallRecord;
-use super::pipeline::EarlyExit;
-use super::{Executor, RunContext};
+use super::{denied, query};
+use crate::executor::call_record::CallRecord;
+use crate::executor::pipeline::EarlyExit;
+use crate::executor::{Executor, RunContext};
 
 /// How long an interceptor may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -58,7 +58,11 @@ pub trait Interceptor: Send + Sync {
 
 impl Executor {
     /// Hears every interceptor in order, until one skips the call.
-    pub(super) async fn intercept(&self, call: &mut Arc<ValidCall>, run: &RunContext) -> Result<(), EarlyExit> {
+    pub(in crate::executor) async fn intercept(
+        &self,
+        call: &mut Arc<ValidCall>,
+        run: &RunContext,
+    ) -> Result<(), EarlyExit> {
         for interceptor in &self.options.interceptors {
             match answer(interceptor.name(), run, interceptor.before(call, run)).await? {
                 Before::Continue => {}
@@ -78,7 +82,7 @@ impl Executor {
     }
 
     /// Shows an output to every interceptor, the last registered first.
-    pub(super) async fn intercept_output(
+    pub(in crate::executor) async fn intercept_output(
         &self,
         tool: &Entry,
         mut output: ToolOutput,
@@ -253,7 +257,7 @@ pub enum Guarded {
 impl Executor {
     /// Hears every guard that is bound to the call, in order. The first denial ends the call; else the first
     /// reason to ask is returned. A guard that cannot judge, or not in time, denies.
-    pub(super) async fn guards(
+    pub(in crate::executor) async fn guards(
         self: &Arc<Self>,
         call: &mut Arc<ValidCall>,
         run: &RunContext,

@@ -15,13 +15,13 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
-use super::admission::{Admitted, Judgement};
-use super::background::{Asking, JobAdmission};
-use super::call_record::ApprovalAnswer;
-use super::pipeline::catch_panic_now;
-use super::{Executor, RunContext};
+use super::{Asking, JobAdmission};
 use crate::approvals::ResumedQuestion;
 use crate::catalogue::Catalogue;
+use crate::executor::admission::{Admitted, Judgement};
+use crate::executor::call_record::ApprovalAnswer;
+use crate::executor::pipeline::catch_panic_now;
+use crate::executor::{Executor, RunContext};
 use crate::jobs::{JobManager, Live};
 use crate::store::jobs::{Admission, JobStep, Startable, TakenJob};
 

@@ -1,6 +1,8 @@
 //! Decides whether a call may run, and with which arguments: by interceptors, guards, policy, and a person if the
 //! policy asks.
 
+mod guards;
+
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -23,6 +25,10 @@ use super::call_record::{ApprovalAnswer, CallRecord};
 use super::pipeline::{CallState, EarlyExit, Stage};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
+
+pub use self::guards::{
+    Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
+};
 
 /// The message to the model if policy asks and nobody answers.
 const UNASKED: &str = "denied: the call needs a person's approval, and nobody can be asked";

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use toolwright_core::session::SessionId;
 
-use super::RunContext;
+use crate::executor::RunContext;
 
 #[derive(Default)]
-pub(super) struct DrivenSessions {
+pub(in crate::executor) struct DrivenSessions {
     terms: Mutex<HashMap<SessionId, RunContext>>,
     /// Tells that there is another.
-    pub(super) changed: Notify,
+    pub(in crate::executor) changed: Notify,
 }
 
 impl DrivenSessions {
@@ -22,15 +22,15 @@ impl DrivenSessions {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, session: &SessionId) -> Option<RunContext> {
+    pub(in crate::executor) fn get(&self, session: &SessionId) -> Option<RunContext> {
         self.terms().get(session).cloned()
     }
 
-    pub(super) fn sessions(&self) -> Vec<SessionId> {
+    pub(in crate::executor) fn sessions(&self) -> Vec<SessionId> {
         self.terms().keys().cloned().collect()
     }
 
-    pub(super) fn enter(self: &Arc<Self>, run: RunContext) -> DrivenSession {
+    pub(in crate::executor) fn enter(self: &Arc<Self>, run: RunContext) -> DrivenSession {
         let session = run.session.id.clone();
         self.terms().insert(session.clone(), run);
         self.changed.notify_one();
