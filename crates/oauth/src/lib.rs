@@ -16,12 +16,12 @@
 //! and of the issuer it was looked for under; tokens, registrations and configured secrets are one issuer's and are
 //! not shown to another.
 
-mod bearer;
 mod config;
 mod consent;
 mod credentials;
 mod discovery;
 mod grants;
+mod refresh;
 mod registration;
 mod session;
 mod store;

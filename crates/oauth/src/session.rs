@@ -10,14 +10,14 @@ use toolwright_net::HttpOptions;
 use url::Url;
 
 use crate::OAuthError;
-use crate::bearer::Trial;
-use crate::bearer::{Refusal, recent, refusal};
 use crate::config::{ClientProof, Grant, OAuthConfig};
 use crate::consent::Consent;
 use crate::credentials::{Client, Credentials, LoginState, Token};
 use crate::discovery::BearerChallenge;
 use crate::discovery::{Discovered, discover, provoke};
 use crate::discovery::{ScopeSources, choose};
+use crate::refresh::Trial;
+use crate::refresh::{Refusal, recent, refusal};
 use crate::registration::REGISTRATION;
 use crate::store::{CredentialStore, ServerKey, Stamp};
 use crate::token::{Logout, Revocation};

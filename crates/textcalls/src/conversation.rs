@@ -11,7 +11,7 @@ use toolwright_core::model::{
 };
 
 use crate::format::Form;
-use crate::syntax::{PastCall, json, markup, named, python, tagged};
+use crate::syntax::{PastCall, json, markup, named, python, tag_per_argument};
 use crate::{Choice, Decoded, Format, Options, TextDecoder, default_format};
 
 /// The text format of one model's tools.
@@ -242,8 +242,8 @@ impl Format {
         let each = |past: &PastCall<'_>| match &call.form {
             Form::Json(form) => json::write(form, std::slice::from_ref(past)),
             Form::Named(form) => named::write(form, past),
-            Form::Tagged(form) => tagged::write(form, past),
-            Form::Nested(form) => tagged::write_nested(form, past),
+            Form::Tagged(form) => tag_per_argument::write(form, past),
+            Form::Nested(form) => tag_per_argument::write_nested(form, past),
             Form::Pythonic(form) => python::write(form, std::slice::from_ref(past)),
             Form::Braces(form) => python::write_braces(form, past),
             Form::Markup(form) => markup::write(*form, past, tools),

@@ -7,14 +7,12 @@ mod client;
 pub mod embedding;
 pub mod exposure;
 mod message;
+mod prices;
 mod recording;
+mod retry;
 mod settings;
-mod traffic;
 
-pub(crate) use budget::is_zero;
-pub use budget::{
-    Bound, Cost, MAX_TOKENS, ModelBounds, ModelBudget, PriceTable, Prices, RequestAllowance, Reserved, Usage,
-};
+pub use budget::{Bound, ModelBounds, ModelBudget, RequestAllowance, Reserved};
 pub use call_meta::{CallMeta, Route};
 pub use client::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind,
@@ -25,9 +23,11 @@ pub use message::{
     CallResult, Exposed, FRAME_TOKENS, Message, ModelRequest, ModelResponse, OpaqueData, OtherCall, OutputFormat,
     ShownTool, StopReason, ToolChoice, WrittenCall, shown_tokens, usable_window,
 };
+pub(crate) use prices::is_zero;
+pub use prices::{Cost, MAX_TOKENS, PriceTable, Prices, Usage};
 pub use recording::{
     MAX_RECORDED_LINE, MAX_RECORDING, NotRecorded, RECORDED_OF, RECORDING_VERSION, REPLAY, RecordedError, RecordedLine,
     is_replay, recorded_of,
 };
+pub use retry::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryConfig, Traffic, pause, retry};
 pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
-pub use traffic::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryConfig, Traffic, pause, retry};

@@ -4,7 +4,7 @@ mod account;
 mod attempt_record;
 mod recorder;
 mod requests;
-mod traffic;
+mod retry;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub use self::attempt_record::{Asked, ModelAsk, ModelCallRecord};
 pub use self::recorder::Recorder;
 pub use self::requests::{AuxiliaryRequests, ModelRequests};
 pub(crate) use self::requests::{OnAnswer, RequestScope};
-pub use self::traffic::{ModelQueueConfig, ModelTraffic, TrafficConfig};
+pub use self::retry::{ModelQueueConfig, ModelTraffic, TrafficConfig};
 
 /// Gives operations their ids; ids of two processes hardly ever meet.
 #[derive(Debug)]

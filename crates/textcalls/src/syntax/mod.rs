@@ -5,7 +5,7 @@ pub(crate) mod markup;
 pub(crate) mod named;
 pub(crate) mod python;
 pub(crate) mod scan;
-pub(crate) mod tagged;
+pub(crate) mod tag_per_argument;
 mod typing;
 
 use serde_json::{Map, Value};
@@ -99,8 +99,8 @@ impl Block {
         let reader: Box<dyn CallReader> = match &call.form {
             Form::Json(form) => Box::new(json::JsonReader::new(form)),
             Form::Named(form) => Box::new(named::NamedReader::new(form, call.section)),
-            Form::Tagged(form) => Box::new(tagged::TaggedReader::new(form)),
-            Form::Nested(form) => Box::new(tagged::NestedReader::new(form)),
+            Form::Tagged(form) => Box::new(tag_per_argument::TaggedReader::new(form)),
+            Form::Nested(form) => Box::new(tag_per_argument::NestedReader::new(form)),
             Form::Pythonic(form) => Box::new(python::PythonicReader::new(form)),
             Form::Braces(form) => Box::new(python::BracesReader::new(form)),
             Form::Markup(form) => Box::new(markup::MarkupReader::new(*form)),

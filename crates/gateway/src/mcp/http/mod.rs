@@ -1,10 +1,10 @@
 //! MCP over streamable HTTP, both generations on one address.
 
-mod answer;
-mod events;
 mod headers;
-mod replay;
+mod kept_events;
+mod resume;
 mod sessions;
+mod sse;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_mcp::batch::is_batch;
 
-use self::answer::{Events, Held, Refusal, event_stream, frame_stream, json};
-use self::events::{EventId, Kind};
 use self::headers::Accepts;
+use self::kept_events::{EventId, Kind};
 use self::sessions::{HttpSession, Sessions};
+use self::sse::{Events, Held, Refusal, event_stream, frame_stream, json};
 use super::dispatch::{acknowledged, has_instructions, no_batches};
 use super::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use super::protocol::{BATCHING, Era, check_modern, era_of};

@@ -8,7 +8,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::session::SessionId;
 
-use super::replay::{ENDED_BYTES, Replay, ReplayBudget};
+use super::resume::{ENDED_BYTES, Replay, ReplayBudget};
 use crate::mcp::session::Caller;
 
 /// The open sessions.

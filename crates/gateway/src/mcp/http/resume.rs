@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 
-use super::answer::numbered;
-use super::events::{EventId, FIRST_CONNECTION, Kind, State, Taken};
+use super::kept_events::{EventId, FIRST_CONNECTION, Kind, State, Taken};
+use super::sse::numbered;
 
 /// Streams of one session that are kept at once.
 const STREAMS: usize = 32;
@@ -318,7 +318,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::mcp::http::events::EVENTS;
+    use crate::mcp::http::kept_events::EVENTS;
 
     struct Rig {
         replay: Arc<Replay>,

@@ -1,0 +1,186 @@
+//! What requests to models use, and what that costs.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::is_replay;
+
+/// Tokens and money of one or more requests. Absent figures stay absent: nothing is guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Prompt tokens, cached ones included.
+    pub input_tokens: u64,
+    /// Answer tokens.
+    pub output_tokens: u64,
+    /// Prompt tokens read from the provider's cache.
+    pub cached_tokens: u64,
+    /// Prompt tokens written to the provider's cache, where they are billed apart.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_written_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Tokens of one request that are believed, of each kind: far more than any takes, and the sums of all requests
+/// are numbers still.
+pub const MAX_TOKENS: u64 = 1 << 40;
+
+impl Usage {
+    /// Adds another request's figures. A sum that no number can hold is the largest.
+    pub fn add(&mut self, other: Usage) {
+        let sum = |mine: &mut u64, other: u64| *mine = mine.saturating_add(other);
+        sum(&mut self.input_tokens, other.input_tokens);
+        sum(&mut self.output_tokens, other.output_tokens);
+        sum(&mut self.cached_tokens, other.cached_tokens);
+        sum(&mut self.cache_written_tokens, other.cache_written_tokens);
+    }
+
+    /// Prompt and answer tokens together.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
+    /// The figures as far as they are believed: each at most [`MAX_TOKENS`]. Whoever reads what others say of a request
+    /// takes them so.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let Self { input_tokens, output_tokens, cached_tokens, cache_written_tokens } = self;
+        Self {
+            input_tokens: input_tokens.min(MAX_TOKENS),
+            output_tokens: output_tokens.min(MAX_TOKENS),
+            cached_tokens: cached_tokens.min(MAX_TOKENS),
+            cache_written_tokens: cache_written_tokens.min(MAX_TOKENS),
+        }
+    }
+}
+
+/// What a model costs, in US dollars for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// What it takes in, other than from its provider's cache.
+    #[schemars(range(min = 0.0))]
+    pub input: f64,
+    /// What it answers.
+    #[schemars(range(min = 0.0))]
+    pub output: f64,
+    /// What it takes in from its provider's cache. Default: as `input`.
+    #[schemars(range(min = 0.0))]
+    pub cached: Option<f64>,
+    /// What it takes in and its provider writes to its cache, for the time that `cache` says. Default: as `input`.
+    #[schemars(range(min = 0.0))]
+    pub cache_written: Option<f64>,
+}
+
+impl Prices {
+    /// What this usage costs, in US dollars.
+    #[must_use]
+    pub fn cost(&self, usage: Usage) -> f64 {
+        // Past 2^53 tokens a rounded figure will do.
+        let part = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+        let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_written_tokens);
+        part(fresh, self.input)
+            + part(usage.cached_tokens, self.cached.unwrap_or(self.input))
+            + part(usage.cache_written_tokens, self.cache_written.unwrap_or(self.input))
+            + part(usage.output_tokens, self.output)
+    }
+
+    /// What an answer of this usage cost, in US dollars. Of one whose server reports no usage that is not known, unless
+    /// everything is free.
+    #[must_use]
+    pub fn known_cost(&self, usage: Usage) -> Option<f64> {
+        let dearest = [Some(self.input), Some(self.output), self.cached, self.cache_written];
+        let is_free = dearest.into_iter().flatten().all(|price| price == 0.0);
+        (is_free || usage != Usage::default()).then(|| self.cost(usage))
+    }
+}
+
+/// What requests to models cost in sum, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    usd: f64,
+    /// Whether some of them may have cost something beside this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_open: bool,
+}
+
+impl Cost {
+    /// What a request cost; `None`: that is not known.
+    #[must_use]
+    pub fn of(usd: Option<f64>) -> Self {
+        Self { usd: usd.unwrap_or_default(), is_open: usd.is_none() }
+    }
+
+    /// What this usage costs at these prices. No usage costs nothing.
+    #[must_use]
+    pub fn of_usage(usage: Usage, prices: Option<Prices>) -> Self {
+        if usage == Usage::default() { Self::default() } else { Self::of(prices.map(|prices| prices.cost(usage))) }
+    }
+
+    /// Adds the cost of other requests.
+    pub fn add(&mut self, other: Self) {
+        self.usd += other.usd;
+        self.is_open |= other.is_open;
+    }
+
+    /// US dollars; `None` where the price of some request is not known.
+    #[must_use]
+    pub fn usd(&self) -> Option<f64> {
+        (!self.is_open).then_some(self.usd)
+    }
+}
+
+/// Prices by model id (`provider/model`) or provider; the nearer name counts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PriceTable(BTreeMap<String, Prices>);
+
+impl PriceTable {
+    /// The prices of this model; `None` where they are not known. A recording costs nothing.
+    #[must_use]
+    pub fn of(&self, model: &str) -> Option<Prices> {
+        if is_replay(model) {
+            return Some(Prices::default());
+        }
+        let provider = || self.0.get(model.split_once('/')?.0);
+        self.0.get(model).or_else(provider).copied()
+    }
+}
+
+impl FromIterator<(String, Prices)> for PriceTable {
+    fn from_iter<T: IntoIterator<Item = (String, Prices)>>(prices: T) -> Self {
+        Self(prices.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sum_passes_the_largest_number() {
+        let all = |tokens| Usage {
+            input_tokens: tokens,
+            output_tokens: tokens,
+            cached_tokens: tokens,
+            cache_written_tokens: tokens,
+        };
+        for (one, other, sum, together) in
+            [(1, 2, 3, 6), (u64::MAX, 1, u64::MAX, u64::MAX), (1 << 63, 1 << 63, u64::MAX, u64::MAX)]
+        {
+            let mut usage = all(one);
+            usage.add(all(other));
+            assert_eq!((usage, usage.tokens()), (all(sum), together));
+        }
+        for (reported, believed) in
+            [(7, 7), (MAX_TOKENS, MAX_TOKENS), (MAX_TOKENS + 1, MAX_TOKENS), (u64::MAX, MAX_TOKENS)]
+        {
+            assert_eq!(all(reported).bounded(), all(believed));
+        }
+    }
+}
