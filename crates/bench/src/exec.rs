@@ -69,7 +69,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
         while let Some(lane) = tasks.join_next().await {
             times.extend(lane??);
         }
-        // The account is a part of the work.
+        // The ledger is a part of the work.
         app.store.flush().await?;
         let elapsed = started.elapsed();
         rows.push(Row {

@@ -61,14 +61,14 @@ function App() {
   }, [signedIn]);
 
   useEffect(() => {
-    let going = false;
+    let afterG = false;
     const key = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName)) return;
-      if (going) {
-        going = false;
+      if (afterG) {
+        afterG = false;
         const page = PAGES.find(([, , letter]) => letter === event.key);
         if (page) location.hash = `#/${page[0]}`;
-      } else if (event.key === "g") going = true;
+      } else if (event.key === "g") afterG = true;
       else if (event.key === "?") setHelp((old) => !old);
       else if (event.key === "Escape") setHelp(false);
       else if (event.key === "/") {

@@ -34,7 +34,7 @@
 //!
 //! Most programs need nothing but the root of this crate. The parts of which it is made are there as well: [`core`]
 //! (definitions, checks, policy; pure), [`runtime`] (executor, stores), [`providers`] (built-in tools, MCP servers, REST),
-//! [`models`] (model APIs), [`agent`] (the loop), [`server`] (the gateway), and [`config`], [`app`], [`import`] and [`trust`],
+//! [`models`] (model APIs), [`agent`] (the loop), [`gateway`] (served over MCP and HTTP), and [`config`], [`app`], [`import`] and [`trust`],
 //! on which the command `toolwright` is built.
 
 pub mod app;

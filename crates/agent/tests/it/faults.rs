@@ -108,7 +108,7 @@ impl FaultFixture {
 
     /// The attempts at requests to the model as they are in the ledger, which says of each what it used and what that
     /// cost.
-    async fn account(&self) -> Vec<LedgerEntry> {
+    async fn ledger_rows(&self) -> Vec<LedgerEntry> {
         self.store.flush().await.unwrap();
         let traces = self.store.find_traces("last").await.unwrap();
         let mut rows = self.store.operations(&traces[0], 1000).await.unwrap();
@@ -270,7 +270,7 @@ async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, End)
         assert!(began.elapsed() >= Duration::from_secs(1), "{what}: the provider's wait is waited");
     }
     let expect = expected(api.0, fault, end);
-    assert_eq!(attempts(&bench.account().await), expect, "{what}");
+    assert_eq!(attempts(&bench.ledger_rows().await), expect, "{what}");
     let sent = bench.server.requests();
     assert!(sent.len() == expect.len() && all_same(&sent), "{what}: {sent:?}");
     assert_eq!(bench.server.failures(), [""; 0], "{what}");
@@ -293,7 +293,7 @@ async fn a_run_with_faults_runs_no_call_twice() {
         let turns = vec![Turn::text_and_calls(TEXT, vec![("t__count", json!({"n": 1}))]), Turn::text("Done.")];
         let bench = FaultFixture::new(api, Script::from(turns).with_faults([fault])).await;
         let report = bench.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
-        let account = bench.account().await;
+        let ledger_rows = bench.ledger_rows().await;
         let mut expect = expected(api.0, fault, end);
         let failed = match end {
             End::Answered { .. } => {
@@ -307,8 +307,8 @@ async fn a_run_with_faults_runs_no_call_twice() {
                 0
             }
         };
-        assert_eq!((attempts(&account), bench.ran()), (expect.clone(), vec![1; failed]), "{what}");
-        assert_eq!(report.usage, sum(&account), "{what}: the report and the account say the same");
+        assert_eq!((attempts(&ledger_rows), bench.ran()), (expect.clone(), vec![1; failed]), "{what}");
+        assert_eq!(report.usage, sum(&ledger_rows), "{what}: the report and the ledger say the same");
         let sent = bench.server.requests();
         assert!(sent.len() == expect.len() && all_same(&sent[..sent.len() - failed]), "{what}");
         assert_eq!(bench.server.failures(), [""; 0], "{what}");
@@ -345,8 +345,8 @@ async fn a_started_call_runs_once() {
         let spec = toolwright_agent::RunSpec { dispatch: Dispatch::Streaming, ..spec(Limits::default()) };
         let mut state = RunState::new(spec, vec![Message::user("task")]);
         let report = bench.driver.run(&mut state, &options()).await.unwrap();
-        let account = bench.account().await;
-        let rows: Vec<_> = account.iter().map(|row| (&*row.status, row.attempts)).collect();
+        let ledger_rows = bench.ledger_rows().await;
+        let rows: Vec<_> = ledger_rows.iter().map(|row| (&*row.status, row.attempts)).collect();
         let sent = bench.server.requests().len();
         // What breaks off in the same breath as the call comes is known before the call could start.
         let hangs = matches!(fault, Fault::HangAfter(_) | Fault::KeepAlive(_));
@@ -356,7 +356,7 @@ async fn a_started_call_runs_once() {
         } else {
             assert_eq!((report.status, rows, sent), (Status::Failure, vec![(kind.as_str(), 1)], 1), "{what}");
         }
-        assert_eq!(report.usage, sum(&account), "{what}: the report and the account say the same");
+        assert_eq!(report.usage, sum(&ledger_rows), "{what}: the report and the ledger say the same");
         assert_eq!(bench.server.failures(), [""; 0], "{what}");
     })
     .await;
@@ -371,7 +371,7 @@ async fn missing_abilities_are_found_within_the_request() {
     let request = ModelRequest { messages: vec![Message::user("q")], output, ..ModelRequest::default() };
     let answer = bench.ask(&request).await.unwrap();
     assert_eq!(answer.text, "{}");
-    assert_eq!(attempts(&bench.account().await), [("invalid", 1, 0, 0), ("ok", 2, 10, 5)]);
+    assert_eq!(attempts(&bench.ledger_rows().await), [("invalid", 1, 0, 0), ("ok", 2, 10, 5)]);
 
     let bench = FaultFixture::new(APIS[4], vec![Turn::text("ok")]).await;
     let request = ModelRequest { messages: vec![Message::user("four".repeat(2000))], ..ModelRequest::default() };

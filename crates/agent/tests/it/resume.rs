@@ -144,7 +144,7 @@ async fn a_crash_during_calls_repeats_no_doubtful_call() {
     drop(fixture);
 
     let fixture = Fixture::new(dir.path(), script, tools).await;
-    // A call that is wrongly run again would hang, at the desk or in the tool.
+    // A call that is wrongly run again would hang, at the approval or in the tool.
     let (records, transcript) = transcript();
     let options = RunOptions {
         transcript: Some(transcript),

@@ -234,7 +234,7 @@ async fn a_question_nobody_can_answer_suspends_the_run() {
     assert_eq!((report.status, report.pending.len(), report.calls.len()), (Status::Suspended, 1, 1));
     assert_eq!((later.count(), read.count(), write.count()), (1, 1, 0));
 
-    // Asked again after a restart, it is still `later`; then it is approved: by the desk, or beforehand.
+    // Asked again after a restart, it is still `later`; then it is approved: by a person, or beforehand.
     drop(fixture);
     store_closed(dir.path()).await;
     for beforehand in [false, true] {

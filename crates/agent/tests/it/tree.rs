@@ -94,13 +94,13 @@ async fn a_sender_learns_that_its_message_was_not_read() {
     let job = tree.jobs.list(scope, Listed::Open, 1).await.unwrap().remove(0).id;
     tree.jobs.stop(scope, &job).await.unwrap();
     assert_eq!(tree.jobs.wait(scope, &job, WAIT).await.unwrap().state, JobState::Cancelled);
-    let is_told = async || {
+    let is_reported = async || {
         let mail = tree.store.messages(&options.session.id, 0, 99).await.unwrap();
         let mut texts = mail.iter().filter_map(|row| row.message()).map(|message| message.notice("toolwright"));
         texts.any(|text| text.contains("Agent a has ended") && text.ends_with("look into the cellar"))
     };
     tokio::time::timeout(WAIT, async {
-        while !is_told().await {
+        while !is_reported().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })

@@ -133,7 +133,7 @@ impl Fixture<'_> {
         let command = match target {
             Target::Direct | Target::DirectUnversioned => match one.reach {
                 Reach::Http(addr) => {
-                    let revision = if target == Target::Direct { Revision::Told } else { Revision::Untold };
+                    let revision = if target == Target::Direct { Revision::Sent } else { Revision::Omitted };
                     return Ok(Lane { front: Front::Http(Mcp::open(addr, "/mcp", revision)?), held: None });
                 }
                 Reach::Command(_) => one.command()?,
@@ -158,8 +158,8 @@ impl Fixture<'_> {
         let front = held.listens(at).and_then(|()| {
             Ok(match target {
                 Target::McpHub => Front::Hub(at),
-                Target::CrateProxy => Front::Http(Mcp::open(at, "/", Revision::Told)?),
-                _ => Front::Http(Mcp::open(at, "/mcp", Revision::Told)?),
+                Target::CrateProxy => Front::Http(Mcp::open(at, "/", Revision::Sent)?),
+                _ => Front::Http(Mcp::open(at, "/mcp", Revision::Sent)?),
             })
         });
         Ok(Lane { front: front.map_err(|error| held.explained(&error))?, held: Some(held) })

@@ -69,8 +69,8 @@ impl Front {
 /// Whether requests after the first say the revision that was agreed on, as they must.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Revision {
-    Told,
-    Untold,
+    Sent,
+    Omitted,
 }
 
 /// MCP over streamable HTTP, in one session.
@@ -89,8 +89,8 @@ impl Mcp {
         answer.message()?;
         let session = answer.session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
         let headers = match revision {
-            Revision::Told => format!("MCP-Protocol-Version: 2025-11-25\r\n{session}"),
-            Revision::Untold => session,
+            Revision::Sent => format!("MCP-Protocol-Version: 2025-11-25\r\n{session}"),
+            Revision::Omitted => session,
         };
         let mut kept = Http::connect(addr, path, &headers)?;
         kept.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)?;

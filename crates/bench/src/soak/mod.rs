@@ -1,5 +1,5 @@
 //! Mixed load for as long as is asked, a quarter of it failing, hanging, flooding and dying: what is used must
-//! stay flat, nothing may be left behind, and the account must know every call.
+//! stay flat, nothing may be left behind, and the ledger must have every call.
 
 mod load;
 mod watch;

@@ -82,9 +82,9 @@ impl Case {
         }
         let (said, report, requests) = (stderr(&output), report(&output), server.requests());
         let done = std::fs::read_to_string(fixture.path("project/count")).unwrap_or_default();
-        let is_told = requests.iter().any(|request| request.body.to_string().contains(UNKNOWN));
-        assert!(done == "once\n" || (done.is_empty() && is_told), "{nth}: {done:?} {said}");
-        assert!(output.status.success() || is_told, "{nth}: {said} {:?}", server.failures());
+        let is_reported = requests.iter().any(|request| request.body.to_string().contains(UNKNOWN));
+        assert!(done == "once\n" || (done.is_empty() && is_reported), "{nth}: {done:?} {said}");
+        assert!(output.status.success() || is_reported, "{nth}: {said} {:?}", server.failures());
         assert!(report["answer"].as_str().is_some_and(|answer| answer.starts_with("It is done.")), "{nth}: {report}");
         let (all, at_once) = &self.requests;
         assert!((*all.start()..=all.end() + at_once).contains(&requests.len()), "{nth}: {} requests", requests.len());
@@ -152,11 +152,11 @@ async fn a_run_killed_anywhere_beside_its_agent_goes_on() {
         config: "agents:\n  worker: {description: Works., prompt: You work., background: true}\n",
         arguments: &["run", "go"],
         answer: |asked| {
-            let is_told = asked.last_user_text().contains("Background job");
+            let is_reported = asked.last_user_text().contains("Background job");
             match (is_worker(asked), asked.last_results().is_empty()) {
                 (true, _) => work(asked),
-                (false, true) if !is_told => begins("worker"),
-                (false, _) if is_told => Reply::text("It is done."),
+                (false, true) if !is_reported => begins("worker"),
+                (false, _) if is_reported => Reply::text("It is done."),
                 (false, _) => Reply::text("It goes on."),
             }
         },

@@ -146,7 +146,7 @@ fn members(rows: &mut String, at: &str, schema: &Value) {
     let joined = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
     for (name, member) in schema.get("properties").and_then(Value::as_object).into_iter().flat_map(supported) {
         let key = joined(name);
-        let default = member.get("default").filter(|default| is_told(default));
+        let default = member.get("default").filter(|default| is_shown(default));
         let default = default.map_or(String::new(), |default| format!("`{}`", plain(default)));
         writeln!(rows, "| `{key}` | {} | {default} | {} |", kind(member), cell(&prose(member))).expect("text");
         members(rows, &key, member);
@@ -164,7 +164,7 @@ fn members(rows: &mut String, at: &str, schema: &Value) {
 }
 
 /// Empty values and those of whole objects tell a reader nothing.
-fn is_told(default: &Value) -> bool {
+fn is_shown(default: &Value) -> bool {
     match default {
         Value::Null | Value::Object(_) => false,
         Value::Array(items) => !items.is_empty(),

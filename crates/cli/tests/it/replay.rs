@@ -201,7 +201,7 @@ async fn check_fallback(first: Turn, second: Turn, answer: &str) {
     };
     assert!(reported(&fixture).contains(answer), "{}", reported(&fixture));
     assert_eq!(reported(&played), reported(&fixture));
-    // The account has each attempt, with what it used, at no cost.
+    // The ledger has each attempt, with what it used, at no cost.
     let attempts = |fixture: &Fixture| {
         let trace: Value = serde_json::from_slice(&run(fixture, &["trace", "last", "--json"]).stdout).expect("json");
         let models = operations(&trace).filter(|op| op["kind"] == "model").cloned().collect::<Vec<_>>();

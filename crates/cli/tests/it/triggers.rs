@@ -69,7 +69,7 @@ async fn a_firing_that_needs_a_person_parks() {
     ];
     let (_gateway, _model) = serve(&fixture, script.into(), &[]).await;
     let writes = add(&fixture, &["timer", "interval=1d", "immediate=true", "prompt=Write"]);
-    fires(&fixture, &writes, "parked");
+    fires(&fixture, &writes, "waiting");
     until("it waits in its run", || ok(&fixture, &["approvals", "ls", "--json"]).contains("fs:write"));
     let other = add(&fixture, &["timer", "interval=1d", "immediate=true", "prompt=Read"]);
     fires(&fixture, &other, "done");

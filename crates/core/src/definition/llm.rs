@@ -231,7 +231,7 @@ impl LlmDefinition {
     }
 
     /// The tool as the catalogue holds it: it only reads, twice is the same as once, and its arguments leave the
-    /// house. The prompts are its declaration, so that a change of them is a change of the tool.
+    /// program. The prompts are its declaration, so that a change of them is a change of the tool.
     #[must_use]
     pub fn tool(&self) -> ToolDefinition {
         ToolDefinition {

@@ -35,7 +35,7 @@ pub enum ResultsFor {
     /// A conversation of ours, which may have to keep many of them.
     #[default]
     Conversation,
-    /// A client of the gateway, which keeps house with its own.
+    /// A client of the gateway, which limits its own context.
     Client,
 }
 

@@ -213,7 +213,7 @@ fn functions(
         }
     })?;
     context.add_function("mentions", move |This(_): This<Value>, value: Value| {
-        request.as_ref().is_some_and(|request| mentions(request, &value))
+        request.as_ref().is_some_and(|request| names_value(request, &value))
     })?;
     context.add_function("links", |value: Value| found(&[Kind::Link], "links", &value))?;
     context.add_function("emails", |value: Value| found(&[Kind::Email], "emails", &value))?;
@@ -227,7 +227,7 @@ fn functions(
 
 /// Whether the user's words name a value. A list or map is named if something in it is, and all that can be (keys aside).
 /// Nothing names `null`, an empty text, `true` or `false`, and they do not matter in a list or map.
-fn mentions(request: &UserRequest, value: &Value) -> bool {
+fn names_value(request: &UserRequest, value: &Value) -> bool {
     named(request, value) == Some(true)
 }
 
@@ -239,10 +239,10 @@ fn named(request: &UserRequest, value: &Value) -> Option<bool> {
     match value {
         Value::Null | Value::Bool(_) => None,
         #[expect(clippy::cast_precision_loss, reason = "so large a number is named by one as large")]
-        Value::Int(number) => Some(request.mentions_number(*number as f64)),
+        Value::Int(number) => Some(request.names_number(*number as f64)),
         #[expect(clippy::cast_precision_loss, reason = "so large a number is named by one as large")]
-        Value::UInt(number) => Some(request.mentions_number(*number as f64)),
-        Value::Float(number) => Some(request.mentions_number(*number)),
+        Value::UInt(number) => Some(request.names_number(*number as f64)),
+        Value::Float(number) => Some(request.names_number(*number)),
         Value::String(text) => request.names_text(text),
         Value::List(items) => all(&mut items.iter()),
         Value::Map(members) => all(&mut members.map.values()),
@@ -423,7 +423,7 @@ mod tests {
             (json!([]), false),
         ] {
             let written = Meter::default().value(&value, 0);
-            assert_eq!(mentions(&request, &written), named, "{value}");
+            assert_eq!(names_value(&request, &written), named, "{value}");
         }
     }
 }

@@ -175,7 +175,7 @@ fn failing_conditions_deny() {
     let request = Arc::new(UserRequest::new(["Send 98.70 to Dora."]));
     let own = PolicyQuery { arguments: &arguments, principal: &dev, ..query(&send, HintTrust::Trusted) };
     let reported = PolicyQuery { request: Some(&request), ..own };
-    for (when, alone, told_so) in [
+    for (when, alone, said_so) in [
         ("args.amount > 50", Some(true), Some(true)),
         ("args.n > 4.5 && args.n == 5.0 && args.n <= 5", Some(true), Some(true)),
         ("args.to == 'Dora' && args.deep.x[0] == 1 && size(args.deep.x) == 2", Some(true), Some(true)),
@@ -210,7 +210,7 @@ fn failing_conditions_deny() {
         ("request.mentions(args.deep)", Some(false), Some(false)),
         ("links(args).all(link, request.mentions(link))", Some(false), Some(false)),
     ] {
-        for (query, expect) in [(own, alone), (reported, told_so)] {
+        for (query, expect) in [(own, alone), (reported, said_so)] {
             for effect in ["allow", "ask", "deny"] {
                 let policy = policy(json!([{"effect": effect, "tool": "bank:*", "when": when}]));
                 let decision = policy.decide(&query);

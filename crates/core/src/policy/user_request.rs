@@ -44,7 +44,7 @@ impl UserRequest {
     }
 
     /// Whether the words name a number: one that is equal stands in them.
-    pub(super) fn mentions_number(&self, number: f64) -> bool {
+    pub(super) fn names_number(&self, number: f64) -> bool {
         self.numbers.contains(&number)
     }
 

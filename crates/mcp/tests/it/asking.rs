@@ -360,8 +360,8 @@ async fn setting_levels_waits_for_no_legacy_connection() {
     run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     let set = run(&*methods, "logging/setLevel", json!({"level": "error"}), &context);
     tokio::time::timeout(Duration::from_secs(10), set).await.expect("at once").expect("taken");
-    let is_told = || script.methods().iter().any(|method| method == "logging/setLevel");
-    eventually("the other one is told, and never answers", is_told).await;
+    let is_reported = || script.methods().iter().any(|method| method == "logging/setLevel");
+    eventually("the other one is told, and never answers", is_reported).await;
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ async fn calls_needing_pages_repeat_once_done() {
         // Nobody is there to see it, or follows it by themselves.
         (ann(json!({"form": {}})), json!({}), &[], Err(PAGE), 1, true),
         (Ann { ask_style: AskStyle::Requests, follows: true, ..ann(both()) }, json!({}), &[], Err(PAGE), 1, true),
-        // Asked by requests, and it is the house that shows pages for her client.
+        // Asked by requests, and Toolwright shows pages for her client.
         (Ann { ask_style: AskStyle::Requests, ..ann(both()) }, json!({}), &[PAGE, DONE], Ok("welcome"), 2, false),
     ] {
         let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");

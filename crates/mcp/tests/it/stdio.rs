@@ -95,7 +95,7 @@ async fn a_list_is_paged_filtered_and_kept_whole() {
     assert_eq!(rig.provider.trust(), HintTrust::Foreign);
     let methods = ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/list"];
     assert_eq!(script.methods(), methods);
-    // A second process of the house knows the tools before it has started the server.
+    // A second process on the same state knows the tools before it has started the server.
     let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
     let cached = again.provider.cached().await.expect("cached");
     assert_eq!(cached.len(), 3);

@@ -41,7 +41,7 @@ pub enum EmbeddingsApi {
 const PROVIDER: &str = "embeddings";
 
 /// Asks an API for vectors, by requests that go through an [`AuxiliarySender`]: like those to any model they wait in a queue, are
-/// sent again where that is safe and may help, and are entered in the account.
+/// sent again where that is safe and may help, and are entered in the ledger.
 pub struct HttpEmbedder {
     id: String,
     /// What the model is called there, `provider/model`.

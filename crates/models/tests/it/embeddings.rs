@@ -15,11 +15,11 @@ use toolwright_core::model::{
 use toolwright_models::{EmbeddingsApi, HttpEmbedder, Timeouts};
 
 /// The model, the priority and the characters of a request, and what came of it.
-type Told = (String, ModelPriority, u64, Result<Usage, String>);
+type Received = (String, ModelPriority, u64, Result<Usage, String>);
 
 /// Sends a request twice at most, and keeps what it was told of it.
 #[derive(Default)]
-struct Carries(Mutex<Vec<Told>>);
+struct Carries(Mutex<Vec<Received>>);
 
 #[async_trait]
 impl AuxiliarySender for Carries {

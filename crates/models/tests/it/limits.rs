@@ -48,9 +48,9 @@ fn question() -> ModelRequest {
 
 /// Keeps what is told, in words.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct Received(Mutex<Vec<String>>);
 
-impl ModelEvents for Told {
+impl ModelEvents for Received {
     fn on_event(&self, event: ModelEvent) {
         self.0.lock().unwrap().push(format!("{event:?}"));
     }
@@ -72,7 +72,7 @@ async fn limits_and_first_bytes_precede_the_answer() {
         ("x-ratelimit-reset-requests", "1m0s"),
     ];
     let url = saying(response("200 OK", &headers, &body)).await;
-    let reported = Told::default();
+    let reported = Received::default();
     let client = client(Api::OpenAiChat, &url, ModelOverrides::default());
     client.complete("p/m", &question(), &reported, &Cancel::new()).await.unwrap();
     let requests = Allowance { limit: Some(60), remaining: Some(0), reset_ms: Some(60_000) };
@@ -90,7 +90,7 @@ async fn what_a_failure_says_of_another_try() {
     let check = async |answer: String, expect: (ModelErrorKind, Option<u64>, Option<bool>)| {
         let url = saying(answer.clone()).await;
         let client = client(Api::Gemini, &url, ModelOverrides::default());
-        let reported = Told::default();
+        let reported = Received::default();
         let error = client.complete("p/m", &question(), &reported, &Cancel::new()).await.unwrap_err();
         assert_eq!((error.kind, error.retry_after_ms, error.should_retry), expect, "{answer}: {error}");
         assert!(reported.0.lock().unwrap().is_empty(), "nothing of an answer has come");

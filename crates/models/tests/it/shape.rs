@@ -314,9 +314,9 @@ async fn refused_combination_is_sent_without_one_part() {
 }
 
 #[derive(Default)]
-struct Told(Mutex<Vec<Traffic>>);
+struct Received(Mutex<Vec<Traffic>>);
 
-impl ModelEvents for Told {
+impl ModelEvents for Received {
     fn on_event(&self, _event: ModelEvent) {}
 
     fn on_traffic(&self, traffic: Traffic) {
@@ -329,7 +329,7 @@ async fn shortened_conversation_is_reported_once() {
     // The scripted server says that it read ten tokens.
     let server = ScriptedModel::start(Script::echo()).await.unwrap();
     let client = client(Api::Ollama, &server, WireApi::Ollama);
-    let reported = Told::default();
+    let reported = Received::default();
     for (model, words) in [("p/m", 1), ("p/m", 2000), ("p/m", 2000), ("p/n", 2000)] {
         let request = ModelRequest { messages: vec![Message::user("four".repeat(words))], ..ModelRequest::default() };
         client.complete(model, &request, &reported, &Cancel::new()).await.unwrap();

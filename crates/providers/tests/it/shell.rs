@@ -128,7 +128,7 @@ async fn progress_is_reported_while_it_runs() {
     assert_eq!(reports.first(), Some(&Partial::Text("first\n".into())));
 }
 
-/// Keeps outputs as files and their size, like the house's own store, and refuses what is over its quota.
+/// Keeps outputs as files and their size, like the program's own store, and refuses what is over its quota.
 struct Files {
     folder: tempfile::TempDir,
     quota: u64,

@@ -1,4 +1,4 @@
-//! A workspace folder and what a tool gets from the house, for calls of built-in tools.
+//! A workspace folder and what the executor gives a tool, for calls of built-in tools.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use toolwright_core::schema::fill_defaults;
 use toolwright_core::{CallId, ErrorKind, Principal, Session, SessionId, Tool, ToolDefinition, ToolError, ToolOutput};
 use toolwright_providers::builtin::{BuiltinOptions, PathGuard, tools};
 
-/// The real time, for what runs without a house.
+/// The real time, for what runs without an executor.
 pub(crate) struct RealTime;
 
 impl Clock for RealTime {

@@ -23,8 +23,9 @@ use toolwright_core::event::{Attention, Event, EventSink};
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::session::CallId;
 
+use super::admission::JobStart;
 use super::admission::{Admitted, Judgement};
-use super::background::{JobStart, PromotableCall, Promotion};
+use super::background::{PromotableCall, Promotion};
 use super::call_record::CallRecord;
 use super::{Executor, RunContext};
 use crate::jobs::JobManager;

@@ -255,7 +255,7 @@ impl LedgerStore for RecordedLedger {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_request_of_a_judge_is_in_the_account() {
+async fn each_request_of_a_judge_is_in_the_ledger() {
     let snapshot = snapshot().await;
     let ledger = Arc::new(RecordedLedger::default());
     let events = Arc::new(EventHub::default());

@@ -154,14 +154,14 @@ async fn a_firing_overlaps_as_configured() {
 }
 
 #[tokio::test]
-async fn a_parked_firing_blocks_no_other() {
+async fn a_waiting_firing_blocks_no_other() {
     let starts = Starts { held: Some(Semaphore::new(0)), parks: true, ..Starts::default() };
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
     fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1m"})).await;
     for n in 1..=12 {
         fixture.clock.pass(Duration::from_secs(60));
         fixture.step().await;
-        fixture.until(async || fixture.states().await == vec![FiringState::Parked; n]).await;
+        fixture.until(async || fixture.states().await == vec![FiringState::Waiting; n]).await;
     }
     fixture.starts.held.as_ref().expect("held").add_permits(99);
     fixture.runner.settled().await;

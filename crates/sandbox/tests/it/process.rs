@@ -180,7 +180,7 @@ fn hide_a_connection_when_asked() {
         assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
         sendmsg(&here, &[std::io::IoSlice::new(b"x")], &mut control, SendFlags::empty()).expect("sent");
         drop(sent);
-        let _told = connect();
+        let _connected = connect();
         std::thread::sleep(forever);
         drop((here, there));
     }

@@ -55,10 +55,11 @@ fn unmatched(
         known.wires(&format!("views.{name}.deny"), &view.denied, &mut all);
     }
     // What was looked for when the file was read is told with its line.
-    let is_told = |glob: &String| config.problems.iter().any(|problem| problem.message.contains(&format!("`{glob}`")));
+    let is_reported =
+        |glob: &String| config.problems.iter().any(|problem| problem.message.contains(&format!("`{glob}`")));
     for AgentEntry { spec, .. } in &config.agents {
         for (key, globs) in [("tools", spec.tools.as_ref()), ("disallowed_tools", Some(&spec.disallowed_tools))] {
-            let globs: Vec<String> = globs.into_iter().flatten().filter(|glob| !is_told(glob)).cloned().collect();
+            let globs: Vec<String> = globs.into_iter().flatten().filter(|glob| !is_reported(glob)).cloned().collect();
             known.tools(&format!("agents.{}.{key}", spec.name), &globs, &mut all);
         }
     }

@@ -339,7 +339,7 @@ pub enum FiringState {
     /// Its run exists, or its session has the message: it has fired.
     Fired,
     /// Its run waits for a person.
-    Parked,
+    Waiting,
     /// Its run is over, or its session has the message.
     Done,
     /// It could not be started.
@@ -350,7 +350,7 @@ pub enum FiringState {
 
 impl FiringState {
     const ALL: [Self; 7] =
-        [Self::Pending, Self::Claimed, Self::Fired, Self::Parked, Self::Done, Self::Failed, Self::Skipped];
+        [Self::Pending, Self::Claimed, Self::Fired, Self::Waiting, Self::Done, Self::Failed, Self::Skipped];
 
     /// The state as it is written.
     #[must_use]
@@ -359,7 +359,7 @@ impl FiringState {
             Self::Pending => "pending",
             Self::Claimed => "claimed",
             Self::Fired => "fired",
-            Self::Parked => "parked",
+            Self::Waiting => "waiting",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Skipped => "skipped",

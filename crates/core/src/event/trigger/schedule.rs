@@ -120,13 +120,13 @@ impl Times {
             Self::Every { interval_ms, .. } => ON_TIME_MS.min(*interval_ms),
             Self::Clock { .. } => ON_TIME_MS,
         };
-        let (mut slots, mut late) = (Vec::new(), 0);
+        let (mut slots, mut overdue) = (Vec::new(), 0);
         let mut until = now_ms;
         while let Some(slot) = self.last(until).filter(|slot| *slot > cursor) {
-            let is_late = now_ms - slot > on_time;
+            let is_overdue = now_ms - slot > on_time;
             // The last of all counts as caught up with, too.
-            late += u32::from(is_late || catch_up == CatchUp::One);
-            if (is_late && late > missed) || slots.len() as u64 >= u64::from(most) {
+            overdue += u32::from(is_overdue || catch_up == CatchUp::One);
+            if (is_overdue && overdue > missed) || slots.len() as u64 >= u64::from(most) {
                 break;
             }
             slots.push(slot);
@@ -242,7 +242,10 @@ mod tests {
     fn jitter_is_the_same_everywhere_and_bounded() {
         let jitter = Some(Duration::from_secs(30));
         let spread: Vec<u64> = (0..20).map(|slot| with_jitter("t", slot * 60_000, jitter) - slot * 60_000).collect();
-        assert!(spread.iter().all(|late| *late < 30_000) && spread.iter().any(|late| *late != spread[0]), "{spread:?}");
+        assert!(
+            spread.iter().all(|overdue| *overdue < 30_000) && spread.iter().any(|overdue| *overdue != spread[0]),
+            "{spread:?}"
+        );
         assert_eq!(with_jitter("t", 60_000, jitter), with_jitter("t", 60_000, jitter));
         assert_eq!(with_jitter("t", 7, None), 7);
     }

@@ -12,7 +12,7 @@ use toolwright_sandbox::{Stdin, SupervisedCommand, nesting};
 use url::Url;
 
 use super::Connection;
-use super::handshake::{Certainty, Failure, LateDiscovery, ServerInfo, VersionProbe, shake, shake_unknown};
+use super::handshake::{Certainty, DelayedDiscovery, Failure, ServerInfo, VersionProbe, shake, shake_unknown};
 use super::inbox::Inbox;
 use super::inbox::listener::{Folders, Listener};
 use super::peer::Peer;
@@ -332,9 +332,9 @@ impl Tried {
             let beside = left.saturating_sub(second_chance(self.limit));
             let (shaken, discovery) = shake_unknown(peer, (bound, beside), self.limit).await;
             match (&shaken, discovery) {
-                (Ok(_), LateDiscovery::SpeaksNewest) => self.certainty = Certainty::Newer,
-                (Ok(_), LateDiscovery::SpeaksOlder) => self.certainty = Certainty::Tried,
-                (Err(_), LateDiscovery::SpeaksNewest) => self.speaks_newest = true,
+                (Ok(_), DelayedDiscovery::SpeaksNewest) => self.certainty = Certainty::Newer,
+                (Ok(_), DelayedDiscovery::SpeaksOlder) => self.certainty = Certainty::Tried,
+                (Err(_), DelayedDiscovery::SpeaksNewest) => self.speaks_newest = true,
                 _ => {}
             }
             shaken

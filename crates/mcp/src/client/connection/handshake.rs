@@ -105,10 +105,10 @@ pub(crate) async fn shake_unknown(
     peer: &Peer,
     (first, beside): (Duration, Duration),
     limit: Duration,
-) -> (Result<ServerInfo, Failure>, LateDiscovery) {
+) -> (Result<ServerInfo, Failure>, DelayedDiscovery) {
     let mut asked = pin!(ask_to_discover(peer));
     if let Ok(said) = tokio::time::timeout(first, &mut asked).await {
-        return (discovered(peer, said), LateDiscovery::Unsaid);
+        return (discovered(peer, said), DelayedDiscovery::Unsaid);
     }
     let mut initialized = pin!(shake(peer, Era::Legacy, beside, limit));
     let mut said = None;
@@ -125,12 +125,17 @@ pub(crate) async fn shake_unknown(
         // Not every server answers in the order in which it was asked.
         said = tokio::time::timeout(MEANWHILE, &mut asked).await.ok();
     }
-    let discovery =
-        if said.as_ref().is_some_and(speaks_newest) { LateDiscovery::SpeaksNewest } else { LateDiscovery::SpeaksOlder };
+    let discovery = if said.as_ref().is_some_and(speaks_newest) {
+        DelayedDiscovery::SpeaksNewest
+    } else {
+        DelayedDiscovery::SpeaksOlder
+    };
     match (shaken, said) {
         (Some(shaken @ (Ok(_) | Err(Failure::Broken(_) | Failure::Unreachable(_)))), _) => (shaken, discovery),
         // One that speaks the newest alone refuses the other question, or passes it over.
-        (_, Some(said)) if discovery == LateDiscovery::SpeaksNewest => (discovered(peer, said), LateDiscovery::Unsaid),
+        (_, Some(said)) if discovery == DelayedDiscovery::SpeaksNewest => {
+            (discovered(peer, said), DelayedDiscovery::Unsaid)
+        }
         (Some(shaken), _) => (shaken, discovery),
         (None, _) => (Err(senseless()), discovery),
     }
@@ -138,7 +143,7 @@ pub(crate) async fn shake_unknown(
 
 /// What a server that was asked for the newest, and then for an older one, has said of the first meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LateDiscovery {
+pub(crate) enum DelayedDiscovery {
     /// Nothing that its handshake does not tell.
     Unsaid,
     /// It speaks it.

@@ -172,7 +172,7 @@ pub struct GuardContext<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuardConfig {
-    /// What it is called in messages and in the account.
+    /// What it is called in messages and in the ledger.
     pub name: String,
     /// The model, `provider/model`.
     pub model: String,

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, EXPIRED, Standing as StandingApproval};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
@@ -20,7 +21,6 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
-use super::background::{JobAdmission, JobStart};
 use super::call_record::{ApprovalAnswer, CallRecord};
 use super::pipeline::{CallState, EarlyExit, Stage};
 use super::{Executor, RunContext};
@@ -32,6 +32,30 @@ pub use self::guards::{
 
 /// The message to the model if policy asks and nobody answers.
 const UNASKED: &str = "denied: the call needs a person's approval, and nobody can be asked";
+
+/// The wait of a call for leave to run, which becomes the job's own.
+pub(super) type Asking = BoxFuture<'static, JobAdmission>;
+
+/// The decision whether a job may run.
+pub(super) struct JobAdmission {
+    pub(super) admitted: Result<Admitted, EarlyExit>,
+    /// What a person said, where one was asked.
+    pub(super) said: ApprovalAnswer,
+}
+
+impl From<Result<Admitted, EarlyExit>> for JobAdmission {
+    fn from(admitted: Result<Admitted, EarlyExit>) -> Self {
+        Self { admitted, said: ApprovalAnswer::default() }
+    }
+}
+
+/// How a job gets from its commit to its tool.
+pub(super) enum JobStart {
+    /// It may run.
+    Admitted(Admitted),
+    /// A person is still to be asked, for this reason.
+    AwaitsApproval(Asking, String),
+}
 
 /// Whether an earlier `always` answers the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

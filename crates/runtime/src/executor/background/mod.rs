@@ -24,7 +24,7 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{MessageKind, SessionLog as _};
 
-use super::admission::Admitted;
+use super::admission::{Admitted, Asking, JobAdmission, JobStart};
 use super::call_record::{ApprovalAnswer, journal, name_tool};
 use super::pipeline::{CallState, Destination, EarlyExit, Panic, Stage, catch_panic, validated};
 use super::run::Limits;
@@ -39,30 +39,6 @@ use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
 
 /// What a job does to its end.
 type Work = BoxFuture<'static, Outcome>;
-
-/// The wait of a call for leave to run, which becomes the job's own.
-pub(super) type Asking = BoxFuture<'static, JobAdmission>;
-
-/// The decision whether a job may run.
-pub(super) struct JobAdmission {
-    pub(super) admitted: Result<Admitted, EarlyExit>,
-    /// What a person said, where one was asked.
-    pub(super) said: ApprovalAnswer,
-}
-
-impl From<Result<Admitted, EarlyExit>> for JobAdmission {
-    fn from(admitted: Result<Admitted, EarlyExit>) -> Self {
-        Self { admitted, said: ApprovalAnswer::default() }
-    }
-}
-
-/// How a job gets from its commit to its tool.
-pub(super) enum JobStart {
-    /// It may run.
-    Admitted(Admitted),
-    /// A person is still to be asked, for this reason.
-    AwaitsApproval(Asking, String),
-}
 
 /// Time of a stateful job's whole life; each of its steps has the tool's own.
 const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);

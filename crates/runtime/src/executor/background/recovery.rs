@@ -15,10 +15,9 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
-use super::{Asking, JobAdmission};
 use crate::approvals::ResumedQuestion;
 use crate::catalogue::Catalogue;
-use crate::executor::admission::{Admitted, Judgement};
+use crate::executor::admission::{Admitted, Asking, JobAdmission, Judgement};
 use crate::executor::call_record::ApprovalAnswer;
 use crate::executor::pipeline::catch_panic_now;
 use crate::executor::{Executor, RunContext};

@@ -70,7 +70,7 @@ impl Parking {
     /// The firing waits for a person from now on.
     pub async fn park(&self) {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
-        note(&self.manager, &self.firing, FiringState::Parked, None).await;
+        note(&self.manager, &self.firing, FiringState::Waiting, None).await;
     }
 }
 
