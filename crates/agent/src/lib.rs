@@ -6,6 +6,7 @@
 
 pub mod agents;
 mod child;
+pub mod delegate;
 pub mod driver;
 pub mod extract;
 pub mod plan;
@@ -15,6 +16,7 @@ pub mod run;
 pub mod tools;
 
 pub use agents::{AGENTS, AgentParts, AgentProvider};
+pub use delegate::{DelegateDocument, DelegateDocuments, FoundDelegate, ModelDelegates};
 pub use driver::{Driver, DriverError, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};

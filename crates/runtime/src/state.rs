@@ -110,6 +110,10 @@ impl Variables for RunVariables {
         &self.instances
     }
 
+    fn given(&self) -> RunInput {
+        self.input.clone()
+    }
+
     fn serve(&self, origin: Origin) -> bool {
         self.input.foreign || origin == Origin::Own
     }

@@ -338,7 +338,11 @@ impl Driver {
         if let Some(variables) = &options.variables {
             return Ok(Arc::clone(variables));
         }
-        let (services, input) = (self.executor.services(), state.spec().input.clone());
+        let services = self.executor.services();
+        let own = &state.spec().input;
+        // An agent that was given nothing itself works on what its caller was given.
+        let given = options.parent.as_ref().filter(|_| own.is_empty()).and_then(|parent| parent.variables.as_ref());
+        let input = given.map_or_else(|| own.clone(), |variables| variables.given());
         Ok(RunVariables::open(&*services.log, &*services.outputs, &options.session.id, input).await?)
     }
 

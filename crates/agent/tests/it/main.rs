@@ -6,6 +6,7 @@ mod agent_tools;
 mod budget;
 mod compaction;
 mod context;
+mod delegates;
 mod dispatch;
 mod exposure;
 mod extract;

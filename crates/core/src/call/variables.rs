@@ -16,6 +16,7 @@
 use serde_json::Value;
 
 use super::plan::overlap;
+use super::run_input::RunInput;
 use crate::catalogue::Origin;
 use crate::json::pointer;
 use crate::schema::Violation;
@@ -77,12 +78,18 @@ pub struct Known {
 
 /// The values that references stand for. Must not block.
 pub trait Variables: Send + Sync {
-    /// The value at `path`, which has at least one step, as a call of an instance sees it; `None` if there is none now.
+    /// The value at `path`, as a call of an instance sees it; `None` if there is none now. Without a step it is the whole of
+    /// the kind.
     fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known>;
 
     /// The instances of a request over many inputs: a call can be for one of these alone.
     fn instances(&self) -> &[String] {
         &[]
+    }
+
+    /// What the run was given, for the runs that its calls start.
+    fn given(&self) -> RunInput {
+        RunInput::default()
     }
 
     /// Takes in a value that no log keeps. Where one does, it is told of by that.
@@ -263,6 +270,21 @@ fn parse_term(term: &str) -> Option<Term<'_>> {
     let legal = |step: &&str| !step.is_empty() && !step.contains(char::is_whitespace);
     let path: Vec<&str> = path.split('.').flat_map(steps).collect();
     path.iter().all(legal).then_some(Term::Variable(Kind::parse(kind)?, path))
+}
+
+/// The place that a scope grants: `state`, `input` or `scratch`, or a path in one, perhaps as a reference to it. The path of
+/// the whole is empty.
+#[must_use]
+pub fn scope(text: &str) -> Option<(Kind, Vec<&str>)> {
+    let text = text.trim();
+    let text = text.strip_prefix(MARK).unwrap_or(text);
+    match parse_term(&format!("{MARK}{text}")) {
+        Some(Term::Variable(kind, _)) => {
+            let (_, path) = text.split_once('.')?;
+            Some((kind, path.split('.').flat_map(steps).collect()))
+        }
+        _ => Some((Kind::parse(text)?, Vec::new())),
+    }
 }
 
 /// The steps of `name[0][1]`: the name, and the numbers of the items. Any other text is one step.

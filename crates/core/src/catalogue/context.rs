@@ -20,7 +20,9 @@ use crate::event::{EventSink, NoEvents, Partial};
 use crate::identity::session::{CallId, Session, SessionId};
 use crate::identity::taint::Taint;
 use crate::json::canonical::ContentHash;
-use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
+use crate::model::{
+    CallMeta, Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage,
+};
 use crate::output::outcome::{Outcome, ToolOutput};
 use crate::output::provenance::ToolCall;
 use crate::output::{ExtractError, ExtractRequest};
@@ -333,8 +335,9 @@ pub struct DelegateRequest<'c> {
     pub entry: &'c Entry,
     /// The call's arguments.
     pub arguments: &'c Value,
-    /// The context that it may see: places of values (`input`, `state.user`, `scratch`).
-    pub scopes: &'c [String],
+    /// What it says beside its parameters: `scopes` are the places of values that its delegate may see (`input`,
+    /// `state.user`, `scratch`).
+    pub meta: &'c CallMeta,
 }
 
 /// The tool that shows a manual. Some tools demand that it is read before their first call.

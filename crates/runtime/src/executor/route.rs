@@ -20,7 +20,7 @@ pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Re
         Route::Activity(activity) => Some(act(call, activity, context).await),
         Route::Delegate(delegate) => {
             let request =
-                DelegateRequest { delegate, entry: &call.entry, arguments: &call.arguments, scopes: &call.meta.scopes };
+                DelegateRequest { delegate, entry: &call.entry, arguments: &call.arguments, meta: &call.meta };
             Some(match &context.services.delegates {
                 Some(delegates) => delegates.run(request, context).await,
                 None => Err(ToolError::new(ErrorKind::ExecutionError, "no delegates are set up here")),

@@ -449,6 +449,15 @@ impl<'c> Nested<'c> {
     }
 }
 
+impl Nested<'_> {
+    /// Notes that the output of the call comes out of these untrusted tools too.
+    pub fn note_taint(&self, taint: &Taint) {
+        if let Some(inner) = &self.run.inner {
+            inner.note_taint(taint);
+        }
+    }
+}
+
 #[async_trait]
 impl InnerCalls for NestedCaller {
     fn snapshot(&self) -> Option<&Snapshot> {

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use toolwright_agent::ModelExtractor;
+use indexmap::IndexMap;
+use serde_json::{Map, Value};
+use toolwright_agent::{ModelDelegates, ModelExtractor};
+use toolwright_core::catalogue::declared::{DeclaredTools, SCHEMA_NAMESPACE};
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::{EstimatedTokens, Exactness, Services, TokenCounter};
 use toolwright_core::event::EventSink as _;
 use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
 use toolwright_core::pattern::{allowed_by, glob_match};
+use toolwright_core::store::RunStore;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_core::trigger::TriggerKind;
@@ -29,6 +33,7 @@ use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
+use super::delegates::Documents;
 use super::llm_tools::{CompatCell, recommends};
 use crate::config::file::ToolEntry;
 use crate::config::{
@@ -49,6 +54,7 @@ pub(super) struct ProviderSettings {
     builtin: BuiltinOptions,
     web: web::WebConfig,
     triggers: Vec<TriggerTool>,
+    declared: IndexMap<String, Map<String, Value>>,
 }
 
 impl ProviderSettings {
@@ -79,6 +85,7 @@ impl ProviderSettings {
             builtin,
             web: config.sections.web.clone(),
             triggers: trigger_tools(config),
+            declared: config.sections.schema_tools.clone(),
         }
     }
 
@@ -105,6 +112,14 @@ impl ProviderSettings {
             allowed_by(&self.allowed, &self.denied, &wire_candidate(id.namespace(), id.name()))
         });
         Ok(Some(Arc::new(StaticProvider::new(BUILTIN, ProviderKind::Builtin, tools)?)))
+    }
+
+    /// The tools that schemas declare; `None` when there are none.
+    pub(super) fn declared(&self) -> Option<Arc<dyn Provider>> {
+        let tools: Vec<(&str, Value)> =
+            self.declared.iter().map(|(name, schema)| (name.as_str(), Value::Object(schema.clone()))).collect();
+        let tools = tools.iter().map(|(name, schema)| (*name, schema));
+        (!self.declared.is_empty()).then(|| Arc::new(DeclaredTools::new(SCHEMA_NAMESPACE, tools)) as _)
     }
 
     /// The REST tools; `None` when there are none.
@@ -329,6 +344,7 @@ pub(super) fn executor(
         groups: Arc::clone(store) as _,
         outputs: stored,
         extractor: Some(Arc::new(extractor(config, tool_models.default.clone()))),
+        delegates: Some(Arc::new(delegates(config, tool_models.default.clone(), Arc::clone(store) as _))),
         events: Arc::clone(events) as _,
         redactor: Arc::clone(redactor) as _,
         tokens: Arc::new(Tokenizers::of(config)),
@@ -364,6 +380,18 @@ fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
         model: config.sections.outputs.extract_model.clone(),
         default_model,
         window: Arc::new(move |model| known.window(model)),
+    }
+}
+
+/// Who answers calls in runs of their own.
+fn delegates(config: &Config, default_model: Option<String>, runs: Arc<dyn RunStore>) -> ModelDelegates {
+    let known = config.clone();
+    let documents = Documents::new(config.sections.delegates.clone(), config.sections.web.address.clone());
+    ModelDelegates {
+        default_model,
+        window: Arc::new(move |model| known.window(model)),
+        documents: Arc::new(documents),
+        runs,
     }
 }
 

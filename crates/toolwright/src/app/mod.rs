@@ -3,6 +3,7 @@
 mod agents;
 mod build;
 mod client;
+mod delegates;
 mod fallback_client;
 mod llm_tools;
 mod plans;
@@ -44,6 +45,7 @@ pub(crate) use agents::Facades;
 pub use agents::{Agent, Conversation, DrivenGroups, Events, RunningTriggers};
 pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};
+pub use delegates::DelegatesConfig;
 pub use fallback_client::{GatewayFallback, InboxPerson};
 pub use plans::{PlanOptions, PlanRefused, PlanReport};
 pub use reload::{Reloaded, watch};

@@ -11,6 +11,7 @@ use notify::{ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use toolwright_core::catalogue::Provider;
+use toolwright_core::catalogue::declared::SCHEMA_NAMESPACE;
 use toolwright_mcp::client::{McpProvider, McpTransport};
 use toolwright_net::HttpOptions;
 use toolwright_providers::DocumentOptions;
@@ -97,6 +98,7 @@ impl Toolwright {
         let settings = ProviderSettings::of(&config);
         if running.settings.as_ref() != Some(&settings) {
             self.put_own(BUILTIN, settings.builtins()?, &mut done).await;
+            self.put_own(SCHEMA_NAMESPACE, settings.declared(), &mut done).await;
         }
         if running.settings.as_ref() != Some(&settings) || running.rest != config.rest_tools {
             self.put_own(REST, settings.rest(&config.rest_tools), &mut done).await;

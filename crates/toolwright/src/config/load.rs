@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolwright_agent::tools::NAMESPACE;
+use toolwright_core::catalogue::declared::SCHEMA_NAMESPACE;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace, wire_candidate};
 use toolwright_providers::builtin::web::{self, WebConfig};
@@ -528,6 +529,7 @@ fn source_at(config: &Config, sections: &ConfigFile, name: &str) -> Option<Strin
         BUILTIN => "the provider of built-in tools",
         LLM => "the provider of tools that a model answers",
         REST if !config.rest_tools.is_empty() => "the provider of REST tools",
+        SCHEMA_NAMESPACE if !sections.schema_tools.is_empty() => "the provider of tools without code",
         NAMESPACE if sections.server.batch => "the provider of `batch`",
         _ => return None,
     };

@@ -36,6 +36,7 @@ use toolwright_telemetry::TelemetryConfig;
 
 use super::llm_tools::LlmToolConfig;
 use super::models::ModelsConfig;
+use crate::app::DelegatesConfig;
 
 /// A `toolwright.yaml`. Every section may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +92,13 @@ pub struct ConfigFile {
     /// Further tools that install triggers, by name, in the namespace `trigger`.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub tools: IndexMap<String, ToolEntry>,
+    /// Tools that a JSON Schema declares and that have no code, by name, in the namespace `schema`: the model that calls one
+    /// writes its result, `_output`, itself. With `_activity`, or a name that a tool of Toolwright has, that tool runs the
+    /// call; with `_delegate` a model does in a run of its own.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub schema_tools: IndexMap<String, Map<String, Value>>,
+    /// Who may answer calls in requests of their own.
+    pub delegates: DelegatesConfig,
     /// How tools are chosen for a model.
     pub selection: SelectionConfig,
     /// Spans and metrics, sent to an OpenTelemetry receiver.

@@ -1,0 +1,160 @@
+//! Reads the documents of delegates: files of the workspace, and URLs that the configuration allows.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolwright_agent::{DelegateDocument, DelegateDocuments, FoundDelegate};
+use toolwright_core::ToolContext;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
+use url::Url;
+
+/// Bytes of a document.
+const MAX_BYTES: usize = 256 << 10;
+/// Where the settings of addresses stand.
+const SETTINGS: &str = "web";
+
+/// Who may answer calls in requests of their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DelegatesConfig {
+    /// URLs whose documents `_delegate` may name. One that ends with `/` stands for all below it. Default: none. Changing it
+    /// needs a restart.
+    pub urls: Vec<String>,
+}
+
+impl DelegatesConfig {
+    /// Whether the document at a URL may be read.
+    fn allows(&self, url: &Url) -> bool {
+        let is_plain = url.username().is_empty() && url.password().is_none();
+        let allows = |allowed: &Url| {
+            let same = (allowed.scheme(), allowed.host_str(), allowed.port_or_known_default())
+                == (url.scheme(), url.host_str(), url.port_or_known_default());
+            let below = allowed.path().ends_with('/') && url.path().starts_with(allowed.path());
+            same && (below || (allowed.path(), allowed.query()) == (url.path(), url.query()))
+        };
+        is_plain && self.urls.iter().filter_map(|allowed| Url::parse(allowed).ok()).any(|allowed| allows(&allowed))
+    }
+}
+
+/// The documents that one configuration allows.
+pub(super) struct Documents {
+    config: DelegatesConfig,
+    client: HttpClient,
+}
+
+impl Documents {
+    pub(super) fn new(config: DelegatesConfig, addresses: AddressPolicy) -> Self {
+        Self { config, client: HttpClient::new(addresses, HttpOptions::default()) }
+    }
+
+    async fn fetch(&self, url: Url, context: &ToolContext) -> Result<String, ToolError> {
+        let refused = |url: &Url| {
+            let message = format!("the delegate {url} is not among `delegates.urls`");
+            ToolError::new(ErrorKind::NotPermitted, message)
+        };
+        if !self.config.allows(&url) {
+            return Err(refused(&url));
+        }
+        let bounds = Bounds::of(context);
+        let response = self.client.send(HttpRequest::get(url.clone()), bounds).await;
+        let response = response.map_err(|error| error.into_tool_error(SETTINGS))?;
+        // It may have been led elsewhere.
+        if !self.config.allows(response.url()) {
+            return Err(refused(response.url()));
+        }
+        if !response.status().is_success() {
+            let message = format!("the delegate {url} answers {}", response.status());
+            return Err(ToolError::new(ErrorKind::ExecutionError, message));
+        }
+        let media_type = response.media_type();
+        let body = response.read(MAX_BYTES, bounds).await.map_err(|error| error.into_tool_error(SETTINGS))?;
+        if body.cut { Err(too_large(url.as_str())) } else { Ok(decode_text(&body.bytes, media_type.as_ref())) }
+    }
+}
+
+fn too_large(delegate: &str) -> ToolError {
+    ToolError::new(ErrorKind::LimitExceeded, format!("the delegate {delegate} has more than {MAX_BYTES} bytes"))
+}
+
+/// The text of a file that lies in the workspace.
+fn read_file(root: &Path, file: &str) -> Result<String, ToolError> {
+    let failed = |error: std::io::Error| {
+        ToolError::new(ErrorKind::ExecutionError, format!("the delegate {file} cannot be read: {error}"))
+    };
+    let root = root.canonicalize().map_err(failed)?;
+    let path = root.join(file).canonicalize().map_err(failed)?;
+    if !path.starts_with(&root) {
+        let message = format!("the delegate {file} lies outside of the workspace: move it there");
+        return Err(ToolError::new(ErrorKind::NotPermitted, message));
+    }
+    if path.metadata().map_err(failed)?.len() > MAX_BYTES as u64 {
+        return Err(too_large(file));
+    }
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+#[async_trait]
+impl DelegateDocuments for Documents {
+    async fn read(&self, delegate: &str, context: &ToolContext) -> Result<FoundDelegate, ToolError> {
+        let url = Url::parse(delegate).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let (text, is_remote) = match url {
+            Some(url) => (self.fetch(url, context).await?, true),
+            None => {
+                let (root, file) = (context.session.root.clone(), delegate.to_owned());
+                let read = tokio::task::spawn_blocking(move || read_file(&root, &file)).await;
+                let broke =
+                    |error| ToolError::new(ErrorKind::InternalError, format!("reading a delegate broke: {error}"));
+                (read.map_err(broke)??, false)
+            }
+        };
+        let document: DelegateDocument = serde_saphyr::from_str(&text).map_err(|error| {
+            let message =
+                format!("the delegate {delegate} cannot be read: {error}; write {{context, schema}} in JSON or YAML");
+            ToolError::new(ErrorKind::ExecutionError, message)
+        })?;
+        Ok(FoundDelegate { document, is_remote })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_allowed_by_name_or_folder() {
+        let config = DelegatesConfig { urls: vec!["https://a.example/d/".into(), "https://b.example/one.json".into()] };
+        for (url, expect) in [
+            ("https://a.example/d/x.yaml", true),
+            ("https://a.example/d/../e.yaml", false),
+            ("https://a.example/dx", false),
+            ("http://a.example/d/x.yaml", false),
+            ("https://a.example:8443/d/x.yaml", false),
+            ("https://a.example.evil/d/x.yaml", false),
+            ("https://user@a.example/d/x.yaml", false),
+            ("https://b.example/one.json", true),
+            ("https://b.example/one.json?x=1", false),
+        ] {
+            assert_eq!(config.allows(&Url::parse(url).expect("url")), expect, "{url}");
+        }
+    }
+
+    #[test]
+    fn files_lie_in_the_workspace() {
+        let (root, outside) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        std::fs::write(root.path().join("d.yaml"), "context: hello").expect("write");
+        std::fs::write(outside.path().join("d.yaml"), "context: other").expect("write");
+        assert_eq!(read_file(root.path(), "d.yaml").expect("read"), "context: hello");
+        let elsewhere = outside.path().join("d.yaml");
+        std::os::unix::fs::symlink(&elsewhere, root.path().join("link.yaml")).expect("link");
+        for file in [elsewhere.to_str().expect("path"), "link.yaml"] {
+            assert_eq!(
+                read_file(root.path(), file).map_err(|error| error.kind()),
+                Err(ErrorKind::NotPermitted),
+                "{file}"
+            );
+        }
+    }
+}
