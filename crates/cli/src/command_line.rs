@@ -18,6 +18,7 @@ use crate::operate::jobs::JobsCommand;
 use crate::operate::mcp::McpCommand;
 use crate::operate::pins::PinsCommand;
 use crate::operate::policy::PolicyCommand;
+use crate::operate::state::StateCommand;
 use crate::operate::trace::{JSON_FORM, TraceArgs};
 use crate::operate::triggers::TriggersCommand;
 use crate::start::demo::Sample;
@@ -102,6 +103,9 @@ pub(crate) enum Command {
     /// Read what a model wrote: text, reasoning and calls. Answers as JSON; exit code 1 if it cannot be read,
     /// is an error, or breaks off.
     Decode(Decode),
+    /// Show what runs and plans keep. Calls keep results under the paths of their `_outputPath`.
+    #[command(subcommand)]
+    State(StateCommand),
     /// List, show and search tools.
     #[command(subcommand)]
     Tools(Tools),
@@ -169,12 +173,12 @@ pub(crate) enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["demo", "init", "add", "import", "remove", "trust", "config", "doctor"]),
     ("Use", &["serve", "run", "chat", "agents", "call", "plan", "tools", "pick"]),
-    ("Operate", &["approvals", "jobs", "triggers", "trace", "policy", "pins", "mcp"]),
+    ("Operate", &["approvals", "jobs", "triggers", "state", "trace", "policy", "pins", "mcp"]),
     ("Develop", &["validate", "encode", "decode", "eval", "bench", "catalogue", "completions", "help"]),
 ];
 
 /// Examples of commands, by their path.
-const EXAMPLES: [(&str, &[&str]); 21] = [
+const EXAMPLES: [(&str, &[&str]); 22] = [
     (
         "add",
         &[
@@ -224,6 +228,7 @@ const EXAMPLES: [(&str, &[&str]); 21] = [
         "plan",
         &["toolwright plan check plan.json --json", "toolwright plan show plan.json", "toolwright plan run plan.json"],
     ),
+    ("state", &["toolwright state ls", "toolwright state get user.name --json"]),
     ("tools", &["toolwright tools ls", "toolwright tools search \"read a file\"", "toolwright tools show fs__read"]),
     ("tools ls", &["toolwright tools ls --namespace fs", "toolwright tools ls --tokens"]),
     ("pick", &["toolwright pick \"tell me when it rains in Oslo\" --max 5 --json"]),

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::Deserializer as _;
 use serde::de::Visitor;
+use toolwright::core::RunInput;
+use toolwright::core::json::fault;
 use toolwright_eval::select::{AdjustedRecords, CatalogueFile, MAX_CATALOGUE_BYTES};
 
 use crate::exit::Failure;
@@ -29,6 +31,15 @@ pub(crate) fn read_up_to(file: &Path, max: u64) -> Result<String, Failure> {
         text.drain(..MARK.len_utf8());
     }
     Ok(text)
+}
+
+/// The input of a run: JSON, or a file of it. An object is the input, an array many inputs.
+pub(crate) fn run_input(written: &str) -> Result<RunInput, Failure> {
+    let is_json = written.trim_start().starts_with(['{', '[']);
+    let text = if is_json { written.to_owned() } else { read(Path::new(written))? };
+    let value = serde_json::from_str(&text)
+        .map_err(|error| Failure::usage(format!("--input is not JSON: {}", fault(&error))))?;
+    RunInput::of_value(value).map_err(|_| Failure::usage("--input must be a JSON object, or an array of inputs"))
 }
 
 /// The tools of a file. What is odd about it is said.

@@ -22,7 +22,7 @@ use command_line::{Cli, Command};
 use develop::codec::{self, Validate};
 use develop::{bench, catalogue, eval};
 use exit::{Done, Exit, Failure};
-use operate::{approvals, jobs, mcp, pins, policy, trace, triggers};
+use operate::{approvals, jobs, mcp, pins, policy, state, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
@@ -142,6 +142,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Plan(command) => plan::command(&cli.global, command).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,
             Command::Bench(args) => bench::command(&cli.global, args).await,
+            Command::State(command) => state::command(&cli.global, command).await,
             Command::Policy(command) => policy::command(&cli.global, command).await,
             Command::Approvals(command) => approvals::command(&cli.global, command).await,
             Command::Catalogue(command) => catalogue::command(&cli.global, command).await,

@@ -9,7 +9,7 @@ use toolwright::core::approval::{
     AlwaysCovers, Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing, Wants,
 };
 use toolwright::core::store::StoreError;
-use toolwright::core::{ApprovalDecision, duration};
+use toolwright::core::{ApprovalDecision, duration, taint};
 use toolwright::mcp::elicitation::{Form, Page};
 
 use crate::app::{Global, not_nested, now_ms, open};
@@ -272,7 +272,8 @@ fn question_lines(question: &Question) -> String {
         AlwaysCovers::ThisCall => "; --always lets it run with exactly these arguments".to_owned(),
     };
     let path = request.agent_path().map(|path| format!("called by {}; ", one_line(&path, SHOWN)));
-    let by = [path, asker].map(Option::unwrap_or_default).concat();
+    let tainted = taint::in_words(&request.tainted).map(|what| format!("untrusted: {}; ", one_line(&what, SHOWN)));
+    let by = [path, asker, tainted].map(Option::unwrap_or_default).concat();
     let reason = format!("{by}{}{covers}", one_line(&request.reason, SHOWN));
     let shown = if question.state == QuestionState::Pending { MAX_SHOWN } else { SHOWN };
     format!("{}\n{}", one_line(&request.arguments.to_string(), shown), styled(DIM, reason))

@@ -1,9 +1,10 @@
-//! Commands for what runs and waits: `approvals`, `jobs`, `trace`, `policy`, `pins`, `mcp`, `triggers`.
+//! Commands for what runs and waits: `approvals`, `jobs`, `trace`, `policy`, `pins`, `mcp`, `state`, `triggers`.
 
 pub(crate) mod approvals;
 pub(crate) mod jobs;
 pub(crate) mod mcp;
 pub(crate) mod pins;
 pub(crate) mod policy;
+pub(crate) mod state;
 pub(crate) mod trace;
 pub(crate) mod triggers;

@@ -12,9 +12,10 @@ use toolwright::core::catalogue::{CallScope, Entry};
 use toolwright::core::json::fault;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::policy::{Decision, EffectSelector, HintTrust, PolicyQuery, ToolNote, UserRequest};
+use toolwright::core::taint::{Taint, Tainted};
 use toolwright::core::{
     CallId, Caller, Effects, Policy, Principal, Profile, RawArguments, Session, Snapshot, ToolCall, ToolDefinition,
-    ToolId, check,
+    ToolId, check, pointer,
 };
 use toolwright_eval::select::Members;
 
@@ -49,10 +50,14 @@ pub(crate) struct PolicyTest {
     /// What the user asked for, in the user's own words, for conditions that use `request`. Default: not known.
     #[arg(long, value_name = "TEXT")]
     request: Option<String>,
+    /// An argument whose value came out of an untrusted tool: its name, or a JSON Pointer into the arguments (repeatable).
+    #[arg(long = "tainted", value_name = "ARG")]
+    tainted: Vec<String>,
     /// A role of the caller (repeatable).
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
-    /// Standard input has one JSON object a line, {tool, arguments?, request?, roles?, effects?, tags?}; each gets
+    /// Standard input has one JSON object a line, {tool, arguments?, request?, roles?, tainted?, effects?,
+    /// tags?}; each gets
     /// its own line of answer. What a line says of effects and tags counts for that line.
     #[arg(long)]
     jsonl: bool,
@@ -82,6 +87,7 @@ struct TestedCall {
     arguments: Value,
     request: Option<Arc<UserRequest>>,
     roles: Vec<String>,
+    tainted: Vec<Tainted>,
     /// What is said of the tool beside the call.
     effects: Option<EffectSelector>,
     tags: Vec<String>,
@@ -108,6 +114,7 @@ impl Tester<'_> {
             arguments,
             request: self.test.request.as_deref().map(|text| Arc::new(UserRequest::new([text]))),
             roles: self.test.roles.clone(),
+            tainted: tainted(&self.test.tainted),
             effects: None,
             tags: Vec::new(),
         };
@@ -156,6 +163,7 @@ impl Tester<'_> {
             arguments: line.value(&["arguments", "args"]).unwrap_or_else(|| json!({})),
             request: request.map(Arc::new),
             roles,
+            tainted: tainted(line.texts("tainted")?.iter().chain(&self.test.tainted)),
             effects: effects(&mut line)?,
             tags: line.texts("tags")?,
         })
@@ -205,6 +213,20 @@ impl Tester<'_> {
     }
 }
 
+/// The places that are said to have come out of an untrusted tool.
+fn tainted<'a>(places: impl IntoIterator<Item = &'a String>) -> Vec<Tainted> {
+    let Ok(tool) = ToolId::foreign(UNLISTED, "untrusted") else { return Vec::new() };
+    let place = |written: &String| {
+        let mut path = String::new();
+        match written.starts_with('/') {
+            true => path.clone_from(written),
+            false => written.split('.').for_each(|step| pointer::push(&mut path, step)),
+        }
+        Tainted { path, from: Taint::of(&tool) }
+    };
+    places.into_iter().map(place).collect()
+}
+
 fn known(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
     match snapshot.resolve(tool) {
         Resolution::Found(index, matched) if !matched.is_guess() => Some(Arc::clone(&snapshot.list()[index])),
@@ -239,7 +261,7 @@ impl TestedTool {
             unvalidated: None,
             arguments: &asked.arguments,
             request: asked.request.as_ref(),
-            tainted: &[],
+            tainted: &asked.tainted,
         };
         let Self::Listed(entry, snapshot) = self else { return policy.decide(&query) };
         query.trust = entry.provider.trust();

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use toolwright::Toolwright;
 use toolwright::app::{Filled, Person, Visited};
 use toolwright::core::approval::{AlwaysCovers, FormQuestion};
-use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Effects};
+use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Effects, taint};
 use toolwright::mcp::elicitation::{Choice, Field, Form, Kind, Page};
 
 use crate::terminal::console::Console;
@@ -90,6 +90,9 @@ impl Approver for Terminal {
         say(format_args!("  it {}; asked because {}", effects_in_words(request.effects), harmless(&request.reason)));
         if let Some(path) = request.agent_path() {
             say(format_args!("  called by {}", harmless(&path)));
+        }
+        if let Some(tainted) = taint::in_words(&request.tainted) {
+            say(styled(WARN, format_args!("  untrusted: {}", harmless(&tainted))));
         }
         for line in shown.lines() {
             say(format_args!("  {line}"));

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use toolwright::Toolwright;
 use toolwright::app::{PlanOptions, PlanRefused};
 use toolwright::core::approval::NoApprover;
-use toolwright::core::json::fault;
 use toolwright::core::plan::{PlanCheck, PlanDocument, PlanIssue, Wait, unreadable};
 use toolwright::core::policy::Effect;
 use toolwright::core::{Cancel, Profile, RunInput};
@@ -60,8 +59,9 @@ pub(crate) enum PlanCommand {
 pub(crate) struct PlanFile {
     /// The file: a JSON array of calls `{"_tool": name, "_outputPath"?: path, ...arguments}`; `-` is standard input.
     file: PathBuf,
-    /// What references like †input.x stand for: a JSON object.
-    #[arg(long, value_name = "JSON")]
+    /// What references like †input.x stand for: a JSON object, or a file of one. An array gives each item to an instance: ①,
+    /// ②, ….
+    #[arg(long, value_name = "FILE|JSON")]
     input: Option<String>,
     /// What may run where no rule matches. Default: `policy.profile`, else `ask`.
     #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
@@ -70,13 +70,9 @@ pub(crate) struct PlanFile {
 
 impl PlanFile {
     fn input(&self) -> Result<RunInput, Failure> {
-        let Some(text) = &self.input else { return Ok(RunInput { input: json!({}), ..RunInput::default() }) };
-        let value: Value = serde_json::from_str(text)
-            .map_err(|error| Failure::usage(format!("--input is not JSON: {}", fault(&error))))?;
-        if value.is_object() {
-            Ok(RunInput { input: value, ..RunInput::default() })
-        } else {
-            Err(Failure::usage("--input must be a JSON object"))
+        match &self.input {
+            Some(written) => input::run_input(written),
+            None => Ok(RunInput { input: json!({}), ..RunInput::default() }),
         }
     }
 

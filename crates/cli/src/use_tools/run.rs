@@ -12,7 +12,7 @@ use toolwright::agent::{Dispatch, Format, ReportSpec, RunReport, RunState, Statu
 use toolwright::app::watch as watch_configuration;
 use toolwright::core::json::fault;
 use toolwright::core::model::Usage;
-use toolwright::core::{Cancel, CancelCause, SessionId};
+use toolwright::core::{Cancel, CancelCause, RunInput, SessionId};
 use toolwright::search::{SearchFilter, search_or_similar};
 
 use crate::app::agent::{Agent, agent, failed, model, named, profile, record};
@@ -61,7 +61,7 @@ pub(crate) struct Run {
         value_name = "ID",
         conflicts_with_all = [
             "task", "agent", "model", "effort", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
-            "format", "output_schema",
+            "format", "output_schema", "input",
         ]
     )]
     pub(crate) resume: Option<String>,
@@ -71,6 +71,10 @@ pub(crate) struct Run {
     /// File with the JSON Schema of the answer, which is JSON then.
     #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
+    /// What references like †input.x stand for: a JSON object, or a file of one. An array is a request over many inputs, each
+    /// an instance (①, ②, …), in a run for each hundred of them.
+    #[arg(long, value_name = "FILE|JSON")]
+    pub(crate) input: Option<String>,
     #[command(flatten)]
     pub(crate) agent: Agent,
 }
@@ -84,6 +88,10 @@ pub(crate) struct Chat {
 pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     let task = run.task.as_deref().map(read_task).transpose()?;
     let report = report_spec(run)?;
+    let inputs = match &run.input {
+        Some(written) => input::run_input(written)?.batches(),
+        None => vec![RunInput::default()],
+    };
     let app = open(global).await?;
     record(&app, &run.agent.record)?;
     // The model of the run answers them, where nothing else says one.
@@ -100,38 +108,53 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     app.recover_jobs_of(session.clone());
     background_on_quit(&app, &session);
     let chosen = if task.is_some() { model(&run.agent, spec.as_ref(), &app).await? } else { String::new() };
-    let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report)?.cancel(cancel.clone());
-    if task.is_none() {
-        agent = agent.resume(&*id);
-    }
     tokio::select! {
         () = wait_for(&app, WaitFor::Unlisted, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
-    let mut conversation = agent.conversation().await.map_err(failed)?;
-    if task.is_none() {
-        conversation.load().await.map_err(failed)?;
-    }
-    if conversation.state().is_some_and(RunState::is_over) {
-        say(styled(DIM, format_args!("{id} has ended; this is its report")));
-    } else {
-        let (model, tools) = (&conversation.spec().model, app.catalogue().snapshot().list().len());
-        say(styled(
-            DIM,
-            format_args!("{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"),
-        ));
-    }
     let text = Text::for_output(global.json);
-    let progress = ProgressDisplay::begin(app.events().subscribe(), text, terminal.screen);
-    let report = match task {
-        Some(task) => conversation.send(task).await,
-        None => conversation.proceed().await,
-    };
-    let (shown, cost) = progress.end().await;
+    let mut whole = Exit::Ok;
+    for (index, input) in inputs.into_iter().enumerate() {
+        let id = if index == 0 { id.clone() } else { format!("{id}-{}", index + 1) };
+        let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report.clone())?
+            .cancel(cancel.clone())
+            .input(input);
+        if task.is_none() {
+            agent = agent.resume(&*id);
+        }
+        let mut conversation = agent.conversation().await.map_err(failed)?;
+        if task.is_none() {
+            conversation.load().await.map_err(failed)?;
+        }
+        if conversation.state().is_some_and(RunState::is_over) {
+            say(styled(DIM, format_args!("{id} has ended; this is its report")));
+        } else {
+            let (model, tools) = (&conversation.spec().model, app.catalogue().snapshot().list().len());
+            say(styled(
+                DIM,
+                format_args!(
+                    "{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"
+                ),
+            ));
+        }
+        let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
+        let report = match &task {
+            Some(task) => conversation.send(task.clone()).await,
+            None => conversation.proceed().await,
+        };
+        let shown = progress.end().await;
+        let report = report.map_err(failed)?;
+        print_report(global, &id, &report, text, shown)?;
+        let exit = exit(report.status);
+        if exit != Exit::Ok {
+            whole = exit;
+        }
+        if cancel.is_cancelled() {
+            break;
+        }
+    }
     app.shut_down().await;
-    let report = report.map_err(failed)?;
-    print_report(global, &id, &report, text, (shown, cost))?;
-    Ok(exit(report.status))
+    Ok(whole)
 }
 
 /// What the run is to end with.

@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::variables::{Known, step_into};
 use crate::identity::taint::{Taint, Tainted};
 use crate::json::pointer::{self, is_within};
+use crate::json::type_name;
+use crate::output::json_bytes;
 
 /// Instances of one request; more are asked for in further requests.
 pub const MAX_INSTANCES: usize = 100;
@@ -40,6 +42,43 @@ impl RunInput {
         *self == Self::default()
     }
 
+    /// What `value` gives: an object is the input, an array many inputs, each with an instance named by its number.
+    ///
+    /// # Errors
+    /// The value, if it is neither.
+    pub fn of_value(value: Value) -> Result<Self, Value> {
+        match value {
+            Value::Object(_) => Ok(Self { input: value, ..Self::default() }),
+            Value::Array(items) => {
+                let named = |(index, item)| (instance_name(index), item);
+                Ok(Self { instances: items.into_iter().enumerate().map(named).collect(), ..Self::default() })
+            }
+            other => Err(other),
+        }
+    }
+
+    /// What a model is told of it; `None`: there is nothing. Values that take much room are named and not shown.
+    #[must_use]
+    pub fn in_words(&self) -> Option<String> {
+        let mut text = String::new();
+        if !self.input.is_null() {
+            text.push_str("An argument that is wholly `†input.NAME` stands for a value of this input:\n");
+            text.push_str(&shown(&self.input));
+        }
+        if !self.instances.is_empty() {
+            let separator = if text.is_empty() { "" } else { "\n" };
+            let count = self.instances.len();
+            text.push_str(&format!(
+                "{separator}This is a request over {count} inputs. A call with `_instance` is for one of them, and `†input.NAME` \
+                 is that one's value:"
+            ));
+            for (name, input) in &self.instances {
+                text.push_str(&format!("\n{name}: {}", shown(input)));
+            }
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
     /// A request over many inputs, in pieces of at most [`MAX_INSTANCES`], in order. Without instances it is one piece.
     #[must_use]
     pub fn batches(&self) -> Vec<Self> {
@@ -65,6 +104,23 @@ impl RunInput {
         let touches = |one: &&Tainted| is_within(&one.path, &place) || is_within(&place, &one.path);
         self.tainted.iter().filter(touches).for_each(|one| taint.add(&one.from));
         Some(Known { value, taint })
+    }
+}
+
+/// Bytes of an input, as JSON, that a model is shown.
+const MAX_SHOWN: usize = 2048;
+
+/// A value as a model is shown it: whole, else what it holds.
+fn shown(value: &Value) -> String {
+    if json_bytes(value) <= MAX_SHOWN {
+        return value.to_string();
+    }
+    match value {
+        Value::Object(members) => {
+            let names: Vec<&str> = members.keys().take(50).map(String::as_str).collect();
+            format!("an object with {}", names.join(", "))
+        }
+        other => format!("{} of {} bytes", type_name(other), json_bytes(other)),
     }
 }
 

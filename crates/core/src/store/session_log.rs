@@ -267,6 +267,11 @@ pub trait SessionLog: Send + Sync {
         Err(Unsupported("the session log").into())
     }
 
+    /// The session that last wrote a value at `path` or below it.
+    async fn last_writer(&self, _path: &str) -> Result<Option<SessionId>, StoreError> {
+        Err(Unsupported("the session log").into())
+    }
+
     /// Tells of the values of a session as this process writes them, for as long as somebody holds the watcher.
     fn watch(&self, _session: &SessionId, _watcher: Weak<dyn ValueWatcher>) {}
 

@@ -64,6 +64,16 @@ pub fn of_all(tainted: &[Tainted]) -> Taint {
     all
 }
 
+/// Which places came out of which tools, in one line; `None`: none did.
+#[must_use]
+pub fn in_words(tainted: &[Tainted]) -> Option<String> {
+    let one = |place: &Tainted| {
+        let path = if place.path.is_empty() { "all of it" } else { &place.path };
+        format!("{path} out of {}", place.from.sources().join(", "))
+    };
+    (!tainted.is_empty()).then(|| tainted.iter().map(one).collect::<Vec<_>>().join("; "))
+}
+
 /// The taint of arguments that were made out of these: nobody knows which place became which.
 #[must_use]
 pub fn as_whole(tainted: &[Tainted]) -> Option<Tainted> {
@@ -74,6 +84,14 @@ pub fn as_whole(tainted: &[Tainted]) -> Option<Tainted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_named_with_their_tools() {
+        let at = |path: &str| Tainted { path: path.into(), from: Taint::of(&ToolId::parse("b:t@1.0.0").expect("id")) };
+        assert_eq!(in_words(&[]), None);
+        let words = in_words(&[at("/to"), at("")]);
+        assert_eq!(words.as_deref(), Some("/to out of b:t@1.0.0; all of it out of b:t@1.0.0"));
+    }
 
     #[test]
     fn taints_add_up_within_their_bound() {

@@ -91,6 +91,18 @@ impl SessionLog for SqliteStore {
             .await
     }
 
+    async fn last_writer(&self, path: &str) -> Result<Option<SessionId>, StoreError> {
+        let path = path.to_owned();
+        let sql = "SELECT session FROM session_log WHERE NOT is_message AND (name = ?1 OR substr(name, 1, length(?1) + 1) = \
+                   ?1 || '.') ORDER BY seq DESC LIMIT 1";
+        self.thread
+            .run("find the last writer", move |db| {
+                let session: Option<String> = db.prepare_cached(sql)?.query_row([path], |row| row.get(0)).optional()?;
+                Ok(session.map(SessionId::new))
+            })
+            .await
+    }
+
     async fn cursor(&self, mailbox: &SessionId, reader: &str) -> Result<u64, StoreError> {
         let (mailbox, reader) = (mailbox.as_str().to_owned(), reader.to_owned());
         self.thread.run("read a cursor", move |db| cursor(db, &mailbox, &reader)).await

@@ -23,7 +23,7 @@ use toolwright_core::store::StoreError;
 use toolwright_core::store::group::CHANGES;
 use toolwright_core::trigger::Rights;
 use toolwright_core::variables::Variables;
-use toolwright_core::{Approver, Cancel, Profile, Session};
+use toolwright_core::{Approver, Cancel, Profile, RunInput, Session};
 
 use crate::app::{ClientOptions, LIST_WAIT, Person, Toolwright};
 use crate::config::AgentEntry;
@@ -63,6 +63,7 @@ impl Toolwright {
             person: None,
             cancel: Cancel::new(),
             variables: None,
+            input: RunInput::default(),
             transcript: None,
             on_event: None,
             list_wait: LIST_WAIT,
@@ -145,6 +146,7 @@ pub struct Agent {
     person: Option<Arc<dyn Person>>,
     cancel: Cancel,
     variables: Option<Arc<dyn Variables>>,
+    input: RunInput,
     transcript: Option<Arc<dyn Transcript>>,
     on_event: Option<OnEvent>,
     list_wait: Duration,
@@ -270,6 +272,12 @@ impl Agent {
     /// resumed needs them again.
     pub fn variables(mut self, variables: Arc<dyn Variables>) -> Self {
         self.variables = Some(variables);
+        self
+    }
+
+    /// Gives the run values that references stand for: `†input.name`. They are saved with it, and its model is told of them.
+    pub fn input(mut self, input: RunInput) -> Self {
+        self.input = input;
         self
     }
 
@@ -459,6 +467,10 @@ impl Agent {
         };
         spec.agent_tools.report.clone_from(&self.report);
         spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
+        if let Some(words) = self.input.in_words() {
+            spec.system = format!("{}\n\n{words}", spec.system);
+        }
+        spec.input = self.input.clone();
         spec
     }
 }
