@@ -32,7 +32,7 @@ impl DelegateDocuments for OneUrl {
             "schema": {"type": "object", "properties": {"score": {"type": "number"}}, "required": ["score"]},
             "model": "judge/m",
         });
-        Ok(FoundDelegate { document: serde_json::from_value(document).expect("a document"), is_remote: true })
+        Ok(FoundDelegate { document: serde_json::from_value(document).unwrap(), is_remote: true })
     }
 }
 
@@ -53,7 +53,7 @@ fn report(content: Value) -> ModelResponse {
 /// Runs on these declared tools, with what `scopes` and references stand for.
 async fn fixture(tools: &[(&str, Value)], answer: Answer) -> Delegated {
     let model = Arc::new(FakeModel::new(move |call| Ok(answer(call.request))));
-    let store = SqliteStore::in_memory().expect("store");
+    let store = SqliteStore::in_memory().unwrap();
     let delegates = ModelDelegates {
         default_model: Some("default/m".into()),
         window: Arc::new(|_| None),
@@ -74,7 +74,7 @@ async fn fixture(tools: &[(&str, Value)], answer: Answer) -> Delegated {
     let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/work".into(), agent: None };
     let input = RunInput { input: json!({"tone": "kind", "secret": "xyzzy"}), ..RunInput::default() };
     let services = executor.services();
-    let values = RunVariables::open(&*services.log, &*services.outputs, &session.id, input).await.expect("values");
+    let values = RunVariables::open(&*services.log, &*services.outputs, &session.id, input).await.unwrap();
     let run = RunContext {
         variables: Some(values),
         ..RunContext::new(
@@ -111,7 +111,7 @@ fn judge(fields: Value) -> Value {
         },
         "required": ["text"],
     });
-    schema["properties"].as_object_mut().expect("properties").extend(fields.as_object().expect("object").clone());
+    schema["properties"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     schema
 }
 
@@ -145,7 +145,7 @@ async fn scopes_grant_what_delegates_see() {
     ] {
         let outcome = fixture.call(name, arguments, CallMeta::default()).await;
         assert!(outcome.ok, "{outcome:?}");
-        let text = seen(&fixture.model.asked().pop().expect("asked").1);
+        let text = seen(&fixture.model.asked().pop().unwrap().1);
         assert!(text.contains(expect) && !text.contains("xyzzy"), "{text}");
     }
     let refused = fixture.call("schema__asked", json!({"text": "x", "_scopes": ["input.secret"]}), CallMeta::default());
@@ -161,11 +161,11 @@ async fn documents_give_context_schema_and_model() {
     let meta = CallMeta { output_path: Some("rated".into()), ..CallMeta::default() };
     let outcome = fixture.call("schema__judge", json!({"text": "x"}), meta).await;
     assert_eq!(outcome.structured, Some(json!({"score": 4})), "{outcome:?}");
-    let (model, request) = fixture.model.asked().pop().expect("asked");
+    let (model, request) = fixture.model.asked().pop().unwrap();
     assert_eq!(model, "judge/m");
     assert!(request.system.ends_with("You are strict.\n\nBe brief."), "{}", request.system);
-    let variables = fixture.run.variables.as_ref().expect("variables");
-    let kept = variables.get(toolwright_core::variables::Kind::State, &["rated", "score"], None).expect("kept");
+    let variables = fixture.run.variables.as_ref().unwrap();
+    let kept = variables.get(toolwright_core::variables::Kind::State, &["rated", "score"], None).unwrap();
     assert_eq!((kept.value, kept.taint.sources()), (json!(4), &["schema:judge@0.0.0".to_owned()][..]));
 
     let stray = fixture.call("schema__stray", json!({"text": "x"}), CallMeta::default()).await;

@@ -43,6 +43,7 @@ mod sandbox;
 mod secrets;
 mod serve;
 mod session_log;
+mod state;
 mod stops;
 mod sub_agents;
 mod support;
