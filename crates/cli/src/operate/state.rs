@@ -92,7 +92,7 @@ async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> Do
                 return Err(Failure::not_found(format!("{} keeps nothing at {wanted}", session.as_str())));
             };
             match value {
-                Value::String(text) if !global.json => print_text(&format!("{}\n", harmless(&text)))?,
+                Value::String(text) if !global.json => print_text(&harmless(&text))?,
                 value => print_json(&value)?,
             }
             Ok(Exit::Ok)
