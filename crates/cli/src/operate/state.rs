@@ -12,7 +12,7 @@ use toolwright::runtime::RunVariables;
 
 use crate::app::{Global, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{harmless, print_json, print_text};
+use crate::terminal::screen::{harmless, print_drawn, print_json};
 use crate::terminal::table::{Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
@@ -92,7 +92,7 @@ async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> Do
                 return Err(Failure::not_found(format!("{} keeps nothing at {wanted}", session.as_str())));
             };
             match value {
-                Value::String(text) if !global.json => print_text(&harmless(&text))?,
+                Value::String(text) if !global.json => print_drawn(&harmless(&text))?,
                 value => print_json(&value)?,
             }
             Ok(Exit::Ok)
