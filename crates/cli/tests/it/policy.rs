@@ -226,6 +226,13 @@ fn policy_test_has_its_contract() {
     check(&fixture, &["fs__write", env], "", std::slice::from_ref(&denied), 0);
     check(&fixture, &["fs__write", "-"], env, &[denied], 0);
     check(&fixture, &["fs__read"], "", &[json!({"effect": "allow", "rule": "profile ask"})], 0);
+    fixture.write(
+        "project/edits.yaml",
+        "rules:\n- {effect: deny, tool: 'fs:edit', when: 'args.path.endsWith(\".env\")'}\n",
+    );
+    let edits = r#"{"edits": [{"path": "a", "old_string": "b", "new_string": "c"}, {"path": ".env", "old_string": "b", "new_string": "c"}]}"#;
+    let denied = json!({"effect": "deny", "reason": "edits[1]: rule 1 says deny"});
+    check(&fixture, &["--policy", "edits.yaml", "fs__multi_edit", edits], "", &[denied], 0);
     check(&fixture, &["fs__write", "{}"], "", &[json!({"effect": "deny", "rule": "rule 1"})], 0);
     let own = ["--policy", "own.yaml"];
     check(

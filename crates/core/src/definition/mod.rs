@@ -130,6 +130,15 @@ pub struct ModelPreference {
     pub settings: ModelSettings,
 }
 
+/// The parts of a call that does what several calls of another tool do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallParts {
+    /// The argument that lists them: each item has the arguments of one call.
+    pub argument: &'static str,
+    /// The other tool.
+    pub tool: ToolId,
+}
+
 /// The definition of one tool. Immutable once registered; kept verbatim.
 ///
 /// Operator settings (`timeout`, `idle_timeout`, `retries`, `queue`, `cache_ttl`, `max_output`) do not enter the contract hash;
@@ -210,6 +219,10 @@ pub struct ToolDefinition {
     /// What such calls may do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_schema_mode: Option<NoSchemaMode>,
+    /// Set where one call does what several calls of another tool do: a rule of a policy about that tool covers it, and sees
+    /// each part. Only our own code can say so: it is never read or written.
+    #[serde(skip)]
+    pub parts: Option<CallParts>,
     /// Models for LLM-backed tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_preference: Option<ModelPreference>,
@@ -302,6 +315,7 @@ impl ToolDefinition {
             cache_ttl: None,
             allow_no_schema: false,
             no_schema_mode: None,
+            parts: None,
             model_preference: None,
             recommended_threshold: hundred(),
             contribution: None,

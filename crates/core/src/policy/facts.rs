@@ -41,6 +41,27 @@ pub(super) struct Facts<'q> {
     values: OnceCell<Values>,
 }
 
+/// One of several calls that a call is made of.
+pub(super) struct Part<'q> {
+    list: &'static str,
+    index: usize,
+    arguments: &'q serde_json::Value,
+}
+
+impl Part<'_> {
+    /// Its name in words.
+    pub(super) fn name(&self) -> String {
+        format!("{}[{}]", self.list, self.index)
+    }
+
+    fn place(&self) -> String {
+        let mut place = String::new();
+        push(&mut place, self.list);
+        push(&mut place, &self.index.to_string());
+        place
+    }
+}
+
 /// The values of a call, and what they come to for [`Condition::affords`].
 struct Values {
     args: Value,
@@ -91,18 +112,40 @@ impl<'q> Facts<'q> {
         own.into_iter().chain(unknown)
     }
 
-    /// Whether the call meets a condition, its effects being these.
+    /// The parts of the call, where it is several calls of another tool: by the word of our own tools only.
+    pub(super) fn parts(&self) -> Vec<Part<'q>> {
+        let Some(parts) = self.query.definition.parts.as_ref().filter(|_| self.query.trust == HintTrust::Trusted)
+        else {
+            return Vec::new();
+        };
+        let listed = self.query.arguments.get(parts.argument).and_then(serde_json::Value::as_array);
+        let listed = listed.into_iter().flatten().enumerate();
+        listed.map(|(index, arguments)| Part { list: parts.argument, index, arguments }).collect()
+    }
+
+    /// Whether the call meets a condition, its effects being these. The arguments of `part` are seen as the call's own.
     ///
     /// # Errors
     /// Why that cannot be said, in words for operator and model.
-    pub(super) fn meet(&self, condition: &Condition, effects: Effects) -> Result<bool, String> {
+    pub(super) fn meet(
+        &self,
+        condition: &Condition,
+        effects: Effects,
+        part: Option<&Part<'_>>,
+    ) -> Result<bool, String> {
         let values = self.values.get_or_init(|| self.values());
         if !condition.affords(values.size) {
             return Err("the arguments are too large for it".to_owned());
         }
         let mut context = Context::with_env(Arc::clone(&ENV));
         for (name, value) in [
-            ("args", values.args.clone()),
+            (
+                "args",
+                match part {
+                    Some(part) => beside(&values.args, Meter::default().value(part.arguments, 0)),
+                    None => values.args.clone(),
+                },
+            ),
             ("tool", values.tool.clone()),
             ("principal", values.principal.clone()),
             ("workspace", values.workspace.clone()),
@@ -112,7 +155,12 @@ impl<'q> Facts<'q> {
             context.add_variable_from_value(name, value);
         }
         if condition.asks_taint {
-            context.add_variable_from_value(TAINT, taint_value(self.query.arguments, "", self.query.tainted));
+            let taint = taint_value(self.query.arguments, "", self.query.tainted);
+            let taint = match part {
+                Some(part) => beside(&taint, taint_value(part.arguments, &part.place(), self.query.tainted)),
+                None => taint,
+            };
+            context.add_variable_from_value(TAINT, taint);
         }
         functions(&mut context, condition, values.request.clone()).map_err(|error| error.to_string())?;
         match Value::resolve(&condition.expression, &context) {
@@ -149,6 +197,17 @@ impl<'q> Facts<'q> {
             ]),
             request: query.request.cloned(),
         }
+    }
+}
+
+/// Arguments with those of one part beside them.
+fn beside(args: &Value, part: Value) -> Value {
+    match (args, part) {
+        (Value::Map(args), Value::Map(part)) => {
+            let members = args.map.iter().chain(part.map.iter());
+            Value::Map(Map::from(members.map(|(key, value)| (key.clone(), value.clone())).collect::<HashMap<_, _>>()))
+        }
+        (args, _) => args.clone(),
     }
 }
 

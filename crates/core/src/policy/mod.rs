@@ -26,7 +26,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use self::facts::Facts;
+use self::facts::{Facts, Part};
 use self::rule::Reaches;
 use crate::definition::CallScope;
 use crate::definition::{Effects, NoSchemaMode, ProviderKind, ToolDefinition};
@@ -255,6 +255,16 @@ impl Policy {
         Self { profile, ..Self::default() }
     }
 
+    /// This policy within another: the stricter verdict of the two counts.
+    #[must_use]
+    pub fn under(self, outer: Self) -> Self {
+        let within = match self.within {
+            Some(within) => Arc::unwrap_or_clone(within).under(outer),
+            None => outer,
+        };
+        Self { within: Some(Arc::new(within)), ..self }
+    }
+
     /// The strictest profile of this policy and those that it is within.
     #[must_use]
     pub fn strictest_profile(&self) -> Profile {
@@ -274,15 +284,34 @@ impl Policy {
         }
     }
 
+    /// A call that is several calls of another tool is decided part by part, and the first of the strictest counts.
     fn decide_alone(&self, query: &PolicyQuery<'_>) -> Decision {
         let facts = Facts::of(query, &self.tools);
+        let parts = facts.parts();
+        let decisions = parts.iter().map(|part| {
+            let decision = self.decide_part(&facts, Some(part));
+            match &decision.rule {
+                rule if rule.starts_with("rule ") => {
+                    Decision { reason: format!("{}: {}", part.name(), decision.reason), ..decision }
+                }
+                _ => decision,
+            }
+        });
+        let stricter = |one: Decision, other: Decision| {
+            if other.effect.strictness() > one.effect.strictness() { other } else { one }
+        };
+        decisions.reduce(stricter).unwrap_or_else(|| self.decide_part(&facts, None))
+    }
+
+    fn decide_part(&self, facts: &Facts<'_>, part: Option<&Part<'_>>) -> Decision {
+        let query = facts.query;
         for (index, rule) in self.rules.iter().enumerate() {
             let effect = self.effect_of(rule);
             if effect == Effect::Allow && self.reserves(query) && !rule.selector.names_configuration() {
                 continue;
             }
             let name = || rule_name(index);
-            match rule.selector.matches(&facts, effect.tightening()) {
+            match rule.selector.matches(facts, part, effect.tightening()) {
                 Ok(false) => {}
                 Ok(true) => {
                     let name = name();
@@ -298,7 +327,7 @@ impl Policy {
                 }
             }
         }
-        let (effect, reason) = self.by_profile(&facts);
+        let (effect, reason) = self.by_profile(facts);
         if let (Effect::Allow, true, Some(reason)) = (effect, self.profile != Profile::Owner, demand(query.definition))
         {
             return Decision { effect: Effect::Ask, rule: Cow::Borrowed("tool"), reason };

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
-use super::facts::Facts;
+use super::facts::{Facts, Part};
 use super::{Effect, PolicyQuery, Tightening};
 use crate::definition::{Effects, ToolDefinition};
 use crate::identity::tool_id::{ToolId, wire_candidate};
@@ -86,7 +86,13 @@ impl Selector {
     /// If its condition cannot be told to hold or not: why, in words. To be on the safe side is the caller's
     /// part.
     pub fn selects(&self, query: &PolicyQuery<'_>, notes: &[ToolNote]) -> Result<bool, String> {
-        self.matches(&Facts::of(query, notes), Tightening::Tightens)
+        let facts = Facts::of(query, notes);
+        match &*facts.parts() {
+            [] => self.matches(&facts, None, Tightening::Tightens),
+            parts => parts.iter().try_fold(false, |is_meant, part| {
+                Ok(is_meant || self.matches(&facts, Some(part), Tightening::Tightens)?)
+            }),
+        }
     }
 
     /// Whether its condition is about calls that change Toolwright's own configuration.
@@ -94,13 +100,13 @@ impl Selector {
         self.when.as_ref().is_some_and(Condition::names_configuration)
     }
 
-    pub(super) fn matches(&self, facts: &Facts<'_>, rule: Tightening) -> Result<bool, String> {
+    pub(super) fn matches(&self, facts: &Facts<'_>, part: Option<&Part<'_>>, rule: Tightening) -> Result<bool, String> {
         if !self.names(facts) {
             return Ok(false);
         }
         for effects in facts.views(rule).filter(|effects| self.effects.matches(*effects)) {
             let holds = match &self.when {
-                Some(condition) => facts.meet(condition, effects)?,
+                Some(condition) => facts.meet(condition, effects, part)?,
                 None => true,
             };
             if holds {
@@ -126,27 +132,31 @@ impl Selector {
     #[must_use]
     pub fn concerns(&self, definition: &ToolDefinition, notes: &[ToolNote]) -> bool {
         let noted = || notes.iter().filter(|note| note.covers(&definition.id)).flat_map(|note| &note.tags);
-        self.names_tool(&definition.id, &|tag| definition.tags.iter().chain(noted()).any(|has| has == tag))
+        self.names_tool(definition, &|tag| definition.tags.iter().chain(noted()).any(|has| has == tag))
     }
 
     /// Whether it is about the tool and the caller, as far as names, tags and roles go.
     fn names(&self, facts: &Facts<'_>) -> bool {
         let has_role = |role: &str| facts.query.principal.roles.iter().any(|has| has == role);
-        self.names_tool(&facts.query.definition.id, &|tag| facts.has_tag(tag))
-            && self.role.as_deref().is_none_or(has_role)
+        self.names_tool(facts.query.definition, &|tag| facts.has_tag(tag)) && self.role.as_deref().is_none_or(has_role)
     }
 
-    fn names_tool(&self, id: &ToolId, has_tag: &dyn Fn(&str) -> bool) -> bool {
+    fn names_tool(&self, definition: &ToolDefinition, has_tag: &dyn Fn(&str) -> bool) -> bool {
         let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
-        let (id_alone, whole) = (id.without_version(), id.as_str());
+        let id = &definition.id;
         fits(&self.tool, &|p| {
-            glob_match(p, id_alone)
-                || whole.len() > id_alone.len() && glob_match(p, whole)
-                || p.as_bytes().windows(2).any(|pair| pair == b"__")
-                    && glob_match(p, &wire_candidate(id.namespace(), id.name()))
+            is_named(p, id) || definition.parts.as_ref().is_some_and(|parts| is_named(p, &parts.tool))
         }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
             && fits(&self.tag, has_tag)
     }
+}
+
+fn is_named(pattern: &str, id: &ToolId) -> bool {
+    let (id_alone, whole) = (id.without_version(), id.as_str());
+    glob_match(pattern, id_alone)
+        || whole.len() > id_alone.len() && glob_match(pattern, whole)
+        || pattern.as_bytes().windows(2).any(|pair| pair == b"__")
+            && glob_match(pattern, &wire_candidate(id.namespace(), id.name()))
 }
 
 /// Which calls of a tool a selector means.

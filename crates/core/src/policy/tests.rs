@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde_json::json;
 
 use super::*;
-use crate::definition::Effects;
+use crate::definition::{CallParts, Effects};
 use crate::identity::taint::Taint;
 use crate::identity::tool_id::ToolId;
 
@@ -458,4 +458,66 @@ fn outputs_are_tainted_unless_somebody_vouches() {
         let definition = tool(id, effects);
         assert_eq!(policy.taints(&query(&definition, trust), kind), expect, "{id}");
     }
+}
+
+#[test]
+fn rules_see_each_part_of_a_call() {
+    let mut edits = tool("fs:multi_edit@1.0.0", Effects::WRITE);
+    edits.parts = ToolId::try_parse("fs:edit@1.0.0").map(|tool| CallParts { argument: "edits", tool });
+    let arguments = json!({"edits": [{"path": "src/a.rs"}, {"path": "src/.env"}], "mode": "strict"});
+    let own = PolicyQuery { arguments: &arguments, ..query(&edits, HintTrust::Trusted) };
+    let in_src = "args.path.startsWith('src/')";
+    let env = "has(args.path) && args.path.endsWith('.env')";
+    for (profile, rules, effect, rule) in [
+        ("trusted", json!([{"effect": "deny", "tool": "fs:edit"}]), Effect::Deny, "rule 1"),
+        ("trusted", json!([{"effect": "deny", "tool": "fs__edit"}]), Effect::Deny, "rule 1"),
+        ("trusted", json!([{"effect": "ask", "tool": "fs:edit", "when": env}]), Effect::Ask, "rule 1"),
+        ("trusted", json!([{"effect": "deny", "when": env}]), Effect::Deny, "rule 1"),
+        (
+            "trusted",
+            json!([{"effect": "deny", "tool": "fs:edit", "when": "args.path == 'b'"}]),
+            Effect::Allow,
+            "profile trusted",
+        ),
+        ("trusted", json!([{"effect": "deny", "tool": "fs:write"}]), Effect::Allow, "profile trusted"),
+        ("ask", json!([{"effect": "allow", "tool": "fs:edit", "when": in_src}]), Effect::Allow, "rule 1"),
+        (
+            "ask",
+            json!([{"effect": "allow", "tool": "fs:edit", "when": "args.path == 'src/a.rs'"}]),
+            Effect::Ask,
+            "profile ask",
+        ),
+        (
+            "ask",
+            json!([{"effect": "deny", "when": env}, {"effect": "allow", "tool": "fs:*", "when": in_src}]),
+            Effect::Deny,
+            "rule 1",
+        ),
+        (
+            "ask",
+            json!([{"effect": "allow", "tool": "fs:multi_edit", "when": "size(args.edits) < 3"}]),
+            Effect::Allow,
+            "rule 1",
+        ),
+    ] {
+        let policy: Policy = serde_json::from_value(json!({"profile": profile, "rules": rules})).expect("policy");
+        check(&policy, &own, effect, rule);
+    }
+    let web = Taint::of(&ToolId::parse("web:fetch@1.0.0").expect("id"));
+    for (path, effect) in [("/edits/1/path", Effect::Deny), ("/mode", Effect::Allow)] {
+        let tainted = [Tainted { path: path.into(), from: web.clone() }];
+        let own = PolicyQuery { tainted: &tainted, ..own };
+        let rules = json!([{"effect": "deny", "tool": "fs:edit", "when": "args.path.tainted"}]);
+        let policy: Policy = serde_json::from_value(json!({"profile": "trusted", "rules": rules})).expect("policy");
+        assert_eq!(policy.decide(&own).effect, effect, "{path}");
+    }
+    let policy: Policy =
+        serde_json::from_value(json!({"rules": [{"effect": "deny", "when": env, "reason": "secrets"}]}))
+            .expect("policy");
+    assert_eq!(policy.decide(&own).reason, "edits[1]: secrets");
+    // What a stranger's tool says of itself counts for nothing.
+    let foreign = PolicyQuery { trust: HintTrust::Foreign, ..own };
+    check(&Policy { profile: Profile::Trusted, ..policy }, &foreign, Effect::Allow, "profile trusted");
+    let selector: Selector = serde_json::from_value(json!({"tool": "fs:edit", "when": env})).expect("selector");
+    assert_eq!(selector.selects(&own, &[]), Ok(true), "a guard on the other tool looks at it");
 }

@@ -6,11 +6,13 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of the user's words that are kept, the newest: what was said before counts as not said.
 const MAX_BYTES: usize = 256 << 10;
 
 /// The user's own words in a run, as far as values can be looked up in them.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UserRequest {
     /// In lower case, each run of white space one blank.
     text: String,

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
-use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
+use toolwright_core::definition::{CallParts, Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
+use toolwright_core::tool_id::ToolId;
 
 use super::super::guard::WriteGuard;
 use super::super::{count_of, expected_hash_schema, read, read_existing};
@@ -90,6 +91,7 @@ impl Tool for MultiEdit {
             &["edits"],
         );
         definition.concurrency = Concurrency::Exclusive;
+        definition.parts = ToolId::try_parse("fs:edit@1.0.0").map(|tool| CallParts { argument: "edits", tool });
         definition.documentation = Some(format!(
             "{MATCHING} All files of a call change together, also when Toolwright is killed in between: at its next start it \
              ends or undoes what was begun. A file that this session has not read, or that has changed since, fails its edits."
