@@ -64,7 +64,7 @@ impl ChildRun {
             Ok(state) => {
                 // What it used before it was interrupted is not in the sums of its caller.
                 if let Some(usage) = usage {
-                    usage.record(&state.spec().model, state.report().usage);
+                    usage.resumed(&state.spec().model, state.report().usage);
                 }
                 state
             }

@@ -87,7 +87,7 @@ impl Driver {
         options: &RunOptions,
         cancel: &Cancel,
     ) -> Result<(), DriverError> {
-        let meter = Arc::new(Meter::of(options, self.prices()));
+        let meter = Meter::of(options, self.prices(), &[]);
         let run = RunContext {
             cancel: cancel.clone(),
             // Nobody requested these calls, so nobody is asked about them.

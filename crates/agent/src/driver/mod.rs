@@ -23,7 +23,7 @@ use toolwright_core::client::CallClient;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::Exposure;
-use toolwright_core::model::{ModelClient, PriceTable, Usage};
+use toolwright_core::model::{ModelClient, PriceTable};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::policy::Policy;
@@ -353,7 +353,7 @@ impl Driver {
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
-        let meter = Arc::new(Meter::of(options, self.prices()));
+        let meter = Meter::of(options, self.prices(), state.used_by_jobs());
         let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
         let _driven = (!options.is_part()).then(|| {
             let run = self.call_context(state, &snapshot, options, &options.cancel, &in_flight);
@@ -366,13 +366,11 @@ impl Driver {
             if in_flight.is_empty() {
                 // The usage of earlier turns' jobs. That of started calls is recorded with their outcomes, which a
                 // resume knows too.
-                let (used, cost) = meter.take();
-                state.on_used(used, cost);
+                meter.count(state);
             }
             if in_flight.cancel.cause().is_some() && !in_flight.is_empty() {
                 let outcomes = in_flight.join().await;
-                let (used, cost) = meter.take();
-                state.on_used(used, cost);
+                meter.count(state);
                 self.started_ended(state, outcomes, options)?;
             }
             let now = clock.now();
@@ -421,8 +419,7 @@ impl Driver {
                     let cancel = if in_flight.is_empty() { options.cancel.child() } else { in_flight.cancel.clone() };
                     let outcomes = self.run_calls(state, batch, &snapshot, options, &mut in_flight, &cancel);
                     let outcomes = bounded(left, &cancel, outcomes).await?;
-                    let (used, cost) = meter.take();
-                    state.on_used(used, cost);
+                    meter.count(state);
                     self.started_ended(state, outcomes, options)?;
                     asked = true;
                 }
@@ -449,12 +446,7 @@ impl Driver {
 
     /// Adds the jobs' usage since the last time, and saves it.
     async fn take_used(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<(), DriverError> {
-        let (used, cost) = meter.take();
-        if used == Usage::default() {
-            return Ok(());
-        }
-        state.on_used(used, cost);
-        self.save(state, options).await
+        if meter.count(state) { self.save(state, options).await } else { Ok(()) }
     }
 
     fn report(&self, state: &RunState, options: &RunOptions) -> RunReport {

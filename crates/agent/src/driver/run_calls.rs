@@ -1,6 +1,6 @@
 //! Runs the calls of a turn through the executor, those of a complete answer and those that start while it streams.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -27,6 +27,8 @@ use toolwright_runtime::{CallOrder, Executor, RunContext};
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Grant, RunState, ToolBatch, TransitionError};
 
+/// Jobs of one run whose usage is told apart, the newest.
+const MAX_JOBS: usize = 256;
 /// Types of images that models are shown.
 const SHOWN_IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
@@ -53,7 +55,7 @@ impl Driver {
         }
         let running = async {
             // The usage of repairs is recorded with the repairs.
-            let repairs = Arc::new(Meter::of(options, self.prices()));
+            let repairs = Meter::of(options, self.prices(), &[]);
             let apart = RunContext { usage: Some(Arc::clone(&repairs) as _), ..run.clone() };
             let checked = self.executor.check_calls(batch.calls, &batch.repairs, &apart).await;
             state.on_cost(repairs.take().1);
@@ -297,21 +299,44 @@ impl TurnBudget {
 /// Counts the model usage of calls, apart from the run's own requests.
 pub(super) struct Meter {
     total: Mutex<(Usage, Cost)>,
+    /// What the jobs of calls have used in all, with what the saved run has counted of them.
+    of_jobs: Mutex<Vec<(CallId, Usage)>>,
     prices: PriceTable,
     /// The recorder of the call that the run is inside of.
     above: Option<Arc<dyn UsageRecorder>>,
+    /// Itself.
+    shared: Weak<Self>,
 }
 
 impl Meter {
-    /// That of a run.
-    pub(super) fn of(options: &RunOptions, prices: &PriceTable) -> Self {
+    /// That of a run, which has counted this much of its jobs.
+    pub(super) fn of(options: &RunOptions, prices: &PriceTable, of_jobs: &[(CallId, Usage)]) -> Arc<Self> {
         let above = options.parent.as_ref().and_then(|parent| parent.usage.clone());
-        Self { total: Mutex::default(), prices: prices.clone(), above }
+        Arc::new_cyclic(|shared| Self {
+            total: Mutex::default(),
+            of_jobs: Mutex::new(of_jobs.to_vec()),
+            prices: prices.clone(),
+            above,
+            shared: Weak::clone(shared),
+        })
     }
 
     /// The usage since the last time, and its cost.
     pub(super) fn take(&self) -> (Usage, Cost) {
         std::mem::take(&mut *self.total.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds the usage since the last time to the run's. Returns whether there is any.
+    pub(super) fn count(&self, state: &mut RunState) -> bool {
+        // What is counted meanwhile is counted with the next.
+        let of_jobs = self.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let (used, cost) = self.take();
+        if used == Usage::default() && cost == Cost::default() {
+            return false;
+        }
+        state.on_used(used, cost);
+        state.on_used_by_jobs(&of_jobs);
+        true
     }
 
     /// What the run used itself, for those above it alone.
@@ -323,12 +348,45 @@ impl Meter {
 }
 
 impl UsageRecorder for Meter {
+    fn of_job(&self, call: &CallId) -> Option<Arc<dyn UsageRecorder>> {
+        Some(Arc::new(JobMeter { run: self.shared.upgrade()?, call: call.clone() }))
+    }
+
     fn record(&self, model: &str, usage: Usage) {
         let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
         total.0.add(usage);
         total.1.add(Cost::of_usage(usage, self.prices.of(model)));
         drop(total);
         self.report(model, usage);
+    }
+}
+
+/// Counts the model usage of one job.
+struct JobMeter {
+    run: Arc<Meter>,
+    call: CallId,
+}
+
+impl UsageRecorder for JobMeter {
+    fn record(&self, model: &str, usage: Usage) {
+        let mut of_jobs = self.run.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        match of_jobs.iter_mut().find(|(call, _)| *call == self.call) {
+            Some((_, total)) => total.add(usage),
+            None => {
+                if of_jobs.len() >= MAX_JOBS {
+                    of_jobs.remove(0);
+                }
+                of_jobs.push((self.call.clone(), usage));
+            }
+        }
+        self.run.record(model, usage);
+    }
+
+    fn resumed(&self, model: &str, usage: Usage) {
+        let of_jobs = self.run.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = of_jobs.iter().find(|(call, _)| *call == self.call).map(|(_, total)| *total);
+        drop(of_jobs);
+        self.record(model, usage.beyond(counted.unwrap_or_default()));
     }
 }
 

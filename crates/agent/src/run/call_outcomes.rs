@@ -41,6 +41,17 @@ impl RunState {
         self.on_cost(cost);
     }
 
+    /// What the usage of the task has of its jobs, by call.
+    pub fn on_used_by_jobs(&mut self, of_jobs: &[(CallId, Usage)]) {
+        self.of_jobs = of_jobs.to_vec();
+    }
+
+    /// What the usage has of jobs that were still counted, by call.
+    #[must_use]
+    pub fn used_by_jobs(&self) -> &[(CallId, Usage)] {
+        &self.of_jobs
+    }
+
     /// Adds what requests to models cost. Their usage is added with what they brought.
     pub fn on_cost(&mut self, cost: Cost) {
         self.task.cost.add(cost);

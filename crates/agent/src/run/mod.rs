@@ -57,6 +57,9 @@ pub struct RunState {
     messages: Vec<Message>,
     task: Task,
     phase: Phase,
+    /// What the jobs of calls have used, as far as it is counted: one that goes on in another process counts once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    of_jobs: Vec<(CallId, Usage)>,
     /// The user's own messages, without notices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     user_texts: Vec<String>,
@@ -171,6 +174,7 @@ impl RunState {
             messages,
             task: Task::default(),
             phase: Phase::model(false),
+            of_jobs: Vec::new(),
             exposure: None,
             last_notice: 0,
         };

@@ -13,6 +13,7 @@ use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::job::{JobScope, Jobs as _, Listed};
 use toolwright_core::model::{Message, ModelResponse, PriceTable, Prices, StopReason, Usage, WrittenCall};
+use toolwright_core::policy::Rule;
 use toolwright_core::store::{LedgerStore as _, RunStore};
 use toolwright_core::trace::{Trace, TraceOp};
 use toolwright_core::{
@@ -20,7 +21,9 @@ use toolwright_core::{
     ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::executor::ExecutorOptions;
-use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
+use toolwright_runtime::{
+    Catalogue, Executor, JobManager, OutputFiles, RecoveryOptions, RunContext, SqliteStore, SystemClock,
+};
 use toolwright_testkit::{FakeCall, FakeModel};
 
 use crate::fixture::{Counter, Log, Reply, begin, begin_with, options, provider, until};
@@ -54,6 +57,8 @@ pub(crate) struct Tree {
     model: Arc<FakeModel>,
     log: Arc<Log>,
     pub(crate) jobs: Arc<JobManager>,
+    executor: Arc<Executor>,
+    catalogue: Arc<Catalogue>,
 }
 
 /// Answers by who asks, and by how often it has answered, so that a resumed run goes on where it was.
@@ -145,8 +150,9 @@ impl Tree {
         catalogue.add_provider(agents).await.unwrap();
         catalogue.refresh("test").await;
         catalogue.refresh("agents").await;
-        let driver = Driver::new(executor, catalogue, model.clone(), Some(runs)).with_agents(store.clone(), limits);
-        Self { driver, store, model, log, jobs }
+        let driver = Driver::new(executor.clone(), catalogue.clone(), model.clone(), Some(runs));
+        let driver = driver.with_agents(store.clone(), limits);
+        Self { driver, store, model, log, jobs, executor, catalogue }
     }
 
     pub(crate) async fn run(&self, options: &RunOptions) -> RunReport {
@@ -503,6 +509,66 @@ async fn rights_of_agents_only_narrow() {
         let options = RunOptions { policy: Arc::new(Policy::of(root)), approver: inbox.clone(), ..options() };
         tree.run(&options).await;
         assert_eq!((tool.count(), inbox.0.lock().unwrap().len()), (ran, asked), "{root:?} {own:?} {tools:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_taken_over_keeps_its_rights() {
+    let trusted = || Policy::of(Profile::Trusted);
+    let denying = Policy { rules: vec![Rule::deny("t:write").because("not here")], ..trusted() };
+    // The policy of the run, the tools of the agent that starts one in the background, and what becomes of the call of the
+    // latter in a process where everything runs: whether it ran, whether a person was asked, what it was told.
+    for (policy, tools, ran, asked, told) in [
+        (trusted(), None, 1, 0, "counted"),
+        (Policy::of(Profile::Ask), None, 1, 1, "counted"),
+        (denying, None, 0, 0, "not here"),
+        (trusted(), Some(vec!["agent:*".to_owned()]), 0, 0, "no tool is called `t__write`"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let scripts = |a: Vec<Reply>| {
+            HashMap::from([
+                ("root", vec![Reply::Calls(vec![start("1", "agent__m")])]),
+                ("m", vec![Reply::Calls(vec![start("1", "agent__a")]), Reply::Hang]),
+                ("a", a),
+            ])
+        };
+        let agents =
+            || vec![AgentSpec { tools: tools.clone(), ..agent("m") }, AgentSpec { background: true, ..agent("a") }];
+        let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
+        let first = Tree::new(dir.path(), scripts(vec![Reply::Hang]), agents(), vec![tool.clone()]).await;
+        let options = RunOptions { policy: Arc::new(policy), ..options() };
+        let has_begun = || first.model.asked().iter().any(|(_, request)| who(&request.system) == "a");
+        tokio::select! {
+            report = first.run(&options) => panic!("it hangs: {report:?}"),
+            () = until(has_begun) => first.jobs.shut_down(WAIT).await,
+        }
+        let a = vec![Reply::Calls(vec![("1", "t__write", json!({}))]), Reply::Text("a done")];
+        let second = Tree::new(dir.path(), scripts(a), agents(), vec![tool.clone()]).await;
+        let inbox = Arc::new(Inbox::default());
+        let approver = inbox.clone();
+        let context = move |session: Session, snapshot| {
+            let policy = Arc::new(Policy::of(Profile::Trusted));
+            RunContext::new(Arc::new(session), snapshot, policy, approver.clone())
+        };
+        let job = second.jobs.list(JobScope::All, Listed::Open, 1).await.unwrap().remove(0);
+        second.executor.recover_jobs(RecoveryOptions {
+            catalogue: second.catalogue.clone(),
+            root: "/work".into(),
+            session: None,
+            context: Arc::new(context),
+        });
+        let job = second.jobs.wait(JobScope::All, &job.id, WAIT).await.unwrap();
+        let said = job.outcome.unwrap().model_text();
+        assert!(said.starts_with("a done"), "{said}: {}", second.results("a"));
+        let asks = inbox.0.lock().unwrap().clone();
+        assert_eq!((tool.count(), asks.len()), (ran, asked), "{:?}", options.policy);
+        assert!(second.results("a").contains(told), "{told}: {}", second.results("a"));
+        for request in &asks {
+            assert_eq!(request.agent_path().unwrap(), "m (it is asked for) > a (it is asked for)");
+        }
+        let known = second.store.agents_of("run-1").await.unwrap();
+        let of = |name: &str| known.iter().find(|agent| agent.name == name).unwrap();
+        assert_eq!((of("a").parent.as_ref(), of("a").spent.tokens), (Some(&of("m").id), 220), "it stays in its tree");
     }
 }
 

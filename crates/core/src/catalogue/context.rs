@@ -267,6 +267,18 @@ pub trait Clock: Send + Sync {
 pub trait UsageRecorder: Send + Sync {
     /// One request's figures.
     fn record(&self, model: &str, usage: Usage);
+
+    /// The figures of all earlier requests of work that goes on after an interruption. Who has counted some of them counts
+    /// the rest. The default counts all.
+    fn resumed(&self, model: &str, usage: Usage) {
+        self.record(model, usage);
+    }
+
+    /// Records what the job of a call uses, for as long as it runs; `None`: as anything else. The default makes no
+    /// difference.
+    fn of_job(&self, _call: &CallId) -> Option<Arc<dyn UsageRecorder>> {
+        None
+    }
 }
 
 /// Records nothing.

@@ -40,6 +40,17 @@ impl Usage {
         sum(&mut self.cache_written_tokens, other.cache_written_tokens);
     }
 
+    /// What this is more than `other`.
+    #[must_use]
+    pub fn beyond(self, other: Usage) -> Usage {
+        Usage {
+            input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
+            cached_tokens: self.cached_tokens.saturating_sub(other.cached_tokens),
+            cache_written_tokens: self.cache_written_tokens.saturating_sub(other.cache_written_tokens),
+        }
+    }
+
     /// Prompt and answer tokens together.
     #[must_use]
     pub fn tokens(&self) -> u64 {

@@ -48,6 +48,7 @@ use crate::queue::{CallOrder, WorkspaceLocks};
 pub use self::admission::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
+pub(crate) use self::background::JobTerms;
 pub use self::background::{DrivenSession, PromotedTo, Promotion, RecoveryOptions};
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::flow::EndedCall;

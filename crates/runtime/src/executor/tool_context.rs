@@ -615,4 +615,11 @@ impl UsageRecorder for CallUsage {
             run.record(model, usage);
         }
     }
+
+    fn resumed(&self, model: &str, usage: Usage) {
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).entry(model.to_owned()).or_default().add(usage);
+        if let Some(run) = &self.run {
+            run.resumed(model, usage);
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::agents::{
-    AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, near_limits,
+    AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, ancestors, near_limits,
 };
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
@@ -52,6 +52,24 @@ impl AgentAccount {
         let state = Mutex::new(Balance { spent, ..Balance::default() });
         let has_children = AtomicBool::new(false);
         Ok(Arc::new(Self { tree, id, prices, is_limited: limits_spending, time, has_children, state }))
+    }
+
+    /// The account of an agent of the tree that does not run here, for what goes on without it; `None` if the tree does not
+    /// have it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn known(
+        tree: Arc<dyn AgentTree>,
+        id: &str,
+        prices: PriceTable,
+    ) -> Result<Option<Arc<Self>>, StoreError> {
+        let nodes = tree.agents_of(id).await?;
+        let Some(node) = nodes.iter().find(|node| &*node.id == id) else { return Ok(None) };
+        let is_limited = ancestors(&nodes, Some(id)).any(|node| node.limits.limits_spending());
+        let state = Mutex::new(Balance { spent: node.spent, ..Balance::default() });
+        let (id, has_children) = (Arc::clone(&node.id), AtomicBool::new(true));
+        Ok(Some(Arc::new(Self { tree, id, prices, is_limited, time: None, has_children, state })))
     }
 
     /// The rest of its ancestors' time when it began: of the one whose time is over first.

@@ -19,6 +19,7 @@ use toolwright_core::tool_id::ToolId;
 use super::SqliteStore;
 use super::owner::{self, Owner, renew};
 use super::{from_json, json_column, now_ms, to_json, unreadable};
+use crate::executor::JobTerms;
 
 pub(crate) use super::owner::LEASE_MS;
 
@@ -64,6 +65,8 @@ pub(crate) struct JobPlan {
     pub(crate) agent: Option<String>,
     /// Whom its result is for.
     pub(crate) results_for: ResultsFor,
+    /// The terms of the run that began it.
+    pub(crate) terms: JobTerms,
     /// What policy said.
     pub(crate) admission: Admission,
     /// Why a person is to be asked, where one is.

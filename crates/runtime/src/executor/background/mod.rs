@@ -2,6 +2,7 @@
 
 mod driven;
 mod recovery;
+mod terms;
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +34,7 @@ use super::{Executor, RunContext};
 pub use self::driven::DrivenSession;
 pub(super) use self::driven::DrivenSessions;
 pub use self::recovery::RecoveryOptions;
+pub(crate) use self::terms::JobTerms;
 use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
@@ -117,6 +119,7 @@ impl Executor {
             timeout: if stepwise { Some(STATEFUL_LIFE) } else { run.timeout },
             // Its outcome is no part of this turn.
             budget: None,
+            usage: run.usage.as_ref().map(|usage| usage.of_job(&call.id).unwrap_or_else(|| Arc::clone(usage))),
             ..run.clone()
         };
         let turns =
@@ -270,6 +273,7 @@ impl Executor {
             root: session.root.clone(),
             agent: session.agent.clone(),
             results_for: run.results_for,
+            terms: JobTerms::of(run, call),
             admission,
             reason: None,
         };

@@ -48,8 +48,8 @@ pub struct RecoveryOptions {
     /// The session whose jobs are taken over beside those of sessions whose runs this process drives; `None` for all, in
     /// long-lived processes. An agent of a session goes on only while the session's run is driven then.
     pub session: Option<SessionId>,
-    /// The context of a session's call, where its run is not driven: for the calls of the job's tool, for what policy denies by now, and for
-    /// questions to a person.
+    /// The context of a session's call, where its run is not driven: for the calls of the job's tool, for what policy denies
+    /// by now, and for questions to a person. The terms of the run that began the job hold within it.
     pub context: Arc<dyn Fn(Session, Arc<Snapshot>) -> RunContext + Send + Sync>,
 }
 
@@ -154,18 +154,24 @@ impl Executor {
         let TakenJob { record, plan, .. } = job;
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
-        let terms = || match self.driven.get(&session.id) {
+        let run = match self.driven.get(&session.id) {
             Some(run) => run,
-            None => (options.context)(session, Arc::clone(snapshot)),
+            None => match catch_panic_now(|| (options.context)(session, Arc::clone(snapshot))) {
+                Ok(run) => match plan.terms.narrow(run, Arc::clone(jobs.store()) as _, &self.options.prices).await {
+                    Ok(run) => run,
+                    Err(error) => {
+                        tracing::warn!(job = record.id, "the terms of a job could not be read: {error}");
+                        return jobs.leave(live, JobStep::Released).await;
+                    }
+                },
+                Err(panicked) => {
+                    let outcome = Outcome::failed(record.call, panicked.error("what makes the terms of a job"));
+                    return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;
+                }
+            },
         };
-        let run = match catch_panic_now(terms) {
-            // What is kept of its result fits whoever called, as if no process had died.
-            Ok(run) => RunContext { results_for: plan.results_for, ..run },
-            Err(panicked) => {
-                let outcome = Outcome::failed(record.call, panicked.error("what makes the terms of a job"));
-                return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;
-            }
-        };
+        // What is kept of its result fits whoever called, as if no process had died.
+        let run = RunContext { results_for: plan.results_for, ..run };
         let call = Arc::new(ValidCall {
             id: record.call.clone(),
             entry: Arc::clone(entry),

@@ -1,0 +1,91 @@
+//! What a job keeps of the run that began it. A process that takes the job over, and drives no run of its session, has terms
+//! of its own, which may be wider: those of the run hold within them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::agents::AgentTree;
+use toolwright_core::approval::AgentStep;
+use toolwright_core::call::ValidCall;
+use toolwright_core::model::PriceTable;
+use toolwright_core::policy::{Policy, UserRequest};
+use toolwright_core::store::StoreError;
+use toolwright_core::tool_id::ToolId;
+
+use crate::executor::RunContext;
+use crate::models::AgentAccount;
+
+/// The rights of a run and its place among agents. Principal, roles and workspace root are kept beside it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct JobTerms {
+    /// Its policy, and then each that it is within.
+    policies: Vec<Arc<Policy>>,
+    /// The tools that the job's calls may reach; `None`: it makes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<ToolId>>,
+    /// The user's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<Arc<UserRequest>>,
+    /// The agents on whose way the call was made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    agents: Vec<AgentStep>,
+    /// The run that pays for what the job starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
+    /// The model of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    /// On whose wish the call was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asker: Option<String>,
+}
+
+impl JobTerms {
+    pub(super) fn of(run: &RunContext, call: &ValidCall) -> Self {
+        let chain = std::iter::successors(Some(&run.policy), |policy| policy.within.as_ref());
+        let reachable = || run.snapshot.list().iter().map(|entry| entry.id().clone()).collect();
+        Self {
+            policies: chain.cloned().collect(),
+            tools: call.awaits_others().then(reachable),
+            request: run.request.clone(),
+            agents: run.agents.to_vec(),
+            account: run.account.as_ref().map(|account| account.id().to_string()),
+            model: run.model.as_deref().map(str::to_owned),
+            asker: run.asker.as_deref().map(str::to_owned),
+        }
+    }
+
+    /// The terms of a process that drives no run of the job's session, within these.
+    pub(super) async fn narrow(
+        self,
+        run: RunContext,
+        tree: Arc<dyn AgentTree>,
+        prices: &PriceTable,
+    ) -> Result<RunContext, StoreError> {
+        let kept =
+            self.policies.into_iter().rev().map(Arc::unwrap_or_clone).reduce(|outer, policy| policy.under(outer));
+        let own = || Policy::clone(&run.policy);
+        let account = match &self.account {
+            Some(account) => AgentAccount::known(tree, account, prices.clone()).await?,
+            None => None,
+        };
+        let snapshot = match &self.tools {
+            Some(tools) => {
+                let may_use = |entry: &toolwright_core::Entry| tools.contains(entry.id());
+                Arc::new(run.snapshot.only(may_use, "not among the tools of the run that began it"))
+            }
+            None => Arc::clone(&run.snapshot),
+        };
+        Ok(RunContext {
+            policy: kept.map_or_else(|| Arc::clone(&run.policy), |kept| Arc::new(own().under(kept))),
+            snapshot,
+            account,
+            request: self.request,
+            agents: self.agents.into(),
+            model: self.model.map(Into::into).or(run.model),
+            asker: self.asker.map(Into::into),
+            ..run
+        })
+    }
+}
