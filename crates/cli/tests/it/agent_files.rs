@@ -111,6 +111,34 @@ fn bad_front_matter_is_told_with_its_line() {
 }
 
 #[test]
+fn a_mistyped_model_is_told_with_the_nearest() {
+    let models = "models: {default: openai/gpt-5, anthropic/claude-sonnet-4-5: {window: 200000}, aliases: {fast: groq/llama-70b}}\n";
+    for (model, near) in [
+        ("anthropic/claude-sonet-4-5", Some("anthropic/claude-sonnet-4-5")),
+        ("openai/gtp-5", Some("openai/gpt-5")),
+        ("groq/lama-70b", Some("groq/llama-70b")),
+        // Others that may well exist.
+        ("openai/gpt-5-mini", None),
+        ("anthropic/claude-sonnet-4-6", None),
+        ("anthropic/claude-sonnet-4-5", None),
+        ("fast", None),
+    ] {
+        let fixture = Fixture::with(models);
+        fixture.write(FILE, &format!("---\nname: a\ndescription: d\nmodel: {model}\n---\nText"));
+        let found = problems(&fixture.load());
+        match near {
+            Some(near) => assert!(
+                found.len() == 1
+                    && found[0].contains("a.md:4")
+                    && found[0].contains(&format!("did you mean `{near}`?")),
+                "{model}: {found:?}"
+            ),
+            None => assert!(found.is_empty(), "{model}: {found:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_bad_file_removes_only_itself() {
     let fixture = Fixture::with("agents:\n  own: {description: d, prompt: p}\n  bad: {promt: p}\n");
     fixture.write("project/agents/good.md", "---\ndescription: d\n---\nText");
@@ -412,6 +440,31 @@ async fn the_destination_answers_the_user() {
     assert_eq!((&report["status"], &report["answer"]), (&json!("success"), &json!("42 EUR.")), "{report}");
     let calls = report["calls"].as_array().expect("calls");
     assert_eq!(calls.iter().map(|call| call["ok"] == true).collect::<Vec<_>>(), [true, false], "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_may_get_a_summary() {
+    let fixture = Fixture::with(
+        "agents:\n  triage: {description: Takes all., prompt: You sort., \
+         router: {destinations: [{agent: billing, history: summary}]}}\n  \
+         billing: {description: Settles bills., prompt: You settle.}\n",
+    );
+    fixture.write("project/bill.txt", "a very long bill");
+    let script: Script = vec![
+        Turn::calls(vec![("fs__read", json!({"path": "bill.txt"}))]),
+        Turn::calls(vec![("router__handoff-to", json!({"agent": "billing"}))]),
+        Turn::text(r#"{"summary": "There is a bill.", "key_points": []}"#)
+            .expecting("the conversation is summarised", |asked| asked.body.to_string().contains("a very long bill")),
+        Turn::calls(reports("42 EUR.")).expecting("only the summary is there", |asked| {
+            let task = asked.last_user_text();
+            task.contains("There is a bill.") && !task.contains("very long") && task.ends_with("What do I owe?")
+        }),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let output = ended(start(&fixture, &variables, &["run", "--agent", "triage", "What do I owe?", "--json"])).await;
+    assert!(server.failures().is_empty(), "{:?} {}", server.failures(), stderr(&output));
+    assert_eq!(report(&output)["answer"], "42 EUR.");
 }
 
 #[tokio::test(flavor = "multi_thread")]

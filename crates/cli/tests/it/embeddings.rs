@@ -93,7 +93,12 @@ impl Server {
                     let texts = texts(&mut stream).await;
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     now.fetch_sub(1, Ordering::SeqCst);
-                    let data = (0..texts).map(|index| json!({"index": index, "embedding": [1, index]}));
+                    // Of what is about cars, all else aside.
+                    let vector = |text: &str| if text.contains("car") || text.contains("automobile") { 1 } else { 0 };
+                    let data = texts
+                        .iter()
+                        .enumerate()
+                        .map(|(index, text)| json!({"index": index, "embedding": [1 - vector(text), vector(text)]}));
                     let body = match status {
                         200 => json!({"data": data.collect::<Vec<_>>(), "usage": {"prompt_tokens": 1000}}),
                         _ => json!({"error": {"message": "later"}}),
@@ -110,15 +115,15 @@ impl Server {
     }
 }
 
-/// How many texts a request asks for.
-async fn texts(stream: &mut TcpStream) -> usize {
+/// The texts that a request asks about.
+async fn texts(stream: &mut TcpStream) -> Vec<String> {
     let mut bytes = Vec::new();
     loop {
         stream.read_buf(&mut bytes).await.expect("request");
         let text = String::from_utf8_lossy(&bytes);
         let body = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
         if let Some(body) = body {
-            return body["input"].as_array().expect("texts").len();
+            return serde_json::from_value(body["input"].clone()).expect("texts");
         }
     }
 }
@@ -205,4 +210,23 @@ async fn vector_requests_follow_their_providers_limits() {
         |event: &Arc<Event>| matches!(&**event, Event::ModelFinished { model, ok: false, .. } if model == "mine/small");
     assert!(events.iter().any(name));
     assert_eq!((ops.len(), &ops[0]["name"], &ops[0]["status"]), (1, &json!("mine/small"), &json!("unavailable")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_searched_by_meaning() {
+    let server = Server::start(vec![200]).await;
+    let fixture = fixture(&server, "  aliases: {}\n");
+    for (key, value) in [("a", "Bananas are ripe."), ("b", "The automobile is in the yard."), ("c", "It rains.")] {
+        ok(&fixture, &["call", "memory__scratchpad", "op=set", &format!("key={key}"), &format!("value={value}")]);
+    }
+    let search = |mode: &str| {
+        let told = ok(&fixture, &["call", "memory__search", "query=car", &format!("mode={mode}"), "--json"]);
+        serde_json::from_str::<Value>(&told).expect("json")["structured"].clone()
+    };
+    for mode in ["semantic", "hybrid"] {
+        let found = search(mode);
+        let first = found["passages"][0]["text"].as_str().unwrap_or_default();
+        assert!(first.contains("automobile") && found.get("note").is_none(), "{mode}: {found}");
+    }
+    assert_eq!(search("text")["passages"], json!([]), "no note has the word");
 }

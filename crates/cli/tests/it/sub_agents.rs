@@ -1,5 +1,6 @@
 //! Agents that start agents, from the command line: sums, limits, approvals and interruptions through three levels.
 
+use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,6 +9,7 @@ use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn
 
 use crate::agent::{ended, report, run_id, start, with_model};
 use crate::cli::{ok, stderr};
+use crate::gateway::Gateway;
 use crate::support::{Fixture, signal, until};
 
 /// Agents a, b and c; each starts the next, and c runs a command.
@@ -172,4 +174,59 @@ async fn an_agent_can_be_called_by_its_owner() {
     let second = ended(start(&fixture, &variables, &call)).await;
     assert!(second.status.success(), "{}", stderr(&second));
     assert_eq!(asked.load(Ordering::SeqCst), 4, "each call is a run of its own");
+}
+
+/// Messages of a gateway until the answer of a request, which is the last.
+fn heard(gateway: &mut Gateway, id: u64) -> Vec<Value> {
+    let (_, output) = gateway.streams.as_mut().expect("streams");
+    let mut all = Vec::new();
+    while all.last().is_none_or(|message: &Value| message["id"] != id) {
+        let mut line = String::new();
+        assert!(output.read_line(&mut line).expect("read") > 0, "the gateway closed its output");
+        all.push(serde_json::from_str(&line).expect("JSON"));
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_follow_cancel_and_defer_agents() {
+    let fixture =
+        Fixture::with("models: {default: openai/m}\nagents: {reader: {description: Reads., prompt: You read.}}\n");
+    fixture.write("project/a.txt", "42");
+    let script: Script = vec![
+        Turn::calls(vec![("fs__read", json!({"path": "a.txt"}))]),
+        Turn::text("It says 42."),
+        Turn::text("Too late.").with_delay(std::time::Duration::from_secs(60)),
+        Turn::text("It is read as a task."),
+    ]
+    .into();
+    let (model, variables) = with_model(WireApi::OpenAi, script).await;
+    let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut gateway = Gateway::start_with(&fixture, &["--stdio"], &variables);
+    gateway.handshake();
+    gateway.has_tool("agent__reader", true);
+    let call = |more: Value| {
+        let mut call = json!({"name": "agent__reader", "arguments": {"reason": "it is asked for", "task": "read it"}});
+        call.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        call
+    };
+    let id = gateway.send("tools/call", call(json!({"_meta": {"progressToken": "p"}})));
+    let all = heard(&mut gateway, id);
+    let (answer, told) = all.split_last().expect("an answer");
+    assert_eq!(answer["result"]["content"][0]["text"], "It says 42.", "{answer}");
+    let progress: Vec<&str> = told.iter().filter_map(|message| message["params"]["message"].as_str()).collect();
+    for expect in ["reader, turn 1: asks the model", "reader, turn 1: fs__read", "reader, turn 2: asks the model"] {
+        assert!(progress.contains(&expect), "{expect} is not in {progress:?}");
+    }
+    let id = gateway.send("tools/call", call(json!({})));
+    until("the model is asked", || model.requests().len() == 3);
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+    let (input, _) = gateway.streams.as_mut().expect("streams");
+    writeln!(input, "{cancel}").expect("write");
+    let created = gateway.ask("tools/call", call(json!({"task": {}})));
+    let task = created["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned();
+    let result = gateway.ask("tasks/result", json!({"taskId": task}));
+    assert_eq!(result["result"]["content"][0]["text"], "It is read as a task.", "{result}");
+    until("no agent runs", || !ok(&fixture, &["trace", "last", "--json"]).contains("\"running\""));
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
 }

@@ -159,3 +159,30 @@ fn a_configured_tool_installs_triggers() {
         serde_json::from_str(&ok(&fixture, &["tools", "show", "trigger__nightly", "--json"])).expect("json");
     assert!(!shown["parameters"]["properties"].to_string().contains("daily_at"), "{shown}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn triggers_of_agents_start_those_agents() {
+    let fixture = Fixture::with(
+        "triggers:\n  by_name: {type: timer, interval: 1d, immediate: true, prompt: Count, agent: clerk}\n",
+    );
+    fixture.write(
+        "project/agents/clerk.md",
+        "---\nname: clerk\ndescription: Counts.\ntools: fs__read\nmaxTurns: 3\n\
+         triggers: [{type: timer, interval: 1d, immediate: true, prompt: Sort}]\n---\nYou are the clerk.",
+    );
+    fixture.approve();
+    let is_clerk = |asked: &toolwright_testkit::model_server::Asked| {
+        asked.system().contains("You are the clerk.") && !asked.tool_names().iter().any(|name| name == "fs__write")
+    };
+    let done = || Turn::text("Done.").expecting("the agent is there", is_clerk);
+    let (_gateway, model) = serve(&fixture, vec![done(), done()].into(), &[]).await;
+    until("both have fired", || {
+        let all = triggers(&fixture);
+        all.len() == 2 && all.iter().all(|trigger| trigger["firings"][0]["state"] == "done")
+    });
+    let mut names: Vec<Value> = triggers(&fixture).iter().map(|trigger| trigger["config"]["prompt"].clone()).collect();
+    names.sort_by_key(Value::to_string);
+    assert_eq!(names, ["Count", "Sort"]);
+    assert!(triggers(&fixture).iter().all(|trigger| trigger["config"]["agent"] == "clerk"));
+    let _ = model;
+}

@@ -332,8 +332,15 @@ fn resolve(
     }
     // A program may have tools and models of its own.
     let (tools, providers) = if is_in_code { Default::default() } else { (tool_names(), providers(&endpoint_names)) };
+    let named = &sections.models;
+    let models: Vec<&str> = (named.by_name.keys().chain(named.aliases.values()))
+        .chain(named.default.as_ref())
+        .map(String::as_str)
+        .filter(|name| name.contains('/'))
+        .collect();
     let names = Names {
         aliases: &sections.models.aliases,
+        models: &models,
         providers: &providers,
         tools: &tools,
         sources: &sources_of_tools(&config.tree),

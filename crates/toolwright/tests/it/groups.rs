@@ -127,3 +127,34 @@ async fn only_privileged_agents_see_what_changes_groups() {
     }
     tw.shut_down().await;
 }
+
+#[tokio::test]
+async fn a_member_may_be_a_named_agent() {
+    let dir = tempfile::tempdir().expect("dir");
+    let agent = json!({"looker": {"description": "Looks.", "prompt": "You look.", "tools": ["group__send"]}});
+    let turns = vec![
+        calls("group__add_agent", json!({"name": "scout", "agent": "looker"})),
+        calls("group__start", json!({"name": "scout", "message": "What is there?"})),
+        Turn::text("It is on its way."),
+        answer("A hill.")
+            .expecting("it is the agent", |asked| {
+                asked.system().contains("You look.") && !asked.tool_names().iter().any(|name| name == "fs__read")
+            })
+            .expecting("its task is there", |asked| asked.last_user_text().ends_with("What is there?")),
+        last(),
+        last(),
+    ];
+    let builder = with_groups(dir.path()).settings(json!({
+        "defaults": {"groups": true}, "models": {"default": MODEL}, "agents": agent,
+    }));
+    let (builder, model) = scripted(builder, turns).await;
+    let tw = builder.build().await.expect("builds");
+    let mut lead = tw.agent(MODEL).policy(Profile::Trusted).conversation().await.expect("begins");
+    lead.send("Send the scout").await.expect("runs");
+    let _driven = tw.drive_groups();
+    tokio::time::timeout(LONG, lead.receive()).await.expect("in time").expect("is told");
+    let report = lead.proceed().await.expect("runs");
+    assert_eq!(report.answer, "[toolwright notice] scout sent a message:\nA hill.");
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
+    tw.shut_down().await;
+}

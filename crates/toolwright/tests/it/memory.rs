@@ -119,3 +119,25 @@ async fn memory_says_who_said_what_in_earlier_runs() {
     }
     tw.shut_down().await;
 }
+
+#[tokio::test]
+async fn a_private_channel_joins_a_run_and_its_agents() {
+    let config = json!({"models": {"default": MODEL}, "agents": {"child": {"description": "Reads."}}});
+    let send = json!({"channel": "own", "message": "the key is under the mat"});
+    let start = json!({"reason": "it is asked for", "task": "read own"});
+    let last = || Turn::computed(|asked| Reply::text(asked.last_result_text()));
+    let turns = vec![
+        calls("channel__send", send),
+        calls("agent__child", start),
+        calls("channel__read", json!({"channel": "own"})),
+        last(),
+        last(),
+    ];
+    let (builder, model) = scripted(builder().builtins(true).settings(config), turns).await;
+    let tw = builder.build().await.expect("builds");
+    let run = tw.agent(MODEL).policy(toolwright::Profile::Trusted).task("Leave a message");
+    let answer = run.run().await.expect("runs").answer;
+    assert!(answer.contains("under the mat"), "{answer}");
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
+    tw.shut_down().await;
+}

@@ -52,6 +52,8 @@ impl Draft {
 pub(super) struct Names<'a> {
     /// Names for models.
     pub(super) aliases: &'a indexmap::IndexMap<String, String>,
+    /// Models that the configuration names.
+    pub(super) models: &'a [&'a str],
     /// Providers of models.
     pub(super) providers: &'a [String],
     /// Names of built-in tools. Without any, nothing is known of tools.
@@ -208,6 +210,17 @@ fn settle_model(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem
             |near| format!("did you mean `{near}`?"),
         );
         problems.push(draft.problem(Severity::Warning, "model", message, remedy));
+        return;
+    }
+    // Nobody lists all models of a provider: one that is nearly another, but for its version, is taken for a mistake.
+    let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    let is_like =
+        |known: &&str| known.split_once('/').is_some_and(|(of, _)| of == provider) && digits(known) == digits(&written);
+    if !names.models.contains(&&*written)
+        && let Some(near) = nearest(&written, names.models.iter().copied().filter(is_like))
+    {
+        let message = format!("the configuration does not know the model `{written}`");
+        problems.push(draft.problem(Severity::Warning, "model", message, format!("did you mean `{near}`?")));
     }
 }
 
