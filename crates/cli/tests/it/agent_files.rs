@@ -112,11 +112,11 @@ fn bad_front_matter_is_told_with_its_line() {
 
 #[test]
 fn a_mistyped_model_is_told_with_the_nearest() {
-    let models = "models: {default: openai/gpt-5, anthropic/claude-sonnet-4-5: {window: 200000}, aliases: {fast: groq/llama-70b}}\n";
+    let models = "models: {default: openai/gpt-5, anthropic/claude-sonnet-4-5: {window: 200000}, aliases: {fast: anthropic/claude-haiku}}\n";
     for (model, near) in [
         ("anthropic/claude-sonet-4-5", Some("anthropic/claude-sonnet-4-5")),
         ("openai/gtp-5", Some("openai/gpt-5")),
-        ("groq/lama-70b", Some("groq/llama-70b")),
+        ("anthropic/claude-haku", Some("anthropic/claude-haiku")),
         // Others that may well exist.
         ("openai/gpt-5-mini", None),
         ("anthropic/claude-sonnet-4-6", None),
@@ -445,7 +445,7 @@ async fn the_destination_answers_the_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_may_get_a_summary() {
     let fixture = Fixture::with(
-        "agents:\n  triage: {description: Takes all., prompt: You sort., \
+        "agents:\n  triage: {description: Takes all., prompt: You sort., policy: ask, \
          router: {destinations: [{agent: billing, history: summary}]}}\n  \
          billing: {description: Settles bills., prompt: You settle.}\n",
     );

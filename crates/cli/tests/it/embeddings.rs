@@ -226,7 +226,7 @@ async fn memory_is_searched_by_meaning() {
     for mode in ["semantic", "hybrid"] {
         let found = search(mode);
         let first = found["passages"][0]["text"].as_str().unwrap_or_default();
-        assert!(first.contains("automobile") && found.get("note").is_none(), "{mode}: {found}");
+        assert!(first.contains("automobile") && found["note"].is_null(), "{mode}: {found}");
     }
     assert_eq!(search("text")["passages"], json!([]), "no note has the word");
 }

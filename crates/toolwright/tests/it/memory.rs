@@ -122,7 +122,8 @@ async fn memory_says_who_said_what_in_earlier_runs() {
 
 #[tokio::test]
 async fn a_private_channel_joins_a_run_and_its_agents() {
-    let config = json!({"models": {"default": MODEL}, "agents": {"child": {"description": "Reads."}}});
+    let agents = json!({"child": {"description": "Reads."}});
+    let config = json!({"models": {"default": MODEL}, "agents": agents, "channels": {"own": {"reach": "private"}}});
     let send = json!({"channel": "own", "message": "the key is under the mat"});
     let start = json!({"reason": "it is asked for", "task": "read own"});
     let last = || Turn::computed(|asked| Reply::text(asked.last_result_text()));

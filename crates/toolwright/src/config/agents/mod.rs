@@ -212,8 +212,8 @@ fn settle_model(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem
         problems.push(draft.problem(Severity::Warning, "model", message, remedy));
         return;
     }
-    // Nobody lists all models of a provider: one that is nearly another, but for its version, is taken for a mistake.
-    let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    // Nobody lists all models of a provider: one that has the words and the version of another, nearly, is a mistake.
+    let digits = |name: &str| (name.split('-').count(), name.chars().filter(char::is_ascii_digit).collect::<String>());
     let is_like =
         |known: &&str| known.split_once('/').is_some_and(|(of, _)| of == provider) && digits(known) == digits(&written);
     if !names.models.contains(&&*written)
