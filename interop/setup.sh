@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the pinned peers of the interop suite into ${TOOLWRIGHT_INTEROP_DIR:-target/interop}: a Python
-# virtual environment, an npm tree, `bin/node` (22 or newer, from PyPI, as the conformance suite needs it),
+# virtual environment, folders of Python packages that do not go together with it, an npm tree, `bin/node` (22 or newer, from PyPI, as the conformance suite needs it),
 # the official test suite of JSON Schema, and the conformance server of the Python SDK. Does nothing when
 # the pins are those of the last complete run.
 # Needs: python3 with venv, npm, git, and the two package registries; Chromium, or root and Debian's packages to install it.
@@ -11,7 +11,7 @@ dir=${TOOLWRIGHT_INTEROP_DIR:-$here/../target/interop}
 mkdir -p "$dir/bin" "$dir/node"
 dir=$(cd "$dir" && pwd)
 
-pins=$(cat "$here/requirements.txt" "$here/package.json" "$here/package-lock.json" "$here/setup.sh" | sha256sum | cut -d' ' -f1)
+pins=$(cat "$here"/requirements*.txt "$here/package.json" "$here/package-lock.json" "$here/setup.sh" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$dir/stamp" 2>/dev/null)" = "$pins" ] && "$dir/bin/node" --version >/dev/null 2>&1 \
     && "$dir/venv/bin/python" --version >/dev/null 2>&1; then
     echo "interop peers are installed in $dir"
@@ -32,6 +32,12 @@ retry() {
 
 [ -x "$dir/venv/bin/python" ] || python3 -m venv --clear "$dir/venv"
 retry "$dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r "$here/requirements.txt"
+
+for name in old agents; do
+    rm -rf "${dir:?}/python-$name"
+    retry "$dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+        --target "$dir/python-$name" -r "$here/requirements-$name.txt"
+done
 
 # The official test suite of JSON Schema lies in the source of the `jsonschema` that is pinned.
 rm -rf "$dir/json-schema-suite" "$dir/sdist"

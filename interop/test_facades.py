@@ -1,22 +1,28 @@
-"""The official SDKs of OpenAI and Anthropic against the facades of `toolwright serve`: an agent with a tool of ours
-answers them, their own tools stay theirs, and errors are their own."""
+"""The official SDKs of OpenAI and Anthropic, their agents, and coding agents against the facades of `toolwright serve`:
+an agent with tools of ours answers them, their own tools stay theirs, and errors are their own."""
 
+import base64
 import contextlib
 import json
+import os
+import shutil
+import subprocess
+import sys
 import urllib.parse
 
-from harness import Gateway, cases, workspace
-from model_peers import API_KEY, scripted_model
+from coding_agents import CLAUDE_CODE, CODEX, setting
+from harness import CALL_TIMEOUT, HERE, NODE, PEERS, TOOLWRIGHT, Gateway, Process, cases, environment, workspace
+from model_peers import API_KEY, APIS, MODELS, base_url, scripted_model
 
 MODEL, TOKEN = "scripted/m", "facade-token"
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
 @contextlib.contextmanager
-def served(turns):
+def served(turns, api="openai_chat"):
     """The root URL of a gateway before a model that says these turns."""
     with workspace() as folder, scripted_model(folder, turns) as root:
-        endpoint = {"api": "openai_chat", "base_url": f"{root}/v1", "api_key": API_KEY}
+        endpoint = {"api": api, "base_url": base_url(api, root), "api_key": API_KEY}
         models = {"default": MODEL, "endpoints": {"scripted": endpoint}}
         with Gateway(folder, {}, models=models, server={"token": TOKEN}) as gateway:
             parts = urllib.parse.urlsplit(gateway.url)
@@ -139,3 +145,207 @@ def test_errors_are_the_sdks_own(sdk):
                 assert "unheard_of" not in wrong or "unheard_of" in str(error), error
             else:
                 raise AssertionError(f"no {kind.__name__}")
+
+
+SCHEMA = {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False,
+}
+
+
+def test_answers_have_the_shape_that_is_asked_for():
+    with served([{"text": '{"city": "Oslo"}'}]) as root:
+        user = [{"role": "user", "content": "Where?"}]
+        shape = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": True}}
+        chat = openai(root).chat.completions.create(model=MODEL, messages=user, response_format=shape)
+        assert json.loads(chat.choices[0].message.content) == {"city": "Oslo"}, chat
+        text = {"format": {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True}}
+        response = openai(root).responses.create(model=MODEL, input="Where?", text=text)
+        assert json.loads(response.output_text) == {"city": "Oslo"}, response
+        output = {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
+        message = anthropic(root).messages.create(model=MODEL, max_tokens=99, messages=user, extra_body=output)
+        assert json.loads(text_of(message)) == {"city": "Oslo"}, message
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_files_and_images_are_taken():
+    with served([{"text": "USER {{user}} END"}]) as root:
+        note = base64.b64encode(b"the note says seven").decode()
+        png, text = f"data:image/png;base64,{PIXEL}", f"data:text/plain;base64,{note}"
+        chat = openai(root).chat.completions.create(model=MODEL, messages=[{"role": "user", "content": [
+            {"type": "text", "text": "Read."}, {"type": "image_url", "image_url": {"url": png}},
+            {"type": "file", "file": {"filename": "note.txt", "file_data": text}},
+        ]}])
+        assert "the note says seven" in chat.choices[0].message.content, chat
+        response = openai(root).responses.create(model=MODEL, input=[{"role": "user", "content": [
+            {"type": "input_text", "text": "Read."}, {"type": "input_image", "image_url": png, "detail": "auto"},
+            {"type": "input_file", "filename": "note.txt", "file_data": text},
+        ]}])
+        assert "the note says seven" in response.output_text, response
+        message = anthropic(root).messages.create(model=MODEL, max_tokens=99, messages=[{"role": "user", "content": [
+            {"type": "text", "text": "Read."},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
+            {"type": "document", "title": "note.txt", "source": {
+                "type": "text", "media_type": "text/plain", "data": "the note says seven"}},
+        ]}])
+        assert "the note says seven" in text_of(message), message
+
+
+def test_several_turns_are_one_conversation():
+    with served([{"text": "heard {{user}}"}]) as root:
+        first = openai(root).responses.create(model=MODEL, input="one")
+        second = openai(root).responses.create(model=MODEL, input="two", previous_response_id=first.id)
+        assert (first.output_text, second.output_text) == ("heard one", "heard two")
+        conversation = openai(root).conversations.create() if hasattr(openai(root), "conversations") else None
+        if conversation:
+            for word in ("three", "four"):
+                openai(root).responses.create(model=MODEL, input=word, conversation=conversation.id)
+            items = list(openai(root).conversations.items.list(conversation.id, order="asc"))
+            said = [part.text for item in items for part in item.content]
+            assert said == ["three", "heard three", "four", "heard four"], items
+
+
+@cases(*((api,) for api in APIS))
+def test_models_of_every_api_answer_every_client(api):
+    turns = [{"calls": [{"name": "weather", "arguments": {"city": "Oslo"}}] * 2, "reasoning": "Let me see."}, {"text": "It rains."}]
+    raw = f"raw/scripted/{MODELS[api]}"
+    with served(turns, api) as root:
+        user = [{"role": "user", "content": "Weather?"}]
+        tools = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}]
+        with openai(root).chat.completions.stream(model=raw, messages=user, tools=tools) as stream:
+            first = stream.get_final_completion().choices[0].message
+        assert [json.loads(call.function.arguments) for call in first.tool_calls] == [{"city": "Oslo"}] * 2, first
+        results = [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in first.tool_calls]
+        called = {"role": "assistant", "tool_calls": [call.model_dump(exclude={"function": {"parsed_arguments"}}) for call in first.tool_calls]}
+        last = openai(root).chat.completions.create(model=raw, messages=[*user, called, *results], tools=tools)
+        assert last.choices[0].message.content == "It rains.", last
+
+        tools = [{"type": "function", "name": "weather", "parameters": WEATHER, "strict": False}]
+        with openai(root).responses.stream(model=raw, input="Weather?", tools=tools) as stream:
+            for _ in stream:
+                pass
+            first = stream.get_final_response()
+        calls = [item for item in first.output if item.type == "function_call"]
+        assert [json.loads(call.arguments) for call in calls] == [{"city": "Oslo"}] * 2, first
+        results = [{"type": "function_call_output", "call_id": call.call_id, "output": "rain"} for call in calls]
+        last = openai(root).responses.create(model=raw, previous_response_id=first.id, input=results, tools=tools)
+        assert last.output_text == "It rains.", last
+
+        tools = [{"name": "weather", "input_schema": WEATHER}]
+        thinking = {"type": "enabled", "budget_tokens": 1024}
+        asked = dict(model=raw, max_tokens=2048, tools=tools, thinking=thinking)
+        with anthropic(root).messages.stream(messages=user, **asked) as stream:
+            first = stream.get_final_message()
+        calls = [block for block in first.content if block.type == "tool_use"]
+        assert [call.input for call in calls] == [{"city": "Oslo"}] * 2, first
+        signed = [block.signature for block in first.content if block.type == "thinking"]
+        assert all(signed) == (api == "anthropic"), first
+        results = [{"type": "tool_result", "tool_use_id": call.id, "content": "rain"} for call in calls]
+        messages = [*user, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
+        last = anthropic(root).messages.create(messages=messages, **asked)
+        assert text_of(last) == "It rains.", last
+
+
+def passes(command, env):
+    """Runs a program that ends with `passed`."""
+    done = subprocess.run(
+        [str(part) for part in command], env=os.environ | env, capture_output=True, text=True, timeout=4 * CALL_TIMEOUT)
+    assert done.returncode == 0 and done.stdout.endswith("passed\n"), f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+OLD = (
+    "whole_answers_are_read", "streams_are_read", "chat_clients_run_their_own_tools",
+    "responses_clients_run_their_own_tools", "messages_clients_run_their_own_tools",
+    "answers_have_the_shape_that_is_asked_for", "files_and_images_are_taken", "several_turns_are_one_conversation",
+)
+
+
+@cases(*((name,) for name in OLD))
+def test_old_python_sdks_pass_as_well(name):
+    check = "import sys, anthropic, openai, test_facades; assert openai.__version__[0] == '1'; "
+    check += "assert anthropic.__version__[0] == '0'; getattr(test_facades, 'test_' + sys.argv[1])(); print('passed')"
+    passes([sys.executable, "-c", check, name], {"PYTHONPATH": f"{PEERS / 'python-old'}{os.pathsep}{HERE}"})
+
+
+PARALLEL = [{"calls": [{"name": "weather", "arguments": {"city": "Oslo"}}] * 2}, {"text": "It rains."}]
+
+
+@cases(*((name,) for name in ("openai", "openai-old", "anthropic", "anthropic-old", "agents", "ai")))
+def test_javascript_clients_pass(name):
+    script = shutil.copy(HERE / "facade_clients.mjs", PEERS / "node/facade_clients.mjs")
+    with served(PARALLEL) as root:
+        passes([NODE, script, name, root, TOKEN, MODEL], {"OPENAI_AGENTS_DISABLE_TRACING": "1"})
+
+
+AGENTS = """
+import asyncio, sys
+from agents import Agent, OpenAIProvider, RunConfig, Runner, function_tool, set_tracing_disabled
+
+root, key, model = sys.argv[1:]
+set_tracing_disabled(True)
+asked = []
+
+@function_tool
+def weather(city: str) -> str:
+    "The weather of a city."
+    asked.append(city)
+    return "rain"
+
+async def main():
+    for use_responses in (True, False):
+        provider = OpenAIProvider(base_url=f"{root}/v1", api_key=key, use_responses=use_responses)
+        config = RunConfig(model_provider=provider, tracing_disabled=True)
+        agent = Agent(name="helper", instructions="Help.", model=model, tools=[weather])
+        whole = await Runner.run(agent, "Weather?", run_config=config)
+        assert whole.final_output == "It rains.", whole
+        streamed = Runner.run_streamed(agent, "Weather?", run_config=config)
+        async for _ in streamed.stream_events():
+            pass
+        assert streamed.final_output == "It rains.", streamed
+    assert asked == ["Oslo"] * 8, asked
+
+asyncio.run(main())
+print("passed")
+"""
+
+
+def test_python_agents_run_their_tools():
+    with served(PARALLEL) as root:
+        passes([sys.executable, "-c", AGENTS, root, TOKEN, MODEL], {"PYTHONPATH": str(PEERS / "python-agents")})
+
+
+# ---- coding agents --------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def behind_facade(folder, turns):
+    """Where a coding agent runs whose model is an agent of ours, over a scripted model, without a network."""
+    with setting(folder, turns) as here:
+        config = folder / "facade.yaml"
+        endpoint = {"api": "openai_chat", "base_url": f"{here.model}/v1", "api_key": API_KEY}
+        aliases = {"claude-sonnet-4-5": MODEL, "scripted": MODEL}
+        config.write_text(json.dumps({
+            "models": {"default": MODEL, "aliases": aliases, "endpoints": {"scripted": endpoint}},
+            "server": {"token": "opens-nothing"},
+        }))
+        command = [*here.enter, TOOLWRIGHT, "serve", "--http", "127.0.0.1:0", "--config", config, "--root", here.root, "--policy", "client"]
+        env = environment(folder, TOOLWRIGHT_STATE_DIR=str(folder / "facade-state"))
+        with Process(command, r"toolwright: ready (http://\S+)/mcp", env, here.root) as gateway:
+            here.model = gateway.ready[1]
+            yield here
+
+
+@cases((CLAUDE_CODE, "Bash", {"command": "echo from-the-agent"}), (CODEX, "exec_command", {"cmd": "echo from-the-agent"}))
+def test_coding_agents_work_through_the_facade(agent, tool, arguments):
+    turns = [
+        {"calls": [{"name": tool, "arguments": arguments}]},
+        {"calls": [{"name": "fs__read", "arguments": {"path": "a.txt"}}]},
+        {"calls": [{"name": tool, "arguments": arguments}, {"name": "fs__read", "arguments": {"path": "a.txt"}}]},
+        {"text": "RESULT {{results}} END; TOOLS {{tools}} END"},
+    ]
+    with workspace() as folder, behind_facade(folder, turns) as here:
+        (here.root / "a.txt").write_text("the first line\n")
+        with agent.start(here) as run:
+            printed = run.ended()
+            text = agent.answer(run)
+    assert "from-the-agent" in text and "the first line" in text, printed

@@ -12,7 +12,7 @@ fn decode(mut decoder: Decoder, bytes: &[u8], chunk: usize) -> Result<ModelRespo
     let mut sink = |event| match event {
         ModelEvent::Text(piece) => text.push_str(&piece),
         ModelEvent::Call(call) => calls.push(call),
-        ModelEvent::Reasoning(_) => {}
+        ModelEvent::Reasoning(_) | ModelEvent::Opaque(_) => {}
     };
     bytes.chunks(chunk).for_each(|piece| decoder.feed(piece, &mut sink));
     decoder.end(&mut sink);

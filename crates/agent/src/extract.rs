@@ -13,11 +13,10 @@ use toolwright_core::context::{Extractor, ToolContext};
 use toolwright_core::exposure::Exposure;
 use toolwright_core::llm::inert;
 use toolwright_core::model::{
-    Message, ModelBounds, ModelBudget, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest,
-    ModelResponse, ModelSettings, PriceTable, StopReason,
+    BudgetedClient, Message, ModelBounds, ModelBudget, ModelRequest, ModelResponse, PriceTable, StopReason,
 };
 use toolwright_core::output::{ExtractError, ExtractMode, ExtractRequest, GREP_ID, READ_ID};
-use toolwright_core::{Cancel, RegisteredTool, Session};
+use toolwright_core::{RegisteredTool, Session};
 use toolwright_runtime::executor::Nested;
 
 use crate::child::{self, ChildRun};
@@ -164,9 +163,9 @@ impl Extraction<'_> {
         let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into());
         let reserved = reserved.map_err(|error| ExtractError(error.message().to_owned()))?;
         let failed = |error| ExtractError(format!("{} could not be asked: {error}", self.model));
-        let answer = self.context.calls.ask(&self.model, request).await.map_err(failed)?;
-        reserved.settle(answer.usage);
-        Ok(answer)
+        let answer = self.context.calls.ask(&self.model, request).await;
+        reserved.settle(answer.as_ref());
+        answer.map_err(failed)
     }
 }
 
@@ -295,7 +294,8 @@ impl Extraction<'_> {
         let none = || ExtractError("the tools that read stored outputs are not open here".into());
         let nested = Nested::of(self.context).ok_or_else(none)?;
         let tools = tools_on(&nested.run.snapshot, &self.request.handle)?;
-        let model = Budgeted { client: Arc::clone(&self.context.services.model), budget: Arc::clone(&self.budget) };
+        let client = Arc::clone(&self.context.services.model);
+        let model = BudgetedClient { client, budget: Arc::clone(&self.budget), usual_answer: ANSWER_TOKENS };
         let child = ChildRun {
             driver: Arc::new(child::driver(nested, Arc::new(tools)).with_model(Arc::new(model))),
             parent: nested.run.clone(),
@@ -319,46 +319,6 @@ impl Extraction<'_> {
             exposure: Some(Exposure::Direct),
             ..RunSpec::new(&*self.model, SEARCH)
         }
-    }
-}
-
-/// A model client under the budget of one extraction.
-struct Budgeted {
-    client: Arc<dyn ModelClient>,
-    budget: Arc<ModelBudget>,
-}
-
-#[async_trait]
-impl ModelClient for Budgeted {
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        events: &dyn ModelEvents,
-        cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        let answer = self.client.longest_answer(model, request.max_tokens, &request.settings, ANSWER_TOKENS);
-        let reserved = self.budget.reserve(model, request.tokens() as u64, answer.into());
-        let reserved = reserved.map_err(|error| ModelError::new(ModelErrorKind::Quota, error.message()))?;
-        let answer = self.client.complete(model, request, events, cancel).await?;
-        reserved.settle(answer.usage);
-        Ok(answer)
-    }
-
-    fn has_tool_search(&self, model: &str) -> bool {
-        self.client.has_tool_search(model)
-    }
-
-    async fn ready(&self, model: &str) -> Result<(), ModelError> {
-        self.client.ready(model).await
-    }
-
-    fn card(&self, model: &str) -> ModelCard {
-        self.client.card(model)
-    }
-
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
-        self.client.answer_tokens(model, max_tokens, settings)
     }
 }
 

@@ -11,6 +11,7 @@ mod agents;
 mod app;
 mod context;
 mod exec;
+mod facades;
 mod gateway;
 mod jobs;
 mod memory;
@@ -67,6 +68,19 @@ enum Command {
         /// Runs at once.
         #[arg(long, default_value_t = 200)]
         live: usize,
+    },
+    /// The APIs of OpenAI and Anthropic over a scripted model that answers at once: the time that they add to the first
+    /// token, many streams at once, and memory over many requests.
+    Facades {
+        /// Streams to time, one after the other.
+        #[arg(long, default_value_t = 500)]
+        runs: usize,
+        /// Streams at once.
+        #[arg(long, default_value_t = 200)]
+        streams: usize,
+        /// Requests over which memory is measured.
+        #[arg(long, default_value_t = 10_000)]
+        requests: usize,
     },
     /// Calls in line for three places: how many at once, in which order, memory, and how fast all are cancelled.
     Queue {
@@ -129,6 +143,9 @@ fn main() -> ExitCode {
         },
         Command::Exec { calls } => exec::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Agents { runs, live } => agents::run(runs, live).and_then(|rows| print(&rows, cli.json)),
+        Command::Facades { runs, streams, requests } => {
+            facades::run(&cli.binary, runs, streams, requests).and_then(|rows| print(&rows, cli.json))
+        }
         Command::Queue { calls } => queue::run(calls).and_then(|rows| print(&rows, cli.json)),
         Command::Gateway(options) => match gateway::run(&cli.binary, &options) {
             Ok(rows) if rows.iter().any(gateway::Row::is_fault) => {

@@ -8,8 +8,6 @@ use serde::{Deserialize, Serialize, Serializer};
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::{Secret, duration};
 
-use crate::facade::budget::ClientBudget;
-use crate::facade::source::{FacadeApprovals, FacadeConfig};
 use crate::view::ListedSchemas;
 
 /// The longest tool name that is listed: some clients drop tools whose server and tool names exceed 60 characters together.
@@ -95,6 +93,77 @@ pub struct ClientConfig {
     /// Who decides where policy asks about calls of its agents at `/v1`. Default: as `server.facades.approvals` says.
     #[serde(default)]
     pub approvals: Option<FacadeApprovals>,
+}
+
+/// `budget` of a token: what its requests at `/v1` may use until the server ends.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientBudget {
+    /// Requests to models. Default: no limit.
+    pub requests: Option<u32>,
+    /// Tokens of all of them, questions and answers. Default: no limit.
+    pub tokens: Option<u64>,
+    /// What all of them cost, in US dollars. It needs `prices` of each model. Default: no limit.
+    #[schemars(range(min = 0.0))]
+    pub cost_usd: Option<f64>,
+}
+
+/// `server.facades`: the APIs of OpenAI and Anthropic at `/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FacadeConfig {
+    /// Whether they are served. Changing it needs a restart.
+    pub enabled: bool,
+    /// What the name of a configured model stands for: `agent` for the default agent with the tools of the token, or `raw`
+    /// for the model itself.
+    pub models: ModelsMean,
+    /// What happens to a request whose client disconnects: `cancel` it, or `continue` to its end.
+    pub on_disconnect: OnDisconnect,
+    /// Who decides where policy asks, unless the token says otherwise.
+    pub approvals: FacadeApprovals,
+}
+
+impl Default for FacadeConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            models: ModelsMean::Agent,
+            on_disconnect: OnDisconnect::Cancel,
+            approvals: FacadeApprovals::Inbox,
+        }
+    }
+}
+
+/// What the name of a configured model stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelsMean {
+    /// The default agent.
+    Agent,
+    /// The model itself.
+    Raw,
+}
+
+/// What happens to a request whose client disconnects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDisconnect {
+    /// It is cancelled.
+    Cancel,
+    /// It continues; a stored response can be fetched.
+    Continue,
+}
+
+/// Who decides where policy asks about a call of an agent behind a facade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FacadeApprovals {
+    /// Nobody: such calls are denied.
+    Deny,
+    /// Whoever answers the inbox. The request waits; a stored response is pending meanwhile.
+    Inbox,
+    /// The client: by the tool `approve_tool_call` if it brings that, by items of Responses, else nobody.
+    Tool,
 }
 
 /// Tokens are not shown.

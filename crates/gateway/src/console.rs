@@ -1,9 +1,7 @@
-//! The web console: its files, and the tokens of its pages. The pages use the HTTP API alone, with a token that they get
+//! The web console: its files, and where its pages sign in. The pages use the HTTP API alone, with a token that they get
 //! for the one-time token in their address. The token stands in the address's fragment, which browsers send to nobody.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -13,17 +11,11 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::Instant;
 use toolwright_core::json::canonical::ContentHash;
 
-use crate::http::{ApiError, Token, respond};
+use crate::http::page_tokens::PageTokens;
+use crate::http::{ApiError, respond};
 
-/// Links that have not been used; of more the oldest stop working.
-const MAX_LINKS: usize = 16;
-/// Pages at once; of more the longest unused are signed out.
-const MAX_PAGES: usize = 64;
-/// How long a page stays signed in without a request.
-const IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 /// Bytes of a sign-in.
 const MAX_BODY: usize = 1024;
 
@@ -55,72 +47,13 @@ const PAGE: &str = include_str!("../console/index.html");
 const HTML: &str = "text/html; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 
-/// The tokens of the console's pages. They are kept in memory: a page signs in again after a restart.
-#[derive(Debug, Default)]
-pub(crate) struct Console {
-    links: Mutex<VecDeque<Token>>,
-    pages: Mutex<VecDeque<(Token, Instant)>>,
-}
-
-impl Console {
-    /// A path that opens the console once.
-    pub(crate) fn link(&self) -> String {
-        let text = random();
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        if links.len() == MAX_LINKS {
-            links.pop_front();
-        }
-        links.extend(Token::new(text.clone()));
-        format!("/#token={text}")
-    }
-
-    /// The token for a page that has that of a link, which counts no more.
-    fn sign_in(&self, given: &str) -> Option<String> {
-        {
-            let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = links.iter().position(|link| link.matches(given))?;
-            links.remove(at);
-        }
-        let text = random();
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.retain(|(_, used)| used.elapsed() < IDLE);
-        if pages.len() == MAX_PAGES {
-            pages.pop_front();
-        }
-        pages.extend(Token::new(text.clone()).map(|token| (token, Instant::now())));
-        Some(text)
-    }
-
-    /// Whether this is the token of a page.
-    pub(crate) fn knows(&self, given: &str) -> bool {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = pages.iter().position(|(token, used)| token.matches(given) && used.elapsed() < IDLE) else {
-            return false;
-        };
-        // The longest unused stands first.
-        let page = pages.remove(at).map(|(token, _)| (token, Instant::now()));
-        pages.extend(page);
-        true
-    }
-}
-
-/// 244 random bits.
-fn random() -> String {
-    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
-}
-
-/// Whether the path needs no token: a file of the console, or where its pages sign in.
-pub(crate) fn is_page(path: &str) -> bool {
-    path == "/" || path.starts_with("/console/")
-}
-
 /// The routes of the console.
-pub(crate) fn router(console: Arc<Console>) -> Router {
+pub(crate) fn router(pages: Arc<PageTokens>) -> Router {
     Router::new()
         .route("/", get(|headers: HeaderMap| async move { file(&headers, HTML, PAGE) }))
         .route(SESSION, post(sign_in))
         .route("/console/{*name}", get(named))
-        .with_state(console)
+        .with_state(pages)
 }
 
 #[derive(Deserialize)]
@@ -130,12 +63,12 @@ struct SignIn {
 }
 
 /// `POST /console/session`.
-async fn sign_in(State(console): State<Arc<Console>>, body: Bytes) -> Response {
+async fn sign_in(State(pages): State<Arc<PageTokens>>, body: Bytes) -> Response {
     let given = (body.len() <= MAX_BODY).then(|| serde_json::from_slice::<SignIn>(&body).ok()).flatten();
     let Some(SignIn { token }) = given else {
         return ApiError::bad_request("send {\"token\": TOKEN}").into_response();
     };
-    match console.sign_in(&token) {
+    match pages.sign_in(&token) {
         Some(token) => respond(StatusCode::OK, &json!({"token": token})),
         None => ApiError::unauthorized(
             "this address was used already, or is of another start of the server; `toolwright console` makes a new one",
@@ -178,32 +111,6 @@ fn file(headers: &HeaderMap, kind: &'static str, text: &'static str) -> Response
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_link_opens_the_console_once() {
-        let console = Console::default();
-        let link = console.link();
-        let token = link.strip_prefix("/#token=").expect("a fragment");
-        assert!(!console.knows(token), "the token of a link is none of a page");
-        let page = console.sign_in(token).expect("signs in");
-        assert!(console.knows(&page) && !console.knows(token));
-        assert_eq!(console.sign_in(token), None);
-        assert_eq!(console.sign_in(&page), None);
-    }
-
-    #[test]
-    fn links_and_pages_are_bounded() {
-        let console = Console::default();
-        let first = console.link();
-        let links: Vec<String> = (0..MAX_LINKS).map(|_| console.link()).collect();
-        let token = |link: &str| link.strip_prefix("/#token=").map(ToOwned::to_owned).expect("a fragment");
-        assert_eq!(console.sign_in(&token(&first)), None);
-        let oldest = console.sign_in(&token(&links[0])).expect("signs in");
-        for _ in 0..MAX_PAGES {
-            console.sign_in(&token(&console.link())).expect("signs in");
-        }
-        assert!(!console.knows(&oldest));
-    }
 
     #[test]
     fn assets_are_small() {

@@ -5,6 +5,7 @@
 //!
 //! `mcp` is the MCP server, `api` the HTTP API, `facade` the APIs of `OpenAI` and Anthropic, `http` what everything over HTTP shares; `serve` puts them on one listener.
 
+mod agents;
 mod api;
 mod config;
 mod console;
@@ -15,11 +16,8 @@ mod mcp;
 mod serve;
 mod view;
 
-pub use config::{ClientConfig, ServerConfig};
-pub use facade::budget::ClientBudget;
-pub use facade::source::{
-    AgentSource, FacadeApprovals, FacadeConfig, ModelsMean, OnDisconnect, PreparedRun, RunOrder, Target,
-};
+pub use agents::{AgentSource, PreparedRun, RunOrder, Target};
+pub use config::{ClientBudget, ClientConfig, FacadeApprovals, FacadeConfig, ModelsMean, OnDisconnect, ServerConfig};
 pub use http::{ApiStores, HttpError, HttpOptions, LookUpPeer, MetricsSource, SecretSource, Token, WebhookOptions};
 pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};

@@ -17,11 +17,12 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 
 use crate::Gateway;
 use crate::api::{self, Api};
-use crate::console::{self, Console};
+use crate::console;
 use crate::facade::{self, Facade};
 use crate::http::body::Bodies;
 use crate::http::connections::{self, Bounds};
 use crate::http::guard::{self, Guard};
+use crate::http::page_tokens::PageTokens;
 use crate::http::{ApiError, HttpError, HttpOptions, MetricsSource, webhooks};
 use crate::mcp::http::{Endpoint, mcp_part, mcp_whole};
 
@@ -59,15 +60,15 @@ pub async fn serve_http(
     let failed = |source| HttpError::Bind { addr: options.addr, source };
     let listener = TcpListener::bind(options.addr).await.map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
-    let console = Arc::new(Console::default());
-    let guard = Arc::new(Guard::new(&options, addr, Arc::clone(&console)));
+    let pages = Arc::new(PageTokens::default());
+    let guard = Arc::new(Guard::new(&options, addr, Arc::clone(&pages)));
     let bounds =
         Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
     let look_up_peer = options.look_up_peer;
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
     let (owner, stores) = (options.principal.clone(), options.stores.clone());
-    let parts = (options.events.clone(), Arc::clone(&console));
+    let parts = (options.events.clone(), Arc::clone(&pages));
     let hooks = webhooks::router(options.webhooks.clone(), Arc::clone(&requests));
     let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
     let api = Api::new(Arc::clone(&gateway), owner, stores, parts, limits.clone());
@@ -80,7 +81,7 @@ pub async fn serve_http(
         .with_state(Arc::clone(&endpoint))
         .route("/metrics", get(scrape).with_state(scraped))
         .merge(hooks)
-        .merge(console::router(Arc::clone(&console)))
+        .merge(console::router(Arc::clone(&pages)))
         .merge(api::router(&api))
         .merge(facade::router(facade))
         .fallback(|| async {
@@ -109,7 +110,7 @@ pub async fn serve_http(
         }
         Ok(())
     };
-    Ok(HttpServer { addr, console: console.link(), serving: serving.boxed() })
+    Ok(HttpServer { addr, console: pages.link(), serving: serving.boxed() })
 }
 
 /// `GET /metrics`; 404 without a source.

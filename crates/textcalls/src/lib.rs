@@ -103,6 +103,7 @@ impl Decoded {
             ModelEvent::Text(piece) => self.text.push_str(&piece),
             ModelEvent::Reasoning(piece) => self.reasoning.push_str(&piece),
             ModelEvent::Call(call) => self.calls.push(call),
+            ModelEvent::Opaque(_) => {}
         }
     }
 }

@@ -60,7 +60,7 @@ impl Driver {
         state.on_request(showing.tokens);
         self.record_request(&op, state, &request, showing, options);
         let (session, tools) = (&*options.session, Some(showing));
-        let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools };
+        let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools, lost: Vec::new() };
         let record = self.executor.models().open_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
@@ -241,7 +241,7 @@ impl ModelEvents for StreamEvents<'_> {
                     let _ = self.calls.send(call.clone());
                 }
             }
-            ModelEvent::Reasoning(_) => {}
+            ModelEvent::Reasoning(_) | ModelEvent::Opaque(_) => {}
         }
         self.text.on_event(event);
     }
@@ -286,7 +286,7 @@ impl ModelEvents for TextEvents {
                     watcher.reasoning(&text);
                 }
             }
-            ModelEvent::Call(_) => {}
+            ModelEvent::Call(_) | ModelEvent::Opaque(_) => {}
         }
     }
 }

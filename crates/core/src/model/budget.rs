@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{PriceTable, Usage};
+use super::{ModelError, ModelResponse, PriceTable, Usage};
 use crate::error::{ErrorKind, ToolError};
 
 /// The bounds of a budget.
@@ -129,10 +129,16 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Puts what was really used in the place of what was reserved; nothing where the API did not say.
-    pub fn settle(self, usage: Usage) {
+    /// Puts what was really used in the place of what was reserved. An answer whose API did not say what it used counts
+    /// as reserved, and so does a failure that may be charged ([`ModelErrorKind::may_be_charged`](super::ModelErrorKind::may_be_charged)); one that was refused
+    /// or never sent used nothing. It counts as a request all the same.
+    pub fn settle(self, answer: Result<&ModelResponse, &ModelError>) {
+        let (usage, is_free) = match answer {
+            Ok(answer) => (answer.usage, false),
+            Err(error) => (error.usage, error.unsent || !error.kind.may_be_charged()),
+        };
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
-        if used == 0 {
+        if used == 0 && !is_free {
             return;
         }
         let cost = self.budget.cost(&self.model, usage).unwrap_or_default();
@@ -200,7 +206,7 @@ impl Eq for RequestAllowance {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::Prices;
+    use super::super::{ModelErrorKind, Prices};
     use super::*;
 
     fn budget(requests: u32, tokens: u64, cost: Option<f64>) -> Arc<ModelBudget> {
@@ -213,8 +219,9 @@ mod tests {
         ModelBudget::new(bounds, [("p/m".to_owned(), prices)].into_iter().collect())
     }
 
-    fn used(input_tokens: u64, output_tokens: u64) -> Usage {
-        Usage { input_tokens, output_tokens, ..Usage::default() }
+    fn answer(input_tokens: u64, output_tokens: u64) -> ModelResponse {
+        let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
+        ModelResponse { usage, ..ModelResponse::default() }
     }
 
     fn refused(budget: &Arc<ModelBudget>, model: &str, input: u64, output: u64, setting: &str) {
@@ -228,12 +235,30 @@ mod tests {
         let budget = budget(3, 100, None);
         let first = budget.reserve("p/m", 10, 50).expect("room");
         refused(&budget, "p/m", 0, 60, "x.max_tokens");
-        first.settle(used(20, 10));
-        budget.reserve("p/m", 0, 60).expect("room again").settle(Usage::default());
+        first.settle(Ok(&answer(20, 10)));
+        budget.reserve("p/m", 0, 60).expect("room again").settle(Ok(&answer(0, 0)));
         // What the API did not tell counts as reserved.
         refused(&budget, "p/m", 0, 20, "x.max_tokens");
         drop(budget.reserve("unknown/m", 0, 10).expect("room"));
         refused(&budget, "p/m", 0, 0, "x.max_requests");
+    }
+
+    #[test]
+    fn failures_that_cost_nothing_give_room_back() {
+        for (kind, unsent, used, left) in [
+            (ModelErrorKind::RateLimit, false, 0, 100),
+            (ModelErrorKind::Invalid, false, 0, 100),
+            (ModelErrorKind::Unavailable, true, 0, 100),
+            (ModelErrorKind::Unavailable, false, 0, 40),
+            (ModelErrorKind::Canceled, false, 30, 70),
+        ] {
+            let budget = budget(3, 100, None);
+            let usage = Usage { output_tokens: used, ..Usage::default() };
+            let error = ModelError { unsent, usage, ..ModelError::new(kind, "failed") };
+            budget.reserve("p/m", 10, 50).expect("room").settle(Err(&error));
+            refused(&budget, "p/m", 0, left + 1, "x.max_tokens");
+            budget.reserve("p/m", 0, left).expect("room");
+        }
     }
 
     #[test]
@@ -243,7 +268,7 @@ mod tests {
         refused(&budget, "unknown/m", 1, 1, "models.\"unknown/m\".prices");
         let first = budget.reserve("p/m", 100, 50).expect("sixty cents");
         refused(&budget, "p/m", 100, 50, "x.max_cost");
-        first.settle(used(100, 10));
+        first.settle(Ok(&answer(100, 10)));
         drop(budget.reserve("p/m", 100, 70).expect("twenty and eighty cents"));
         refused(&budget, "p/m", 1, 0, "x.max_cost");
     }

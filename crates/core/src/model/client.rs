@@ -6,7 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{ModelPriority, ModelRequest, ModelResponse, ModelSettings, Traffic, Usage, WrittenCall, usable_window};
+use super::{
+    ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, Traffic, Usage, WrittenCall, usable_window,
+};
 use crate::cancel::Cancel;
 
 /// A piece of a streamed answer.
@@ -18,6 +20,8 @@ pub enum ModelEvent {
     Reasoning(String),
     /// A call whose block has closed.
     Call(WrittenCall),
+    /// Reasoning that its API signed or encrypted, once its block has closed: the item as the API has it.
+    Opaque(OpaqueData),
 }
 
 /// What kind of model failure; only [`ModelErrorKind::is_retryable`] ones are worth another try.

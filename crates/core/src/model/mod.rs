@@ -2,6 +2,7 @@
 //! `toolwright-models`; nothing here knows an API.
 
 mod budget;
+mod budgeted;
 pub mod call_meta;
 mod client;
 pub mod embedding;
@@ -13,6 +14,7 @@ mod retry;
 mod settings;
 
 pub use budget::{Bound, ModelBounds, ModelBudget, RequestAllowance, Reserved};
+pub use budgeted::BudgetedClient;
 pub use call_meta::{CallMeta, Route};
 pub use client::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelCard, ModelClient, ModelError, ModelErrorKind,

@@ -86,6 +86,9 @@ pub struct LedgerEntry {
     /// What the request showed of the catalogue, for a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Showing>,
+    /// What the request asked that the model's API has no word for, for a model behind a facade.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Cow<'static, str>>,
 }
 
 impl LedgerEntry {
@@ -115,6 +118,7 @@ impl LedgerEntry {
             approval: None,
             provenance: Provenance::default(),
             tools: None,
+            lost: Vec::new(),
         }
     }
 

@@ -80,6 +80,9 @@ pub struct TraceOp {
     pub usage: Option<Usage>,
     /// What it cost, in US dollars, where the price is known; `null` for a model without one.
     pub cost_usd: Option<f64>,
+    /// What the request asked that the model's API has no word for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
     /// Who ran it, where that is not its own tool.
     #[serde(skip_serializing_if = "Route::is_tool")]
     pub route: Route,
@@ -207,6 +210,7 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
         characters_out: entry.characters_out,
         usage: (entry.kind == OpKind::Model).then_some(entry.usage),
         cost_usd: entry.cost_usd,
+        lost: entry.lost.iter().map(ToString::to_string).collect(),
         route: entry.provenance.route.clone(),
         decided_by: entry.decided_by.to_string(),
         approval: entry.approval.as_ref().map(ToString::to_string),

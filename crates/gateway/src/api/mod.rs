@@ -30,8 +30,8 @@ use toolwright_runtime::EventHub;
 
 use self::events::RecentEvents;
 use crate::Gateway;
-use crate::console::Console;
 use crate::http::body::{Bodies, BodyError};
+use crate::http::page_tokens::PageTokens;
 use crate::http::{API, ApiError, ApiStores, respond};
 use routes::{Route, document, routes};
 
@@ -46,7 +46,7 @@ pub(crate) struct Api {
     document: Value,
     /// What `/api/events` tells; `None`: nothing.
     events: Option<Arc<RecentEvents>>,
-    console: Arc<Console>,
+    pages: Arc<PageTokens>,
 }
 
 /// A response, or an error.
@@ -57,12 +57,12 @@ impl Api {
         gateway: Arc<Gateway>,
         principal: Principal,
         stores: ApiStores,
-        (events, console): (Option<Arc<EventHub>>, Arc<Console>),
+        (events, pages): (Option<Arc<EventHub>>, Arc<PageTokens>),
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
     ) -> Arc<Self> {
         let document = document(&routes(), &gateway.options.info);
         let events = events.map(RecentEvents::new);
-        Arc::new(Self { gateway, principal, stores, requests, bodies, document, events, console })
+        Arc::new(Self { gateway, principal, stores, requests, bodies, document, events, pages })
     }
 
     /// A response with this body, without secrets.
@@ -121,7 +121,7 @@ async fn openapi(State(api): State<Arc<Api>>) -> Response {
 
 /// `POST /api/console`: the address of the console, with a token that opens it once.
 async fn open_console(State(api): State<Arc<Api>>) -> Answer {
-    Ok(respond(StatusCode::OK, &json!({"path": api.console.link()})))
+    Ok(respond(StatusCode::OK, &json!({"path": api.pages.link()})))
 }
 
 /// The longest wait for a job.

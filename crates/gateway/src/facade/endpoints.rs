@@ -1,7 +1,8 @@
-//! The endpoints that answer: models, and one for each API.
+//! The endpoints that answer: models, and one handler for every API.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
@@ -12,18 +13,18 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use toolwright_core::cancel::{Cancel, CancelOnDrop};
 use toolwright_core::session::PeerProcess;
 use toolwright_core::tool_id::short_hash;
-use toolwright_models::served::{Fault, ResponseHead, ServedApi, ServedRequest, read_request};
+use toolwright_models::served::{Fault, ResponseHead, ServedApi, ServedRequest, losses, read_request};
 
-use super::output::{Frame, Output, Refusal};
-use super::source::{FacadeApprovals, OnDisconnect, Target};
+use super::output::{Frame, Output, Refusal, Shows};
 use super::work::Work;
 use super::{Facade, Live, json as respond, text};
+use crate::agents::Target;
+use crate::config::{FacadeApprovals, OnDisconnect};
 use crate::http::body::{BodyError, BodyRoom};
-use crate::http::{Connection, Identity};
+use crate::http::{Connection, FACADES, Identity};
 
 /// Names the fields of a request that have no effect.
 const IGNORED: HeaderName = HeaderName::from_static("x-toolwright-ignored");
@@ -34,37 +35,19 @@ const SESSION: &str = "x-toolwright-session";
 /// Digits of the hash that stands for the name of a session.
 const SESSION_HASH: usize = 24;
 
-/// `POST /v1/chat/completions`.
-pub(super) async fn chat(
+/// `POST` to the path of an API: the one handler of all.
+pub(super) async fn answer(
     State(facade): State<Arc<Facade>>,
+    Extension(api): Extension<ServedApi>,
     Extension(identity): Extension<Identity>,
     Extension(connection): Extension<Connection>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    answer(facade, ServedApi::Chat, (identity, connection), headers, body).await
-}
-
-/// `POST /v1/messages`.
-pub(super) async fn messages(
-    State(facade): State<Arc<Facade>>,
-    Extension(identity): Extension<Identity>,
-    Extension(connection): Extension<Connection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    answer(facade, ServedApi::Messages, (identity, connection), headers, body).await
-}
-
-/// `POST /v1/responses`.
-pub(super) async fn responses(
-    State(facade): State<Arc<Facade>>,
-    Extension(identity): Extension<Identity>,
-    Extension(connection): Extension<Connection>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    answer(facade, ServedApi::Responses, (identity, connection), headers, body).await
+    match begin(&facade, api, (&identity, &connection), &headers, body).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.response(api),
+    }
 }
 
 /// `POST /v1/messages/count_tokens`: an estimate.
@@ -122,8 +105,7 @@ impl Facade {
     /// Reads a request.
     pub(super) async fn read(&self, api: ServedApi, body: Body) -> Result<(ServedRequest, BodyRoom), Refusal> {
         let (bytes, room) = self.body(body).await?;
-        let read = read_request(api, &bytes);
-        read.map(|request| (request, room)).map_err(|error| Refusal::new(Fault::Invalid, error.to_string()))
+        Ok((read_request(api, &bytes)?, room))
     }
 
     /// Reads a body within the bounds of the server.
@@ -149,40 +131,22 @@ impl Facade {
     }
 }
 
-async fn answer(
-    facade: Arc<Facade>,
-    api: ServedApi,
-    sender: (Identity, Connection),
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    match begin(&facade, api, &sender, &headers, body).await {
-        Ok(response) => response,
-        Err(refusal) => refusal.response(api),
-    }
-}
-
 async fn begin(
     facade: &Arc<Facade>,
     api: ServedApi,
-    (identity, connection): &(Identity, Connection),
+    (identity, connection): (&Identity, &Connection),
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let (bytes, room) = facade.body(body).await?;
-    let mut request = match read_request(api, &bytes) {
-        Ok(request) => request,
-        Err(error) => return Ok(respond(400, &error.body(api))),
-    };
-    drop(bytes);
+    let (mut request, room) = facade.read(api, body).await?;
     let permits = facade.admit()?;
     let principal = identity.principal().clone();
     let target = facade.target(&request.model, &principal)?;
-    let losses = losses(facade, api, &target, &request);
+    let lost = lost(facade, api, &target, &request);
+    let losses = lost.join(", ");
     let session = text(headers, SESSION).or(request.user.as_deref());
     // Names of clients are of any length.
-    let session =
-        session.map(|name| format!("{} at {}: {}", principal.id, super::ROOT, short_hash(name, SESSION_HASH)));
+    let session = session.map(|name| format!("{} at {}: {}", principal.id, FACADES, short_hash(name, SESSION_HASH)));
     let prefix = match api {
         ServedApi::Chat => "chatcmpl-",
         ServedApi::Responses => "resp_",
@@ -199,12 +163,12 @@ async fn begin(
         echo: std::mem::take(&mut request.echo),
         custom_tools: request.custom_tools.clone(),
     };
-    let (sender, frames) = unbounded_channel();
-    let output = Arc::new(Output::new(api, head, request.wants_reasoning, is_stream.then_some(sender)));
+    let shows = Shows { reasoning: request.wants_reasoning, signatures: request.wants_signatures };
+    let output = Arc::new(Output::new(api, head, shows, is_stream));
     let ignored = request.ignored.join(", ");
     let is_kept = api == ServedApi::Responses && request.store;
     if is_background && !is_kept {
-        return Err(Refusal { field: Some("background"), ..Refusal::new(Fault::Invalid, "it needs `store`") });
+        return Err(Refusal::new(Fault::Invalid, "it needs `store`").about("background"));
     }
     let cancel = Cancel::new();
     let approvals = match (facade.approvals(&principal), connection.process().await) {
@@ -212,6 +176,7 @@ async fn begin(
         (FacadeApprovals::Tool, PeerProcess::Nested) => FacadeApprovals::Deny,
         (approvals, _) => approvals,
     };
+    let goes_on = facade.config.on_disconnect == OnDisconnect::Continue || is_background;
     let work = Work {
         id: id.clone(),
         api,
@@ -221,6 +186,8 @@ async fn begin(
         principal: principal.clone(),
         request,
         session,
+        lost,
+        goes_on,
         cancel: cancel.clone(),
         output: Arc::clone(&output),
     };
@@ -234,6 +201,7 @@ async fn begin(
     // In its own task, so that a shutdown waits for its end even if the client is gone.
     let working = facade.gateway.running.spawn(async move {
         let _permits = permits;
+        let _closes = Closes(&worked);
         let done = worker.work(&work).await;
         if let Err(refusal) = &done {
             worked.fail(refusal);
@@ -245,7 +213,6 @@ async fn begin(
         done
     });
     let guard = CancelOnDrop::new(&cancel);
-    let goes_on = facade.config.on_disconnect == OnDisconnect::Continue || is_background;
     let guard = if goes_on {
         guard.disarm();
         None
@@ -253,7 +220,7 @@ async fn begin(
         Some(guard)
     };
     let mut response = if is_stream {
-        stream_response(facade, api, frames, guard, room).await
+        stream_response(api, Arc::clone(&output), facade.keep_alive, (guard, room)).await
     } else if is_background {
         respond(200, &output.body())
     } else {
@@ -290,50 +257,57 @@ async fn begin(
     Ok(response)
 }
 
-/// What the API of the model behind a raw request has no word for, of what the request asks.
-fn losses(facade: &Facade, api: ServedApi, target: &Target, request: &ServedRequest) -> String {
-    let Target::Raw(model) = target else { return String::new() };
-    let Some(upstream) = facade.source.api(model).filter(|upstream| *upstream != api.api()) else {
-        return String::new();
-    };
-    toolwright_models::served::losses(upstream, &request.request).join(", ")
+/// Ends the stream of an answer however its work ends.
+struct Closes<'a>(&'a Output);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
-/// What a stream of frames holds.
-struct Streaming {
-    frames: UnboundedReceiver<Frame>,
+/// What the API of the model behind a raw request has no word for, of what the request asks.
+fn lost(facade: &Facade, api: ServedApi, target: &Target, request: &ServedRequest) -> Vec<&'static str> {
+    let Target::Raw(model) = target else { return Vec::new() };
+    facade.source.api(model).map(|upstream| losses(api, upstream, request)).unwrap_or_default()
+}
+
+/// A stream that a client reads. Dropped, it has no reader.
+struct Streaming<H> {
+    output: Arc<Output>,
     first: Option<String>,
     begun: bool,
     api: ServedApi,
-    keep_alive: std::time::Duration,
-    _guard: Option<CancelOnDrop>,
-    _room: BodyRoom,
+    keep_alive: Duration,
+    _held: H,
 }
 
-/// A stream, or the refusal that came before its first event.
-async fn stream_response(
-    facade: &Facade,
+impl<H> Drop for Streaming<H> {
+    fn drop(&mut self) {
+        self.output.leave();
+    }
+}
+
+/// A stream, or the refusal that came before its first event. What is `held` is dropped at the end of the stream, or once
+/// its client is gone.
+async fn stream_response<H: Send + 'static>(
     api: ServedApi,
-    mut frames: UnboundedReceiver<Frame>,
-    guard: Option<CancelOnDrop>,
-    room: BodyRoom,
+    output: Arc<Output>,
+    keep_alive: Duration,
+    held: H,
 ) -> Response {
-    let first = match tokio::time::timeout(facade.keep_alive, frames.recv()).await {
-        Ok(Some(Frame::Refused(refusal))) => return refusal.response(api),
-        Ok(Some(Frame::Events(events))) => Some(events),
+    let mut state = Streaming { output, first: None, begun: false, api, keep_alive, _held: held };
+    match tokio::time::timeout(keep_alive, state.output.next()).await {
+        Ok(Some(Frame::Refused(refusal, _))) => return refusal.response(api),
+        Ok(Some(Frame::Events(events))) => state.first = Some(events),
         Ok(None) => return Refusal::new(Fault::Internal, "the request ended without an answer").response(api),
-        Err(_) => None,
-    };
-    let keep_alive = facade.keep_alive;
-    let state = Streaming { frames, first, begun: false, api, keep_alive, _guard: guard, _room: room };
+        Err(_) => {}
+    }
     let events = stream::unfold(state, |mut state| async move {
         let events = match state.first.take() {
             Some(first) => first,
-            None => match tokio::time::timeout(state.keep_alive, state.frames.recv()).await {
-                Ok(Some(Frame::Events(events))) => events,
-                Ok(Some(Frame::Refused(refusal))) => {
-                    format!("event: error\ndata: {}\n\n", refusal.body(state.api))
-                }
+            None => match tokio::time::timeout(state.keep_alive, state.output.next()).await {
+                Ok(Some(Frame::Events(events) | Frame::Refused(_, events))) => events,
                 Ok(None) => return None,
                 Err(_) if state.begun && state.api == ServedApi::Messages => {
                     "event: ping\ndata: {\"type\":\"ping\"}\n\n".to_owned()
@@ -342,11 +316,6 @@ async fn stream_response(
             },
         };
         state.begun = true;
-        // What waits goes out with it.
-        let mut events = events;
-        while let Ok(Frame::Events(more)) = state.frames.try_recv() {
-            events.push_str(&more);
-        }
         Some((Ok(Bytes::from(events)), state))
     });
     let headers = [
@@ -355,4 +324,69 @@ async fn stream_response(
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, Body::from_stream(events)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+    use toolwright_core::cancel::CancelCause;
+    use toolwright_core::model::ModelEvent;
+    use toolwright_core::model::ModelEvents as _;
+    use toolwright_models::served::End;
+
+    use super::*;
+
+    const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+    fn output(api: ServedApi) -> Arc<Output> {
+        Arc::new(Output::new(api, ResponseHead::default(), Shows::default(), true))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_streams_send_pings() {
+        for (api, later) in [
+            (ServedApi::Chat, ": ping\n\n"),
+            (ServedApi::Responses, ": ping\n\n"),
+            (ServedApi::Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+        ] {
+            let output = output(api);
+            let response = stream_response(api, Arc::clone(&output), KEEP_ALIVE, ()).await;
+            let mut read = response.into_body().into_data_stream();
+            let mut next = async || read.next().await.map(|bytes| bytes.expect("events"));
+            assert_eq!(next().await.as_deref(), Some(&b": ping\n\n"[..]), "before the first event");
+            output.on_event(ModelEvent::Text("hi".into()));
+            assert!(next().await.is_some_and(|events| String::from_utf8_lossy(&events).contains("hi")));
+            assert_eq!(next().await.as_deref(), Some(later.as_bytes()), "{api}");
+            output.end(End::default())();
+            assert!(next().await.is_some());
+            assert_eq!(next().await, None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_after_a_ping_are_events() {
+        for api in ServedApi::ALL {
+            let output = output(api);
+            let response = stream_response(api, Arc::clone(&output), KEEP_ALIVE, ()).await;
+            output.fail(&Refusal::new(Fault::RateLimited, "too much"));
+            let mut read = response.into_body().into_data_stream();
+            let mut text = String::new();
+            while let Some(bytes) = read.next().await {
+                text.push_str(&String::from_utf8_lossy(&bytes.expect("events")));
+            }
+            let error = text.contains("response.failed") || text.contains("\"error\":{");
+            assert!(error && text.contains("too much"), "{api}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_that_disconnect_cancel_their_request() {
+        let (cancel, output) = (Cancel::new(), output(ServedApi::Chat));
+        output.on_event(ModelEvent::Text("hi".into()));
+        let held = CancelOnDrop::new(&cancel);
+        let response = stream_response(ServedApi::Chat, Arc::clone(&output), KEEP_ALIVE, held).await;
+        drop(response);
+        assert_eq!(cancel.cause(), Some(CancelCause::CallerGone));
+        output.paced(async { output.on_event(ModelEvent::Text("x".repeat(1 << 20))) }, &cancel, || ()).await;
+    }
 }

@@ -1,52 +1,40 @@
 //! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run of
 //! the ordinary driver, whose tools go through the executor; tools of the client are the client's to run.
 
-pub(crate) mod budget;
 mod endpoints;
 mod objects;
 mod output;
-pub(crate) mod source;
 mod work;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{ModelBudget, ModelClient};
+use toolwright_core::model::{Bound, BudgetedClient, ModelBounds, ModelBudget, ModelClient};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::session::Principal;
 use toolwright_core::store::StoreError;
-use toolwright_models::served::{Fault, ServedApi, error_body};
+use toolwright_models::served::{Fault, ServedApi};
 
 use crate::Gateway;
+use crate::agents::{AgentSource, Target};
+use crate::config::{ClientBudget, ClientConfig, FacadeApprovals, FacadeConfig};
 use crate::http::Identity;
 use crate::http::body::Bodies;
-use budget::Budgeted;
 use output::{Output, Refusal};
-use source::{AgentSource, FacadeApprovals, FacadeConfig, Target};
 
-/// The root of the facades.
-pub(crate) const ROOT: &str = "/v1";
-
-/// Whether a path is that of a facade.
-pub(crate) fn is_facade(path: &str) -> bool {
-    path.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with('/'))
-}
-
-/// The API whose form an answer at this path has.
-pub(crate) fn api_of(path: &str) -> ServedApi {
-    if path.starts_with(ServedApi::Messages.path()) { ServedApi::Messages } else { ServedApi::Chat }
-}
+/// Tokens that an answer counts as in the budget of a token before it has come, where nothing limits it.
+const USUAL_ANSWER: u32 = 8192;
 
 /// What is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Response,
     Conversation,
@@ -86,6 +74,8 @@ pub(crate) struct Facade {
     keep_alive: Duration,
     /// What tokens with a budget may still use, by name.
     budgets: HashMap<String, Arc<ModelBudget>>,
+    /// Conversations and waiting runs that a request works on, by owner, kind and id.
+    busy: Mutex<HashSet<(String, Kind, String)>>,
     /// By owner and id.
     live: Mutex<HashMap<(String, String), Live>>,
 }
@@ -100,11 +90,21 @@ impl Facade {
         let server = &gateway.options.server;
         let config = server.facades.clone();
         let prices = gateway.options.executor.models().prices();
-        let budget = |(name, client): (&String, &crate::ClientConfig)| {
-            Some((name.clone(), client.budget.as_ref()?.open(prices.clone())))
+        let budget = |(name, client): (&String, &ClientConfig)| {
+            Some((name.clone(), ModelBudget::new(bounds(client.budget.as_ref()?), prices.clone())))
         };
         let budgets = server.tokens.iter().filter_map(budget).collect();
-        Arc::new(Self { gateway, source, config, requests, bodies, keep_alive, budgets, live: Mutex::default() })
+        Arc::new(Self {
+            gateway,
+            source,
+            config,
+            requests,
+            bodies,
+            keep_alive,
+            budgets,
+            busy: Mutex::default(),
+            live: Mutex::default(),
+        })
     }
 
     fn live(&self, owner: &str, id: &str) -> Option<Live> {
@@ -119,6 +119,17 @@ impl Facade {
             Some(live) => drop(all.insert(key, live)),
             None => drop(all.remove(&key)),
         }
+    }
+
+    /// Reserves what a request continues: two at once would each overwrite what the other leaves.
+    fn reserve(&self, owner: &str, kind: Kind, id: &str) -> Result<Busy<'_>, Refusal> {
+        let key = (owner.to_owned(), kind, id.to_owned());
+        let is_free = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        if is_free {
+            return Ok(Busy { facade: self, key });
+        }
+        let why = format!("another request works on {} `{id}`: wait for its answer, then try again", kind.as_str());
+        Err(Refusal::new(Fault::Conflict, why))
     }
 
     /// The tools that a caller may use, by id; empty for all.
@@ -144,7 +155,7 @@ impl Facade {
 
     /// What the `model` of a request stands for, if its sender may ask it.
     fn target(&self, model: &str, principal: &Principal) -> Result<Target, Refusal> {
-        let about = |fault, message: String| Refusal { field: Some("model"), ..Refusal::new(fault, message) };
+        let about = |fault, message: String| Refusal::new(fault, message).about("model");
         let allowed = self.client(principal).map(|client| client.models.as_slice()).unwrap_or_default();
         if !allowed.is_empty() && !allowed_by(allowed, &[], model) {
             return Err(about(Fault::Forbidden, format!("this token may not ask `{model}`")));
@@ -155,7 +166,10 @@ impl Facade {
     /// `model`, within the budget of the token.
     fn within_budget(&self, model: Arc<dyn ModelClient>, principal: &Principal) -> Arc<dyn ModelClient> {
         match self.budgets.get(&principal.id).filter(|_| !principal.owner) {
-            Some(budget) => Arc::new(Budgeted { inner: model, budget: Arc::clone(budget) }),
+            Some(budget) => {
+                let budget = Arc::clone(budget);
+                Arc::new(BudgetedClient { client: model, budget, usual_answer: USUAL_ANSWER })
+            }
             None => model,
         }
     }
@@ -164,8 +178,29 @@ impl Facade {
         self.client(principal).and_then(|client| client.approvals).unwrap_or(self.config.approvals)
     }
 
-    fn client(&self, principal: &Principal) -> Option<&crate::ClientConfig> {
+    fn client(&self, principal: &Principal) -> Option<&ClientConfig> {
         if principal.owner { None } else { self.gateway.options.server.tokens.get(&principal.id) }
+    }
+}
+
+/// What no other request may continue meanwhile.
+struct Busy<'f> {
+    facade: &'f Facade,
+    key: (String, Kind, String),
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
+/// What the requests of one token may use of models, until the server ends.
+fn bounds(budget: &ClientBudget) -> ModelBounds {
+    ModelBounds {
+        requests: Bound::new(budget.requests.unwrap_or(u32::MAX), "budget.requests of the token"),
+        tokens: Bound::new(budget.tokens.unwrap_or(u64::MAX), "budget.tokens of the token"),
+        cost_usd: budget.cost_usd.map(|most| Bound::new(most, "budget.cost_usd of the token")),
     }
 }
 
@@ -187,12 +222,6 @@ impl Refusal {
     }
 }
 
-/// A refusal of the guard.
-pub(crate) fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
-    let fault = if status == StatusCode::UNAUTHORIZED { Fault::Unauthorized } else { Fault::Forbidden };
-    json(fault.status(), &error_body(api_of(path), fault, why, None))
-}
-
 fn json(status: u16, body: &Value) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
@@ -206,13 +235,13 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 /// The routes.
 pub(crate) fn router(facade: Option<Arc<Facade>>) -> Router {
     let Some(facade) = facade else { return Router::new() };
-    Router::new()
+    let answers = ServedApi::ALL
+        .into_iter()
+        .fold(Router::new(), |router, api| router.route(api.path(), post(endpoints::answer).layer(Extension(api))));
+    answers
         .route("/v1/models", get(endpoints::models))
         .route("/v1/models/{*name}", get(endpoints::model))
-        .route("/v1/chat/completions", post(endpoints::chat))
-        .route("/v1/messages", post(endpoints::messages))
         .route("/v1/messages/count_tokens", post(endpoints::count_tokens))
-        .route("/v1/responses", post(endpoints::responses))
         .route("/v1/responses/{id}", get(objects::response).delete(objects::delete_response))
         .route("/v1/responses/{id}/cancel", post(objects::cancel_response))
         .route("/v1/responses/{id}/input_items", get(objects::input_items))

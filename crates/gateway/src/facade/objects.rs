@@ -78,7 +78,7 @@ pub(super) async fn response(
 ) -> Response {
     if fetch.stream == Some(true) {
         let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
-        return answered(Err(Refusal { field: Some("stream"), ..Refusal::new(Fault::Invalid, why) }));
+        return answered(Err(Refusal::new(Fault::Invalid, why).about("stream")));
     }
     answered(facade.current(&identity, &id).await)
 }
@@ -164,7 +164,7 @@ async fn read(facade: &Facade, body: Body) -> Result<Map<String, Value>, Refusal
 
 fn new_items(given: &Map<String, Value>) -> Result<Vec<Value>, Refusal> {
     let items = given.get("items").map(list).unwrap_or_default();
-    input_messages(&items).map_err(|error| Refusal::new(Fault::Invalid, error.to_string()))?;
+    input_messages(&items)?;
     Ok(with_ids(&items, |_| format!("msg_{}", uuid::Uuid::new_v4().simple())))
 }
 
@@ -206,6 +206,7 @@ pub(super) async fn update_conversation(
 ) -> Response {
     let update = async {
         let given = read(&facade, body).await?;
+        let _busy = facade.reserve(&identity.principal().id, Kind::Conversation, &id)?;
         let mut kept = facade.find(&identity, Kind::Conversation, &id).await?;
         if let Some(metadata) = given.get("metadata").filter(|metadata| metadata.is_object()) {
             kept["metadata"] = metadata.clone();
@@ -245,6 +246,7 @@ pub(super) async fn add_conversation_items(
     let add = async {
         let given = read(&facade, body).await?;
         let added = new_items(&given)?;
+        let _busy = facade.reserve(&identity.principal().id, Kind::Conversation, &id)?;
         let mut kept = facade.find(&identity, Kind::Conversation, &id).await?;
         if kept["state"].is_object() || kept["messages"].is_array() {
             let why = "this conversation has responses: send further items as the `input` of the next";

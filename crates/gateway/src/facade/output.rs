@@ -1,24 +1,32 @@
 //! The answer of one request as it is written: what a run says becomes pieces of the API, and frames of a stream.
 
 use std::collections::HashSet;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
 use toolwright_agent::RunWatcher;
 use toolwright_core::approval::ApprovalRequest;
 use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::cancel::Cancel;
 use toolwright_core::content::text_for_model;
 use toolwright_core::model::{
     ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse, StopReason, WrittenCall,
 };
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::head_and_tail;
-use toolwright_models::served::{End, Fault, Piece, ResponseHead, ResponseWriter, ServedApi, error_body};
+use toolwright_models::served::{End, Fault, Piece, RequestError, ResponseHead, ResponseWriter, ServedApi, error_body};
 
 /// Bytes of a result that an item of a call shows.
 const SHOWN_RESULT: usize = 4000;
+/// Bytes of events that wait for the client. One piece more may be in them.
+const MAX_UNREAD: usize = 256 * 1024;
+/// How long a client may leave them unread.
+const STALL: Duration = Duration::from_secs(60);
 /// How the names of the agent's own tools begin: they are no work of its own.
 const OWN: &str = "agent__final_report";
 /// What the id of a question begins with; the id of its call follows.
@@ -29,13 +37,18 @@ pub(super) const QUESTION: &str = "appr_";
 pub(super) struct Refusal {
     pub(super) fault: Fault,
     pub(super) message: String,
-    pub(super) field: Option<&'static str>,
+    pub(super) field: Option<String>,
     pub(super) retry_after_ms: Option<u64>,
 }
 
 impl Refusal {
     pub(super) fn new(fault: Fault, message: impl Into<String>) -> Self {
         Self { fault, message: message.into(), field: None, retry_after_ms: None }
+    }
+
+    /// The same, for this field of the request.
+    pub(super) fn about(self, field: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..self }
     }
 
     pub(super) fn of_model(error: &ModelError) -> Self {
@@ -50,7 +63,13 @@ impl Refusal {
     }
 
     pub(super) fn body(&self, api: ServedApi) -> Value {
-        error_body(api, self.fault, &self.message, self.field)
+        error_body(api, self.fault, &self.message, self.field.as_deref())
+    }
+}
+
+impl From<RequestError> for Refusal {
+    fn from(error: RequestError) -> Self {
+        Self::new(Fault::Invalid, error.to_string()).about(error.field)
     }
 }
 
@@ -59,22 +78,35 @@ impl Refusal {
 pub(super) enum Frame {
     /// Events.
     Events(String),
-    /// The request is refused, before any event.
-    Refused(Refusal),
+    /// The request is refused before any event; as events, for a stream that has begun with a comment.
+    Refused(Refusal, String),
 }
 
 /// The answer of one request.
 pub(super) struct Output {
     api: ServedApi,
-    reasoning: bool,
+    shows: Shows,
     state: Mutex<State>,
     /// Told when a call waits for a person.
     pub(super) asked: Notify,
+    /// Told when there is something to read.
+    more: Notify,
+    /// Told when events were read, or nobody reads them any more.
+    room: Notify,
+}
+
+/// What of an answer beside its text and calls the client asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shows {
+    pub(super) reasoning: bool,
+    /// Reasoning as its API signed it.
+    pub(super) signatures: bool,
 }
 
 struct State {
     writer: ResponseWriter,
-    frames: Option<UnboundedSender<Frame>>,
+    /// What the client of a stream has not read.
+    unread: Option<Unread>,
     begun: bool,
     /// The next text is another one than the last.
     broken: bool,
@@ -85,16 +117,20 @@ struct State {
     refusal: Option<Refusal>,
 }
 
+#[derive(Default)]
+struct Unread {
+    events: String,
+    refused: Option<(Refusal, String)>,
+    /// Nothing follows.
+    ended: bool,
+}
+
 impl Output {
-    pub(super) fn new(
-        api: ServedApi,
-        head: ResponseHead,
-        reasoning: bool,
-        frames: Option<UnboundedSender<Frame>>,
-    ) -> Self {
+    /// An answer; `is_stream`: its events are read by [`Output::next`].
+    pub(super) fn new(api: ServedApi, head: ResponseHead, shows: Shows, is_stream: bool) -> Self {
         let state = State {
             writer: ResponseWriter::new(api, head),
-            frames,
+            unread: is_stream.then(Unread::default),
             begun: false,
             broken: false,
             said: String::new(),
@@ -102,11 +138,82 @@ impl Output {
             stop: StopReason::End,
             refusal: None,
         };
-        Self { api, reasoning, state: Mutex::new(state), asked: Notify::new() }
+        Self { api, shows, state: Mutex::new(state), asked: Notify::new(), more: Notify::new(), room: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes, and tells the reader.
+    fn write(&self, write: impl FnOnce(&mut State)) {
+        write(&mut self.state());
+        self.more.notify_one();
+    }
+
+    /// The next of a stream: all events that were not read, or the refusal. `None` at the end.
+    pub(super) async fn next(&self) -> Option<Frame> {
+        loop {
+            {
+                let mut state = self.state();
+                let unread = state.unread.as_mut()?;
+                if !unread.events.is_empty() {
+                    let events = std::mem::take(&mut unread.events);
+                    self.room.notify_one();
+                    return Some(Frame::Events(events));
+                }
+                if let Some((refusal, events)) = unread.refused.take() {
+                    return Some(Frame::Refused(refusal, events));
+                }
+                if unread.ended {
+                    return None;
+                }
+            }
+            self.more.notified().await;
+        }
+    }
+
+    /// Nobody reads the stream any more.
+    pub(super) fn leave(&self) {
+        self.state().unread = None;
+        self.room.notify_one();
+    }
+
+    /// Nothing follows.
+    pub(super) fn close(&self) {
+        self.write(|state| {
+            if let Some(unread) = &mut state.unread {
+                unread.ended = true;
+            }
+        });
+    }
+
+    fn has_room(&self) -> bool {
+        self.state().unread.as_ref().is_none_or(|unread| unread.events.len() < MAX_UNREAD)
+    }
+
+    /// Runs what writes this answer, at the pace of its reader: while more than [`MAX_UNREAD`] bytes wait the work does, and
+    /// with it what it reads from a model. `stalled` is called once nobody has read for [`STALL`]; then nobody will.
+    pub(super) async fn paced<T>(&self, work: impl Future<Output = T>, cancel: &Cancel, stalled: impl Fn()) -> T {
+        let mut work = pin!(work);
+        loop {
+            let full = poll_fn(|_| if self.has_room() { Poll::Pending } else { Poll::Ready(()) });
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = full => {}
+            }
+            while !self.has_room() {
+                tokio::select! {
+                    () = self.room.notified() => {}
+                    _ = cancel.cancelled() => self.leave(),
+                    () = tokio::time::sleep(STALL) => {
+                        self.leave();
+                        stalled();
+                    }
+                }
+            }
+        }
     }
 
     /// The answer so far.
@@ -116,11 +223,12 @@ impl Output {
 
     /// Adds a piece.
     pub(super) fn piece(&self, piece: &Piece) {
-        let mut state = self.state();
-        if matches!(piece, Piece::Call(_) | Piece::Began(_) | Piece::Question { .. }) {
-            state.broken = true;
-        }
-        state.write(piece);
+        self.write(|state| {
+            if matches!(piece, Piece::Call(_) | Piece::Began(_) | Piece::Question { .. }) {
+                state.broken = true;
+            }
+            state.write(piece);
+        });
     }
 
     /// What the model refused or failed with last, if nothing came after.
@@ -135,11 +243,12 @@ impl Output {
 
     /// Says the answer, unless it is the text that was said last.
     pub(super) fn answer(&self, text: &str) {
-        let mut state = self.state();
-        if !text.trim().is_empty() && state.said.trim() != text.trim() {
-            state.broken = true;
-            state.say(text);
-        }
+        self.write(|state| {
+            if !text.trim().is_empty() && state.said.trim() != text.trim() {
+                state.broken = true;
+                state.say(text);
+            }
+        });
     }
 
     /// Ends the answer. The events that say so are sent by the result: what is stored must be stored before.
@@ -148,23 +257,27 @@ impl Output {
         state.begin();
         let events = state.writer.end(end);
         drop(state);
-        move || self.state().send(events)
+        move || {
+            self.write(|state| state.send(&events));
+            self.close();
+        }
     }
 
     /// Ends the answer with an error.
     pub(super) fn fail(&self, refusal: &Refusal) {
         let body = refusal.body(self.api);
-        let mut state = self.state();
-        if state.begun {
-            let events = state.writer.fail(&body);
-            state.send(events);
-        } else {
-            // Responses keeps failed ones.
-            let _ = state.writer.fail(&body);
-            if let Some(frames) = &state.frames {
-                let _ = frames.send(Frame::Refused(refusal.clone()));
+        self.write(|state| {
+            if state.begun {
+                let events = state.writer.fail(&body);
+                state.send(&events);
+            } else {
+                let events = state.writer.begin() + &state.writer.fail(&body);
+                if let Some(unread) = &mut state.unread {
+                    unread.refused = Some((refusal.clone(), events));
+                }
             }
-        }
+        });
+        self.close();
     }
 
     /// Shows that a call waits for a person.
@@ -177,24 +290,23 @@ impl Output {
 }
 
 impl State {
-    fn send(&self, events: String) {
-        if let Some(frames) = self.frames.as_ref().filter(|_| !events.is_empty()) {
-            // Without a reader the client is gone.
-            let _ = frames.send(Frame::Events(events));
+    fn send(&mut self, events: &str) {
+        if let Some(unread) = &mut self.unread {
+            unread.events.push_str(events);
         }
     }
 
     fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
             let events = self.writer.begin();
-            self.send(events);
+            self.send(&events);
         }
     }
 
     fn write(&mut self, piece: &Piece) {
         self.begin();
         let events = self.writer.piece(piece);
-        self.send(events);
+        self.send(&events);
     }
 
     fn say(&mut self, piece: &str) {
@@ -209,12 +321,12 @@ impl State {
 
 impl RunWatcher for Output {
     fn text(&self, piece: &str) {
-        self.state().say(piece);
+        self.write(|state| state.say(piece));
     }
 
     fn reasoning(&self, piece: &str) {
-        if self.reasoning {
-            self.state().write(&Piece::Reasoning(piece.to_owned()));
+        if self.shows.reasoning {
+            self.write(|state| state.write(&Piece::Reasoning(piece.to_owned())));
         }
     }
 
@@ -255,6 +367,58 @@ impl ModelEvents for Output {
             ModelEvent::Text(text) => self.text(&text),
             ModelEvent::Reasoning(text) => self.reasoning(&text),
             ModelEvent::Call(call) => self.piece(&Piece::Call(call)),
+            ModelEvent::Opaque(data) if self.shows.signatures => self.piece(&Piece::Opaque(data)),
+            ModelEvent::Opaque(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn output() -> Output {
+        Output::new(ServedApi::Chat, ResponseHead::default(), Shows::default(), true)
+    }
+
+    const PIECE: usize = 10_000;
+
+    /// Says so much that it would be many times over the bound, and how much waited at most.
+    async fn speak(output: &Output, most: &AtomicUsize) {
+        for _ in 0..200 {
+            output.text(&"x".repeat(PIECE));
+            let unread = output.state().unread.as_ref().map_or(0, |unread| unread.events.len());
+            most.fetch_max(unread, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+        output.end(End::default())();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_waits_for_its_reader() {
+        let (output, most, cancel) = (output(), AtomicUsize::new(0), Cancel::new());
+        let reading = async {
+            let mut read = 0;
+            while let Some(Frame::Events(events)) = output.next().await {
+                read += events.len();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            read
+        };
+        let (read, ()) = tokio::join!(reading, output.paced(speak(&output, &most), &cancel, || ()));
+        assert!(read > 200 * PIECE, "all of it is read: {read}");
+        let most = most.load(Ordering::Relaxed);
+        assert!(most < MAX_UNREAD + 2 * PIECE, "{most} bytes waited");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_that_stall_are_given_up() {
+        let (output, most, stalled) = (output(), AtomicUsize::new(0), AtomicBool::new(false));
+        let note = || stalled.store(true, Ordering::Relaxed);
+        output.paced(speak(&output, &most), &Cancel::new(), note).await;
+        assert!(stalled.load(Ordering::Relaxed));
+        assert!(output.next().await.is_none());
     }
 }

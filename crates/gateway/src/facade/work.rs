@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{ClientTerms, RunReport, RunState, Status};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
-use toolwright_core::cancel::Cancel;
+use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::joined_text;
 use toolwright_core::model::{Message, ModelRequest};
 use toolwright_core::operation::Lineage;
@@ -15,8 +15,9 @@ use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest};
 use toolwright_runtime::executor::{Asked, ModelAsk};
 
 use super::output::{Output, QUESTION, Refusal};
-use super::source::{FacadeApprovals, PreparedRun, RunOrder, Target};
-use super::{Facade, Kind};
+use super::{Busy, Facade, Kind};
+use crate::agents::{PreparedRun, RunOrder, Target};
+use crate::config::FacadeApprovals;
 
 /// Items of a conversation that are listed; the model's window bounds what it reads of them.
 const MAX_ITEMS: usize = 10_000;
@@ -35,6 +36,10 @@ pub(super) struct Work {
     pub(super) approvals: FacadeApprovals,
     /// The session that the client named.
     pub(super) session: Option<String>,
+    /// What the model's own API has no word for.
+    pub(super) lost: Vec<&'static str>,
+    /// Whether it goes on without its client.
+    pub(super) goes_on: bool,
     pub(super) cancel: Cancel,
     pub(super) output: Arc<Output>,
 }
@@ -93,12 +98,20 @@ impl Left {
 impl Facade {
     /// Works on a request, and keeps what the next may refer to before the answer ends.
     pub(super) async fn work(&self, work: &Work) -> Result<(), Refusal> {
-        let earlier = self.earlier(work).await?;
+        let (earlier, _busy) = self.earlier(work).await?;
         let items = earlier.items.clone();
-        let left = match &work.target {
-            Target::Raw(model) => self.ask(work, model, earlier).await?,
-            Target::Agent(_) | Target::Model(_) => self.run(work, earlier).await?,
+        let answering = async {
+            match &work.target {
+                Target::Raw(model) => self.ask(work, model, earlier).await,
+                Target::Agent(_) | Target::Model(_) => self.run(work, earlier).await,
+            }
         };
+        let stalled = || {
+            if !work.goes_on {
+                work.cancel.cancel(CancelCause::CallerGone);
+            }
+        };
+        let left = work.output.paced(answering, &work.cancel, stalled).await?;
         let saved = left.to_json()?;
         let objects = self.source.objects();
         let owner = work.principal.id.as_str();
@@ -143,52 +156,48 @@ impl Facade {
         Ok(objects.put_object(&work.principal.id, Kind::Response.as_str(), &work.id, &kept).await?)
     }
 
-    /// What the request continues.
-    async fn earlier(&self, work: &Work) -> Result<Earlier, Refusal> {
+    /// What the request continues, reserved for it.
+    async fn earlier(&self, work: &Work) -> Result<(Earlier, Option<Busy<'_>>), Refusal> {
         let objects = self.source.objects();
         let (owner, request) = (work.principal.id.as_str(), &work.request);
         if let Some(id) = &request.previous_response {
             let found = objects.object(owner, Kind::Response.as_str(), id).await?;
-            let missing = || Refusal {
-                field: Some("previous_response_id"),
-                ..Refusal::new(Fault::NotFound, format!("there is no response `{id}`"))
-            };
-            let found = found.ok_or_else(missing)?;
+            let missing = || Refusal::new(Fault::NotFound, format!("there is no response `{id}`"));
+            let found = found.ok_or_else(|| missing().about("previous_response_id"))?;
             if found.get("session").is_none() {
-                return Err(Refusal::new(Fault::Conflict, format!("response `{id}` is not complete")));
+                let why = format!("response `{id}` is not complete");
+                return Err(Refusal::new(Fault::Conflict, why).about("previous_response_id"));
             }
-            return Earlier::read(&found);
+            return Ok((Earlier::read(&found)?, None));
         }
         if let Some(id) = &request.conversation {
+            let about = |fault, why: String| Refusal::new(fault, why).about("conversation");
+            let busy = self.reserve(owner, Kind::Conversation, id)?;
             let found = objects.object(owner, Kind::Conversation.as_str(), id).await?;
-            let missing = || Refusal {
-                field: Some("conversation"),
-                ..Refusal::new(Fault::NotFound, format!("there is no conversation `{id}`"))
-            };
-            let mut earlier = Earlier::read(&found.ok_or_else(missing)?)?;
+            let found = found.ok_or_else(|| about(Fault::NotFound, format!("there is no conversation `{id}`")))?;
+            let mut earlier = Earlier::read(&found)?;
             if earlier.items.len() >= MAX_ITEMS {
                 let why = format!("a conversation has at most {MAX_ITEMS} items: begin another");
-                return Err(Refusal { field: Some("conversation"), ..Refusal::new(Fault::Conflict, why) });
+                return Err(about(Fault::Conflict, why));
             }
             if earlier.state.is_none() && earlier.messages.is_empty() {
-                let items = toolwright_models::served::input_messages(&earlier.items);
-                earlier.messages = items.map_err(|error| Refusal::new(Fault::Invalid, error.to_string()))?;
+                earlier.messages = toolwright_models::served::input_messages(&earlier.items)?;
             }
-            return Ok(earlier);
+            return Ok((earlier, Some(busy)));
         }
         // A client without state gives the results of calls at the end of its conversation.
         let last = request.messages_from_end().find_map(|message| match message {
             Message::Tool { results } => results.first().map(|result| result.call_id.clone()),
             Message::User { .. } | Message::Assistant { .. } => None,
         });
-        let Some(call) = last else { return Ok(Earlier::default()) };
-        let Some(turn) = objects.object(owner, Kind::Call.as_str(), &call).await? else {
-            return Ok(Earlier::default());
-        };
+        let nothing = || Ok((Earlier::default(), None));
+        let Some(call) = last else { return nothing() };
+        let Some(turn) = objects.object(owner, Kind::Call.as_str(), &call).await? else { return nothing() };
         let turn = turn.as_str().unwrap_or_default();
+        let busy = self.reserve(owner, Kind::Turn, turn)?;
         match objects.object(owner, Kind::Turn.as_str(), turn).await? {
-            Some(saved) => Earlier::read(&saved),
-            None => Ok(Earlier::default()),
+            Some(saved) => Ok((Earlier::read(&saved)?, Some(busy))),
+            None => nothing(),
         }
     }
 
@@ -208,7 +217,8 @@ impl Facade {
             agent: None,
         };
         let op = executor.begin(&Lineage::named(&work.id));
-        let ask = ModelAsk { op, session: &owner, model, asked: Asked::Answer(&asked), tools: None };
+        let ask =
+            ModelAsk { op, session: &owner, model, asked: Asked::Answer(&asked), tools: None, lost: work.lost.clone() };
         let record = executor.models().open_record(ask);
         let events = record.watch(&*work.output);
         let client = self.within_budget(Arc::clone(&executor.services().model), &work.principal);

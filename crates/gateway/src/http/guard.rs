@@ -11,12 +11,12 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
 use toolwright_core::session::Principal;
+use toolwright_models::served::{Fault, error_body};
 
 use super::origin::{self, Authority, Host};
+use super::page_tokens::PageTokens;
 use super::webhooks::is_webhook;
-use super::{API, ApiError, HttpOptions, OPEN, respond};
-use crate::console::{self, Console};
-use crate::facade::{self, is_facade};
+use super::{API, ApiError, HttpOptions, OPEN, facade_api, respond};
 
 /// Names of OAuth metadata below `/.well-known/`.
 const OAUTH_METADATA: [&str; 3] = ["oauth-authorization-server", "oauth-protected-resource", "openid-configuration"];
@@ -108,10 +108,11 @@ impl Identity {
     fn may_reach(&self, path: &str) -> bool {
         match &self.0.reach {
             Reach::All => true,
-            Reach::Open => !in_api(path) && !is_facade(path),
-            Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/") || is_facade(path),
+            Reach::Open => !in_api(path) && !facade_api(path).is_some(),
+            Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/") || facade_api(path).is_some(),
             Reach::Only(names) => {
-                is_facade(path) || path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name))
+                facade_api(path).is_some()
+                    || path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name))
             }
         }
     }
@@ -126,12 +127,12 @@ pub(crate) struct Guard {
     /// The sender without a token, where that is allowed.
     anonymous: Option<Identity>,
     clients: Vec<(Token, Identity)>,
-    /// Its pages act for the owner.
-    console: (Arc<Console>, Identity),
+    /// Those of the console act for the owner.
+    pages: (Arc<PageTokens>, Identity),
 }
 
 impl Guard {
-    pub(crate) fn new(options: &HttpOptions, bound: SocketAddr, console: Arc<Console>) -> Self {
+    pub(crate) fn new(options: &HttpOptions, bound: SocketAddr, pages: Arc<PageTokens>) -> Self {
         let lower = |item: &String| item.trim_end_matches('/').to_ascii_lowercase();
         let host = |item: &String| {
             let host = Authority::parse(item.trim_end_matches('/'));
@@ -154,7 +155,7 @@ impl Guard {
             anonymous: (options.token.is_none() && options.server.tokens.is_empty())
                 .then(|| Identity::of(&options.principal, Reach::Open)),
             clients: own.chain(others).collect(),
-            console: (console, usual),
+            pages: (pages, usual),
         }
     }
 
@@ -212,8 +213,8 @@ impl Guard {
             None => single(headers, &API_KEY)?.trim().to_owned(),
         };
         // All are compared, so that the time does not reveal which token was near.
-        let (console, owner) = &self.console;
-        let of_page = console.knows(&given).then_some(owner);
+        let (pages, owner) = &self.pages;
+        let of_page = pages.knows(&given).then_some(owner);
         self.clients
             .iter()
             .fold(of_page, |found, (token, identity)| if token.matches(&given) { Some(identity) } else { found })
@@ -255,7 +256,7 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
 /// Passes a request on if its sender may reach the path.
 async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
-    if OPEN.contains(&path) || is_webhook(path) || console::is_page(path) {
+    if OPEN.contains(&path) || is_webhook(path) || is_page(path) {
         return next.run(request).await;
     }
     let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path)).cloned();
@@ -286,6 +287,11 @@ fn why_unauthorized(headers: &HeaderMap) -> &'static str {
     }
 }
 
+/// Whether the path needs no token: a file of the console, or where its pages sign in.
+fn is_page(path: &str) -> bool {
+    path == "/" || path.starts_with("/console/")
+}
+
 /// Whether a path belongs to the API.
 fn in_api(path: &str) -> bool {
     path.strip_prefix(API).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -293,8 +299,9 @@ fn in_api(path: &str) -> bool {
 
 /// A refusal in the format of the path.
 fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
-    if is_facade(path) {
-        return facade::refuse(path, status, why);
+    if let Some(api) = facade_api(path) {
+        let fault = if status == StatusCode::UNAUTHORIZED { Fault::Unauthorized } else { Fault::Forbidden };
+        return respond(status, &error_body(api, fault, why, None));
     }
     match (in_api(path), status) {
         (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),

@@ -4,6 +4,7 @@ pub(crate) mod body;
 pub(crate) mod connections;
 pub(crate) mod guard;
 mod origin;
+pub(crate) mod page_tokens;
 pub(crate) mod webhooks;
 
 use std::fmt;
@@ -18,10 +19,11 @@ use toolwright_core::approval::InboxStore;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::session::{PeerProcess, Principal};
 use toolwright_core::store::{ApprovalStore, NoStore, StoreError};
+use toolwright_models::served::ServedApi;
 use toolwright_runtime::EventHub;
 
+use crate::agents::AgentSource;
 use crate::config::ServerConfig;
-use crate::facade::source::AgentSource;
 
 pub(crate) use connections::Connection;
 pub use connections::LookUpPeer;
@@ -31,12 +33,20 @@ pub use webhooks::{SecretSource, WebhookOptions};
 
 /// The root of the API.
 pub(crate) const API: &str = "/api";
+/// The root of the facades.
+pub(crate) const FACADES: &str = "/v1";
 /// Liveness probe.
 pub(crate) const HEALTH: &str = "/health";
 /// Readiness probe.
 pub(crate) const READY: &str = "/ready";
 /// The paths that need no token.
 pub(crate) const OPEN: [&str; 2] = [HEALTH, READY];
+
+/// The API whose form an answer at this path has; `None` outside of the facades.
+pub(crate) fn facade_api(path: &str) -> Option<ServedApi> {
+    path.strip_prefix(FACADES).filter(|rest| rest.starts_with('/'))?;
+    Some(if path.starts_with(ServedApi::Messages.path()) { ServedApi::Messages } else { ServedApi::Chat })
+}
 
 /// Where an HTTP server listens, who may use it, and its bounds.
 #[derive(Debug, Clone)]

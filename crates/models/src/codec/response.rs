@@ -118,6 +118,12 @@ impl ResponseBuilder {
         self.opaque_with(item, 0);
     }
 
+    /// Reasoning to send back at this place, which clients of the API see.
+    pub(crate) fn signed(&mut self, api: Api, item: Value, sink: Sink<'_>) {
+        sink(ModelEvent::Opaque(OpaqueData { api: api.as_str().to_owned(), data: item.clone() }));
+        self.opaque(item);
+    }
+
     /// Data to send back at this place, to which the next `own` bytes of the text belong.
     pub(crate) fn opaque_with(&mut self, item: Value, own: usize) {
         if self.has_room() {

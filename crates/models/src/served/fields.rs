@@ -108,7 +108,7 @@ fields! {
         client_metadata: Ignored, "";
         context_management: Ignored, "room is made as configured";
         conversation: Honoured, "";
-        include: Ignored, "reasoning is kept here";
+        include: Honoured, "`reasoning.encrypted_content`, of models themselves; the rest has no effect";
         input: Honoured, "texts, images as data URLs, text files, calls and their outputs";
         instructions: Honoured, "";
         max_output_tokens: Honoured, "of each answer of the model";

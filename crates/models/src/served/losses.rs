@@ -2,11 +2,23 @@
 
 use toolwright_core::model::{Message, ModelRequest, ToolChoice};
 
+use super::{ServedApi, ServedRequest};
 use crate::api::Api;
 
-/// What `request` asks that `upstream` has no word for, and is therefore left out.
+/// What a request to `served` asks that `upstream` has no word for, and is therefore left out of the request or the answer.
 #[must_use]
-pub fn losses(upstream: Api, request: &ModelRequest) -> Vec<&'static str> {
+pub fn losses(served: ServedApi, upstream: Api, request: &ServedRequest) -> Vec<&'static str> {
+    if served.api() == upstream {
+        return Vec::new();
+    }
+    let mut lost = of_request(upstream, &request.request);
+    if request.wants_signatures {
+        lost.push("signatures of reasoning");
+    }
+    lost
+}
+
+fn of_request(upstream: Api, request: &ModelRequest) -> Vec<&'static str> {
     let is_openai = matches!(upstream, Api::OpenAiChat | Api::OpenAiResponses);
     let thinks = |message: &Message| match message {
         Message::Assistant { opaque, .. } => opaque.iter().any(|data| data.api != upstream.as_str()),
@@ -38,14 +50,16 @@ mod tests {
         let settings =
             ModelSettings { top_k: Some(1), seed: Some(2), stop: vec!["x".into()], ..ModelSettings::default() };
         let request = ModelRequest { settings, parallel_calls: Some(false), ..ModelRequest::default() };
-        for (api, expect) in [
-            (Api::OpenAiChat, vec!["top_k"]),
-            (Api::OpenAiResponses, vec!["top_k", "seed", "stop"]),
-            (Api::Anthropic, vec!["seed"]),
-            (Api::Gemini, vec!["parallel_tool_calls"]),
-            (Api::Ollama, vec!["parallel_tool_calls"]),
+        let request = ServedRequest { request, wants_signatures: true, ..ServedRequest::default() };
+        for (served, upstream, expect) in [
+            (ServedApi::Messages, Api::OpenAiChat, vec!["top_k", "signatures of reasoning"]),
+            (ServedApi::Messages, Api::OpenAiResponses, vec!["top_k", "seed", "stop", "signatures of reasoning"]),
+            (ServedApi::Messages, Api::Anthropic, vec![]),
+            (ServedApi::Responses, Api::Anthropic, vec!["seed", "signatures of reasoning"]),
+            (ServedApi::Messages, Api::Gemini, vec!["parallel_tool_calls", "signatures of reasoning"]),
+            (ServedApi::Messages, Api::Ollama, vec!["parallel_tool_calls", "signatures of reasoning"]),
         ] {
-            assert_eq!(losses(api, &request), expect, "{api}");
+            assert_eq!(losses(served, upstream, &request), expect, "{served} {upstream}");
         }
     }
 }

@@ -78,6 +78,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
         },
         stream: body.bool("stream")?.unwrap_or(false),
         wants_reasoning: thinks,
+        wants_signatures: thinks,
         user: user.map(str::to_owned),
         ignored,
         ..ServedRequest::default()
@@ -233,7 +234,7 @@ impl MessagesWriter {
         let Some(open) = self.open.take() else { return };
         let index = self.content.len() - 1;
         if open == Open::Thinking {
-            let delta = json!({"type": "signature_delta", "signature": ""});
+            let delta = json!({"type": "signature_delta", "signature": self.content[index]["signature"]});
             Self::event("content_block_delta", json!({"index": index, "delta": delta}), out);
         }
         Self::event("content_block_stop", json!({"index": index}), out);
@@ -256,10 +257,31 @@ impl MessagesWriter {
             self.open = Some(kind);
         }
         let index = self.content.len() - 1;
-        let delta = json!({"type": format!("{name}_delta"), key: piece});
-        Self::event("content_block_delta", json!({"index": index, "delta": delta}), out);
+        if !piece.is_empty() {
+            let delta = json!({"type": format!("{name}_delta"), key: piece});
+            Self::event("content_block_delta", json!({"index": index, "delta": delta}), out);
+        }
         if let Value::String(whole) = &mut self.content[index][key] {
             whole.push_str(piece);
+        }
+    }
+
+    /// Thinking as the API of the model signed it: the signature of the block that is open, or a block without a text.
+    fn signed(&mut self, item: &Value, out: &mut String) {
+        if item["type"] == "thinking" {
+            if self.open != Some(Open::Thinking) {
+                self.grow(Open::Thinking, "", out);
+            }
+            if let Some(block) = self.content.last_mut() {
+                block["signature"] = item["signature"].clone();
+            }
+            self.close(out);
+        } else {
+            self.close(out);
+            let index = self.content.len();
+            Self::event("content_block_start", json!({"index": index, "content_block": item}), out);
+            Self::event("content_block_stop", json!({"index": index}), out);
+            self.content.push(item.clone());
         }
     }
 
@@ -325,7 +347,7 @@ impl Writer for MessagesWriter {
             Piece::Began(call) => {
                 self.call("server_tool_use", &call.id, &call.name, object_text(&call.arguments), out);
             }
-            Piece::Opaque(data) if data.api == Api::Anthropic.as_str() => {}
+            Piece::Opaque(data) if data.api == Api::Anthropic.as_str() => self.signed(&data.data, out),
             Piece::Ended { .. } | Piece::Opaque(_) => {}
         }
     }

@@ -92,6 +92,8 @@ pub struct ServedRequest {
     pub include_usage: bool,
     /// Whether the client asked for the reasoning.
     pub wants_reasoning: bool,
+    /// Whether the client asked for reasoning as its API signs or encrypts it, to send it back.
+    pub wants_signatures: bool,
     /// The most calls of tools that run here.
     pub max_calls: Option<u32>,
     /// The client's name for its user.

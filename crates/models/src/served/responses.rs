@@ -63,6 +63,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
         },
         stream: root.bool("stream")?.unwrap_or(false),
         wants_reasoning: summary,
+        wants_signatures: root.list("include")?.iter().any(|wanted| wanted == "reasoning.encrypted_content"),
         max_calls: root.count("max_tool_calls")?,
         user: root.text("user")?.map(str::to_owned),
         metadata,
@@ -171,7 +172,10 @@ fn read_items(
             }
             // Without its content it refers to what a server of the API stored.
             "reasoning" if item.text("encrypted_content")?.is_some() => {
-                out.opaque(Api::OpenAiResponses.as_str(), Value::Object(item.map.clone()), 0);
+                // The id may be one of ours, and the API checks it against the content where there is one.
+                let mut item = item.map.clone();
+                item.shift_remove("id");
+                out.opaque(Api::OpenAiResponses.as_str(), Value::Object(item), 0);
             }
             "mcp_approval_response" => {
                 let Some(approve) = item.bool("approve")? else { return Err(item.wrong("approve", "it is missing")) };

@@ -5,6 +5,7 @@ use toolwright_core::model::{StopReason, Usage, WrittenCall};
 
 use super::writer::{Writer, event};
 use super::{End, Piece, ResponseHead};
+use crate::api::Api;
 
 /// The server that calls which run here are shown under.
 const SERVER: &str = "toolwright";
@@ -125,6 +126,22 @@ impl ResponsesWriter {
         }
     }
 
+    /// Reasoning as the API of the model encrypted it: of the item that is open, or in one without a text.
+    fn signed(&mut self, item: &Value, out: &mut String) {
+        let content = &item["encrypted_content"];
+        if self.open == Some(Open::Reasoning) {
+            if let Some(open) = self.output.last_mut() {
+                open["encrypted_content"] = content.clone();
+            }
+            return self.close(out);
+        }
+        self.close(out);
+        let id = self.item_id("rs", self.output.len());
+        let item = json!({"id": id, "type": "reasoning", "summary": [], "encrypted_content": content});
+        let index = self.add(item, out);
+        self.done(index, out);
+    }
+
     /// A call for the client.
     fn call(&mut self, call: &WrittenCall, out: &mut String) {
         self.close(out);
@@ -232,6 +249,7 @@ impl Writer for ResponsesWriter {
             Piece::Began(call) => self.began(call, out),
             Piece::Ended { id, ok, text } => self.ended(id, *ok, text, out),
             Piece::Question { id, call } => self.question(id, call, out),
+            Piece::Opaque(data) if data.api == Api::OpenAiResponses.as_str() => self.signed(&data.data, out),
             Piece::Opaque(_) => {}
         }
     }

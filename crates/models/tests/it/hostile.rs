@@ -139,7 +139,7 @@ fn refused(api: Api, events: &[String]) -> ModelError {
     let mut sink = |event| match event {
         ModelEvent::Text(piece) => text.push_str(&piece),
         ModelEvent::Call(_) => calls += 1,
-        ModelEvent::Reasoning(_) => {}
+        ModelEvent::Reasoning(_) | ModelEvent::Opaque(_) => {}
     };
     events.iter().for_each(|event| decoder.feed(format!("data: {event}\n\n").as_bytes(), &mut sink));
     let error = decoder.finish().unwrap_err();

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Message, ModelRequest, OutputFormat, ShownTool, StopReason, ToolChoice, Usage, WrittenCall,
+    CallResult, Message, ModelEvent, ModelRequest, OpaqueData, OutputFormat, ShownTool, StopReason, ToolChoice, Usage,
+    WrittenCall,
 };
 use toolwright_models::served::{
     End, FIELDS, Fault, Handling, Piece, ResponseHead, ResponseWriter, ServedApi, error_body, fields_of, read_request,
@@ -334,6 +335,54 @@ proptest! {
         for api in ServedApi::ALL {
             prop_assert!(read_request(api, &bytes).is_err());
         }
+    }
+}
+
+/// Signed reasoning of an API, written to a client of it, comes back in its next request as it was.
+#[test]
+fn signed_reasoning_is_written_and_read_back() {
+    let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "sealed"});
+    let silent = json!({"type": "thinking", "thinking": "", "signature": "sealed"});
+    let redacted = json!({"type": "redacted_thinking", "data": "sealed"});
+    let reasoning = json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "sealed"});
+    let bare = json!({"type": "reasoning", "summary": [], "encrypted_content": "sealed"});
+    for (api, said, item) in [
+        (ServedApi::Messages, "hm", thinking),
+        (ServedApi::Messages, "", silent),
+        (ServedApi::Messages, "", redacted),
+        (ServedApi::Responses, "hm", reasoning),
+        (ServedApi::Responses, "", bare),
+    ] {
+        let mut writer = ResponseWriter::new(api, ResponseHead { id: "resp_1".into(), ..ResponseHead::default() });
+        let mut stream = writer.begin();
+        if !said.is_empty() {
+            stream.push_str(&writer.piece(&Piece::Reasoning(said.into())));
+        }
+        let data = OpaqueData { api: api.api().as_str().into(), data: item.clone() };
+        stream.push_str(&writer.piece(&Piece::Opaque(data)));
+        stream.push_str(&writer.piece(&Piece::Text("hello".into())));
+        stream.push_str(&writer.end(End::default()));
+        check_order(api, &stream).unwrap();
+        let mut decoder = Decoder::new(api.api());
+        let mut heard = Vec::new();
+        decoder.feed(stream.as_bytes(), &mut |event| heard.push(event));
+        let streamed = decoder.finish().unwrap();
+        let whole = decode_whole(api.api(), writer.body().to_string().as_bytes()).unwrap();
+        assert_eq!(streamed.opaque, whole.opaque, "{api}");
+        assert!(heard.iter().any(|event| matches!(event, ModelEvent::Opaque(_))), "{heard:?}");
+        let mut body = least(api);
+        let written = writer.body();
+        if api == ServedApi::Messages {
+            body["messages"].as_array_mut().unwrap().push(json!({"role": "assistant", "content": written["content"]}));
+        } else {
+            let user = json!({"role": "user", "content": "hi"});
+            body["input"] =
+                std::iter::once(user).chain(written["output"].as_array().unwrap().iter().cloned()).collect();
+        }
+        let Message::Assistant { text, opaque, .. } = &read(api, &body).unwrap().request.messages[1] else {
+            panic!("no answer in {body}")
+        };
+        assert_eq!((text.as_str(), &opaque[0].data["item"]), ("hello", &item), "{api}");
     }
 }
 

@@ -13,6 +13,7 @@ fn decode(api: Api, bytes: &[u8], chunk: usize) -> Result<ModelResponse, ModelEr
     let mut sink = |event| match event {
         ModelEvent::Text(piece) => text.push_str(&piece),
         ModelEvent::Reasoning(piece) => reasoning.push_str(&piece),
+        ModelEvent::Opaque(_) => {}
         ModelEvent::Call(call) => calls.push(call),
     };
     bytes.chunks(chunk).for_each(|piece| decoder.feed(piece, &mut sink));

@@ -33,6 +33,8 @@ pub struct ModelAsk<'a> {
     pub asked: Asked<'a>,
     /// What it shows of the catalogue, where tools are shown.
     pub tools: Option<Showing>,
+    /// What it asks that the model's API has no word for.
+    pub lost: Vec<&'static str>,
 }
 
 /// What is asked of a model.
@@ -288,6 +290,7 @@ impl ModelCallRecord<'_> {
             usage: row.usage,
             cost_usd: row.cost_usd,
             tools: self.ask.tools,
+            lost: self.ask.lost.iter().copied().map(Cow::Borrowed).collect(),
             ..LedgerEntry::new(
                 row.op,
                 self.requests.services.clock.wall_ms(),

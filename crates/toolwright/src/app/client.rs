@@ -296,12 +296,13 @@ impl Tool for Sample {
         let client = &self.services.model;
         let answer = client.longest_answer(&self.model, request.max_tokens, &request.settings, self.max_tokens);
         let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into())?;
-        let answer = context.calls.ask(&self.model, &request).await.map_err(|error| {
+        let answer = context.calls.ask(&self.model, &request).await;
+        reserved.settle(answer.as_ref());
+        let answer = answer.map_err(|error| {
             ToolError::new(ErrorKind::ExecutionError, format!("{} did not answer: {error}", self.model))
                 .with_model_message("the model did not answer")
                 .with_source(error)
         })?;
-        reserved.settle(answer.usage);
         let result = result_of(&answer, &self.model);
         Ok(ToolOutput { structured: Some(result), ..ToolOutput::text(format!("{} answered", self.model)) })
     }

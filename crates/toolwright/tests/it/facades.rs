@@ -255,6 +255,8 @@ async fn raw_models_cross_apis_and_name_losses() {
     let whole = served.post("/v1/messages", body.clone()).await;
     assert_eq!(text_of(&whole.json()), "plain", "{}", whole.text);
     assert!(whole.head.contains("x-toolwright-losses: top_k"), "{}", whole.head);
+    let trace = served.get(&format!("/api/traces/{}", whole.json()["id"].as_str().expect("an id"))).await;
+    assert!(trace.text.contains("\"lost\":[\"top_k\"]"), "the ledger has them too: {}", trace.text);
     body["stream"] = json!(true);
     let streamed = served.post("/v1/messages", body).await;
     check_messages(&streamed.text).expect("in order");
@@ -368,6 +370,41 @@ async fn disconnected_and_background_requests_go_on() {
     assert_eq!(begun["status"], "in_progress", "{begun}");
     let path = format!("/v1/responses/{}", begun["id"].as_str().expect("an id"));
     until(&served, &path, |body| body["status"] == "completed").await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_answers_one_request_at_once() {
+    let slow = || Turn::text("done").with_delay(std::time::Duration::from_millis(300));
+    let (builder, _model) = scripted(builder(), vec![slow(), slow()]).await;
+    let served = Served::of(builder).await;
+    let conversation = served.post("/v1/conversations", json!({})).await.json();
+    let body = json!({"model": MODEL, "input": "x", "conversation": conversation["id"]});
+    let (one, other) =
+        tokio::join!(served.post("/v1/responses", body.clone()), served.post("/v1/responses", body.clone()));
+    let mut statuses = [one.status, other.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409], "{} {}", one.text, other.text);
+    assert_eq!(served.post("/v1/responses", body).await.status, 200);
+    let items = format!("/v1/conversations/{}/items", conversation["id"].as_str().expect("an id"));
+    assert_eq!(served.get(&items).await.json()["data"].as_array().map(Vec::len), Some(4));
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disconnected_requests_are_cancelled() {
+    let slow = || Turn::text("done").with_delay(std::time::Duration::from_secs(60));
+    let (builder, _model) = scripted(builder(), vec![slow(), slow()]).await;
+    let served = Served::of(builder).await;
+    for stream in [true, false] {
+        let mut body = request("/v1/chat/completions", "x", stream);
+        body["model"] = json!("raw/scripted/model");
+        body["user"] = json!(format!("leaves {stream}"));
+        let leaving = served.post("/v1/chat/completions", body);
+        let left = tokio::time::timeout(std::time::Duration::from_millis(200), leaving).await;
+        assert!(left.is_err(), "the client left before the answer");
+    }
+    until(&served, "/api/usage?by=model", |body| body["totals"]["failures"] == 2).await;
     served.end().await;
 }
 

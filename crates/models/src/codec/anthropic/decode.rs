@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
 
 use super::API;
+use crate::api::Api;
 use crate::codec::response::{
     ApiDecoder, ResponseBuilder, Sink, Text, arguments, count, lenient, may_open, parse, parse_part, value,
 };
@@ -274,7 +275,10 @@ impl AnthropicDecoder {
                 if let Ok(input) = serde_json::from_str::<Value>(&block.input) {
                     start.insert("input".into(), input);
                 }
-                self.answer.opaque(start.into());
+                match start.get("type").and_then(Value::as_str) {
+                    Some("thinking" | "redacted_thinking") => self.answer.signed(Api::Anthropic, start.into(), sink),
+                    _ => self.answer.opaque(start.into()),
+                }
             }
         }
     }

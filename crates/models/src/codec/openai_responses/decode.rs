@@ -183,6 +183,7 @@ impl ResponsesDecoder {
         match item.meaning(raw, arguments, self.answer.tool_search()) {
             Meaning::Call(call) => self.answer.close_call(call, sink),
             Meaning::Other(call) => self.answer.other_call(call),
+            Meaning::Opaque(data) if data["encrypted_content"].is_string() => self.answer.signed(API, data, sink),
             Meaning::Opaque(data) => self.answer.opaque(data),
             Meaning::Nothing => {}
         }

@@ -64,6 +64,8 @@ struct More<'a> {
     provenance: Option<Cow<'a, Provenance>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<Showing>,
+    #[serde(skip_serializing_if = "is_empty")]
+    lost: Cow<'a, [Cow<'static, str>]>,
 }
 
 impl Default for More<'_> {
@@ -77,6 +79,7 @@ impl Default for More<'_> {
             approval: None,
             provenance: None,
             tools: None,
+            lost: Cow::Borrowed(&[]),
         }
     }
 }
@@ -89,6 +92,10 @@ fn is_zero(turn: &u32) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 fn is_nothing(us: &u64) -> bool {
     *us == 0
+}
+
+fn is_empty(lost: &[Cow<'static, str>]) -> bool {
+    lost.is_empty()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -109,6 +116,7 @@ fn more(entry: &LedgerEntry) -> Option<String> {
         approval: entry.approval.as_deref().map(Cow::Borrowed),
         provenance: Some(&entry.provenance).filter(|provenance| !provenance.is_plain()).map(Cow::Borrowed),
         tools: entry.tools,
+        lost: Cow::Borrowed(&entry.lost),
     };
     let is_usual = more.turn == 0
         && more.attempts == 1
@@ -117,7 +125,8 @@ fn more(entry: &LedgerEntry) -> Option<String> {
         && more.usage.is_none()
         && more.approval.is_none()
         && more.provenance.is_none()
-        && more.tools.is_none();
+        && more.tools.is_none()
+        && more.lost.is_empty();
     if is_usual { None } else { serde_json::to_string(&more).ok() }
 }
 
@@ -241,5 +250,6 @@ fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
         approval: more.approval.map(|approval| Cow::Owned(approval.into_owned())),
         provenance: more.provenance.map(Cow::into_owned).unwrap_or_default(),
         tools: more.tools,
+        lost: more.lost.into_owned(),
     })
 }

@@ -1,10 +1,8 @@
-//! Where the agents and models behind the facades come from, and what a token may do there.
+//! Where the agents and models behind the facades come from.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use toolwright_agent::{Driver, RunOptions, RunSpec};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::Cancel;
@@ -13,63 +11,7 @@ use toolwright_core::session::Principal;
 use toolwright_core::store::ObjectStore;
 use toolwright_models::Api;
 
-/// `server.facades`: the APIs of OpenAI and Anthropic at `/v1`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct FacadeConfig {
-    /// Whether they are served. Changing it needs a restart.
-    pub enabled: bool,
-    /// What the name of a configured model stands for: `agent` for the default agent with the tools of the token, or `raw`
-    /// for the model itself.
-    pub models: ModelsMean,
-    /// What happens to a request whose client disconnects: `cancel` it, or `continue` to its end.
-    pub on_disconnect: OnDisconnect,
-    /// Who decides where policy asks, unless the token says otherwise.
-    pub approvals: FacadeApprovals,
-}
-
-impl Default for FacadeConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            models: ModelsMean::Agent,
-            on_disconnect: OnDisconnect::Cancel,
-            approvals: FacadeApprovals::Inbox,
-        }
-    }
-}
-
-/// What the name of a configured model stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ModelsMean {
-    /// The default agent.
-    Agent,
-    /// The model itself.
-    Raw,
-}
-
-/// What happens to a request whose client disconnects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OnDisconnect {
-    /// It is cancelled.
-    Cancel,
-    /// It continues; a stored response can be fetched.
-    Continue,
-}
-
-/// Who decides where policy asks about a call of an agent behind a facade.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FacadeApprovals {
-    /// Nobody: such calls are denied.
-    Deny,
-    /// Whoever answers the inbox. The request waits; a stored response is pending meanwhile.
-    Inbox,
-    /// The client: by the tool `approve_tool_call` if it brings that, by items of Responses, else nobody.
-    Tool,
-}
+use crate::config::ModelsMean;
 
 /// What the `model` of a request stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
