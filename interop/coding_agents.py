@@ -233,6 +233,15 @@ class OpenCode(Agent):
 CLAUDE_CODE, CODEX, OPENCODE = AGENTS = (ClaudeCode(), Codex(), OpenCode())
 
 
+def said(agent, run):
+    """What the model says last, once the agent has ended."""
+    printed = run.ended()
+    try:
+        return agent.answer(run)
+    except (IndexError, StopIteration):
+        raise AssertionError(f"no answer: {printed}") from None
+
+
 class AppServer:
     """codex as its desktop programs run it: a person sits before it, who answers what servers ask as `answer` says."""
 

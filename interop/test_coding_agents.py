@@ -6,7 +6,7 @@ import json
 import threading
 import time
 
-from coding_agents import AGENTS, CLAUDE_CODE, CODEX, OPENCODE, AppServer, setting
+from coding_agents import AGENTS, CLAUDE_CODE, CODEX, OPENCODE, AppServer, said, setting
 from harness import NODE, NODE_MODULES, cases, descendants, eventually, still_running, workspace
 
 SEEN = {"text": "RESULT {{results}} END; TOOLS {{tools}} END"}
@@ -17,15 +17,6 @@ EVERYTHING = {
 HANDLE = '{{results:[Hh]andle(?:: |": ?")(o[0-9a-z]{8})}}'
 ASKS = {"rules": [{"effect": "ask", "tool": "fs:write"}]}
 each_agent = cases(*((agent,) for agent in AGENTS))
-
-
-def said(agent, run):
-    """What the model says last, once the agent has ended."""
-    printed = run.ended()
-    try:
-        return agent.answer(run)
-    except (IndexError, StopIteration):
-        raise AssertionError(f"no answer: {printed}") from None
 
 
 @each_agent

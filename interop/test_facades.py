@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.parse
 
-from coding_agents import CLAUDE_CODE, CODEX, setting
+from coding_agents import CLAUDE_CODE, CODEX, said, setting
 from harness import CALL_TIMEOUT, HERE, NODE, PEERS, TOOLWRIGHT, Gateway, Process, cases, environment, workspace
 from model_peers import API_KEY, APIS, MODELS, base_url, scripted_model
 
@@ -208,7 +208,7 @@ def test_several_turns_are_one_conversation():
 
 @cases(*((api,) for api in APIS))
 def test_models_of_every_api_answer_every_client(api):
-    turns = [{"calls": [{"name": "weather", "arguments": {"city": "Oslo"}}] * 2, "reasoning": "Let me see."}, {"text": "It rains."}]
+    turns = [{"calls": [{"name": "weather", "arguments": {"city": "Oslo"}}] * 2, "thinking": "Let me see."}, {"text": "It rains."}]
     raw = f"raw/scripted/{MODELS[api]}"
     with served(turns, api) as root:
         user = [{"role": "user", "content": "Weather?"}]
@@ -346,6 +346,5 @@ def test_coding_agents_work_through_the_facade(agent, tool, arguments):
     with workspace() as folder, behind_facade(folder, turns) as here:
         (here.root / "a.txt").write_text("the first line\n")
         with agent.start(here) as run:
-            printed = run.ended()
-            text = agent.answer(run)
-    assert "from-the-agent" in text and "the first line" in text, printed
+            text = said(agent, run)
+    assert "from-the-agent" in text and "the first line" in text, text

@@ -13,16 +13,12 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
-use toolwright_core::cancel::{Cancel, CancelOnDrop};
-use toolwright_core::session::PeerProcess;
+use toolwright_core::cancel::CancelOnDrop;
 use toolwright_core::tool_id::short_hash;
-use toolwright_models::served::{Fault, ResponseHead, ServedApi, ServedRequest, losses, read_request};
+use toolwright_models::served::{Fault, ServedApi, ServedRequest, read_request};
 
-use super::output::{Frame, Output, Refusal, Shows};
-use super::work::Work;
-use super::{Facade, Live, json as respond, text};
-use crate::agents::Target;
-use crate::config::{FacadeApprovals, OnDisconnect};
+use super::output::{Frame, Output, Refusal};
+use super::{Facade, json as respond, text};
 use crate::http::body::{BodyError, BodyRoom};
 use crate::http::{Connection, FACADES, Identity};
 
@@ -54,7 +50,7 @@ pub(super) async fn answer(
 pub(super) async fn count_tokens(State(facade): State<Arc<Facade>>, body: Body) -> Response {
     let api = ServedApi::Messages;
     match facade.read(api, body).await {
-        Ok((request, _room)) => respond(200, &json!({"input_tokens": request.request.tokens()})),
+        Ok((request, ..)) => respond(200, &json!({"input_tokens": request.request.tokens()})),
         Err(refusal) => refusal.response(api),
     }
 }
@@ -103,9 +99,9 @@ fn listed(name: &str, is_anthropic: bool) -> Value {
 
 impl Facade {
     /// Reads a request.
-    pub(super) async fn read(&self, api: ServedApi, body: Body) -> Result<(ServedRequest, BodyRoom), Refusal> {
+    async fn read(&self, api: ServedApi, body: Body) -> Result<(ServedRequest, Bytes, BodyRoom), Refusal> {
         let (bytes, room) = self.body(body).await?;
-        Ok((read_request(api, &bytes)?, room))
+        Ok((read_request(api, &bytes)?, bytes, room))
     }
 
     /// Reads a body within the bounds of the server.
@@ -120,7 +116,7 @@ impl Facade {
     }
 
     /// Room for one more request.
-    fn admit(&self) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
+    pub(super) fn admit(&self) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
         if self.gateway.is_draining() {
             return Err(Refusal::new(Fault::Overloaded, "the server is shutting down"));
         }
@@ -138,15 +134,13 @@ async fn begin(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let (mut request, room) = facade.read(api, body).await?;
+    let (request, bytes, room) = facade.read(api, body).await?;
     let permits = facade.admit()?;
-    let principal = identity.principal().clone();
-    let target = facade.target(&request.model, &principal)?;
-    let lost = lost(facade, api, &target, &request);
-    let losses = lost.join(", ");
-    let session = text(headers, SESSION).or(request.user.as_deref());
-    // Names of clients are of any length.
-    let session = session.map(|name| format!("{} at {}: {}", principal.id, FACADES, short_hash(name, SESSION_HASH)));
+    let (is_stream, is_background) = (request.stream, request.background);
+    let is_kept = api == ServedApi::Responses && request.store;
+    if is_background && !is_kept {
+        return Err(Refusal::new(Fault::Invalid, "it needs `store`").about("background"));
+    }
     let prefix = match api {
         ServedApi::Chat => "chatcmpl-",
         ServedApi::Responses => "resp_",
@@ -154,64 +148,20 @@ async fn begin(
     };
     let id = format!("{prefix}{}", uuid::Uuid::new_v4().simple());
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (is_stream, is_background) = (request.stream, request.background);
-    let head = ResponseHead {
-        id: id.clone(),
-        model: request.model.clone(),
-        created,
-        include_usage: request.include_usage,
-        echo: std::mem::take(&mut request.echo),
-        custom_tools: request.custom_tools.clone(),
-    };
-    let shows = Shows { reasoning: request.wants_reasoning, signatures: request.wants_signatures };
-    let output = Arc::new(Output::new(api, head, shows, is_stream));
     let ignored = request.ignored.join(", ");
-    let is_kept = api == ServedApi::Responses && request.store;
-    if is_background && !is_kept {
-        return Err(Refusal::new(Fault::Invalid, "it needs `store`").about("background"));
-    }
-    let cancel = Cancel::new();
-    let approvals = match (facade.approvals(&principal), connection.process().await) {
-        // A program that Toolwright started cannot approve its own calls.
-        (FacadeApprovals::Tool, PeerProcess::Nested) => FacadeApprovals::Deny,
-        (approvals, _) => approvals,
-    };
-    let goes_on = facade.config.on_disconnect == OnDisconnect::Continue || is_background;
-    let work = Work {
-        id: id.clone(),
-        api,
-        target,
-        tools: facade.tools_of(identity),
-        approvals,
-        principal: principal.clone(),
-        request,
-        session,
-        lost,
-        goes_on,
-        cancel: cancel.clone(),
-        output: Arc::clone(&output),
-    };
+    let mut work = facade.work_of(api, (identity, connection), request, (id.clone(), created)).await?;
+    let session = text(headers, SESSION).or(work.request.user.as_deref());
+    // Names of clients are of any length.
+    let named = |name| format!("{} at {}: {}", work.principal.id, FACADES, short_hash(name, SESSION_HASH));
+    work.session = session.map(named);
+    work.body = if is_kept { bytes } else { Bytes::new() };
+    let (losses, goes_on) = (work.lost.join(", "), work.goes_on);
+    let (cancel, output) = (work.cancel.clone(), Arc::clone(&work.output));
     // Whoever fetches it finds it at once, and after a restart.
     if is_background {
         facade.keep(&work, None).await?;
     }
-    let live = Live { cancel: cancel.clone(), output: Arc::clone(&output) };
-    facade.set_live(&principal.id, &id, is_kept.then_some(live));
-    let (worker, owner, worked) = (Arc::clone(facade), principal.id.clone(), Arc::clone(&output));
-    // In its own task, so that a shutdown waits for its end even if the client is gone.
-    let working = facade.gateway.running.spawn(async move {
-        let _permits = permits;
-        let _closes = Closes(&worked);
-        let done = worker.work(&work).await;
-        if let Err(refusal) = &done {
-            worked.fail(refusal);
-            if let Err(error) = worker.keep(&work, None).await {
-                tracing::error!("response {} was not kept: {}", work.id, error.message);
-            }
-        }
-        worker.set_live(&owner, &work.id, None);
-        done
-    });
+    let working = facade.start(work, permits, None);
     let guard = CancelOnDrop::new(&cancel);
     let guard = if goes_on {
         guard.disarm();
@@ -240,7 +190,7 @@ async fn begin(
                 }
             }
             // The response is pending until somebody has decided, and can be fetched.
-            () = output.asked.notified(), if is_kept => {
+            () = output.pending.notified(), if is_kept => {
                 if let Some(guard) = guard {
                     guard.disarm();
                 }
@@ -255,21 +205,6 @@ async fn begin(
         }
     }
     Ok(response)
-}
-
-/// Ends the stream of an answer however its work ends.
-struct Closes<'a>(&'a Output);
-
-impl Drop for Closes<'_> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-/// What the API of the model behind a raw request has no word for, of what the request asks.
-fn lost(facade: &Facade, api: ServedApi, target: &Target, request: &ServedRequest) -> Vec<&'static str> {
-    let Target::Raw(model) = target else { return Vec::new() };
-    facade.source.api(model).map(|upstream| losses(api, upstream, request)).unwrap_or_default()
 }
 
 /// A stream that a client reads. Dropped, it has no reader.
@@ -329,11 +264,12 @@ async fn stream_response<H: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use futures_util::StreamExt as _;
-    use toolwright_core::cancel::CancelCause;
+    use toolwright_core::cancel::{Cancel, CancelCause};
     use toolwright_core::model::ModelEvent;
     use toolwright_core::model::ModelEvents as _;
-    use toolwright_models::served::End;
+    use toolwright_models::served::{End, ResponseHead};
 
+    use super::super::output::Shows;
     use super::*;
 
     const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -4,6 +4,7 @@
 mod endpoints;
 mod objects;
 mod output;
+mod start;
 mod work;
 
 use std::collections::{HashMap, HashSet};

@@ -13,7 +13,7 @@ use toolwright_models::served::{Fault, ServedApi, input_items as with_ids, input
 
 use super::output::Refusal;
 use super::{Facade, Kind, json as respond};
-use crate::http::Identity;
+use crate::http::{Connection, Identity};
 
 type Shared = State<Arc<Facade>>;
 
@@ -49,18 +49,26 @@ impl Facade {
         Ok(json!({"id": id, "object": format!("{}.deleted", kind.as_str()), "deleted": true}))
     }
 
-    /// The response as it is now.
-    async fn current(&self, identity: &Identity, id: &str) -> Result<Value, Refusal> {
+    /// The response as it is now. One whose process has ended is taken up, if a run is behind it.
+    async fn current(
+        self: &Arc<Self>,
+        identity: &Identity,
+        connection: &Connection,
+        id: &str,
+    ) -> Result<Value, Refusal> {
         if let Some(live) = self.live(&identity.principal().id, id) {
             return Ok(live.output.body());
         }
-        let mut body = self.find(identity, Kind::Response, id).await?["response"].take();
-        if body["status"] == "in_progress" {
-            body["status"] = json!("failed");
-            body["error"] =
+        let mut kept = self.find(identity, Kind::Response, id).await?;
+        if kept["response"]["status"] == "in_progress" {
+            if let Some(body) = self.take_up((identity, connection), id, &kept).await? {
+                return Ok(body);
+            }
+            kept["response"]["status"] = json!("failed");
+            kept["response"]["error"] =
                 json!({"code": "server_error", "message": "the server ended while it worked on this response"});
         }
-        Ok(body)
+        Ok(kept["response"].take())
     }
 }
 
@@ -73,6 +81,7 @@ pub(super) struct Fetch {
 pub(super) async fn response(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
     Path(id): Path<String>,
     Query(fetch): Query<Fetch>,
 ) -> Response {
@@ -80,7 +89,7 @@ pub(super) async fn response(
         let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
         return answered(Err(Refusal::new(Fault::Invalid, why).about("stream")));
     }
-    answered(facade.current(&identity, &id).await)
+    answered(facade.current(&identity, &connection, &id).await)
 }
 
 /// `DELETE /v1/responses/{id}`.
@@ -96,11 +105,11 @@ pub(super) async fn delete_response(
 pub(super) async fn cancel_response(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
     Path(id): Path<String>,
 ) -> Response {
-    let Some(live) = facade.live(&identity.principal().id, &id) else {
-        return answered(facade.current(&identity, &id).await);
-    };
+    let now = facade.current(&identity, &connection, &id).await;
+    let Some(live) = facade.live(&identity.principal().id, &id) else { return answered(now) };
     live.cancel.cancel(CancelCause::User);
     let mut body = live.output.body();
     body["status"] = json!("cancelled");

@@ -89,6 +89,8 @@ pub(super) struct Output {
     state: Mutex<State>,
     /// Told when a call waits for a person.
     pub(super) asked: Notify,
+    /// Told when an answer that waits for a person is kept.
+    pub(super) pending: Notify,
     /// Told when there is something to read.
     more: Notify,
     /// Told when events were read, or nobody reads them any more.
@@ -113,6 +115,7 @@ struct State {
     /// The text since the last break.
     said: String,
     calls: HashSet<String>,
+    has_question: bool,
     stop: StopReason,
     refusal: Option<Refusal>,
 }
@@ -135,10 +138,19 @@ impl Output {
             broken: false,
             said: String::new(),
             calls: HashSet::new(),
+            has_question: false,
             stop: StopReason::End,
             refusal: None,
         };
-        Self { api, shows, state: Mutex::new(state), asked: Notify::new(), more: Notify::new(), room: Notify::new() }
+        Self {
+            api,
+            shows,
+            state: Mutex::new(state),
+            asked: Notify::new(),
+            pending: Notify::new(),
+            more: Notify::new(),
+            room: Notify::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -216,6 +228,11 @@ impl Output {
         }
     }
 
+    /// Whether a person was asked.
+    pub(super) fn has_question(&self) -> bool {
+        self.state().has_question
+    }
+
     /// The answer so far.
     pub(super) fn body(&self) -> Value {
         self.state().writer.body()
@@ -224,6 +241,7 @@ impl Output {
     /// Adds a piece.
     pub(super) fn piece(&self, piece: &Piece) {
         self.write(|state| {
+            state.has_question |= matches!(piece, Piece::Question { .. });
             if matches!(piece, Piece::Call(_) | Piece::Began(_) | Piece::Question { .. }) {
                 state.broken = true;
             }

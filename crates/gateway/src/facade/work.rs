@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde_json::{Value, json};
-use toolwright_agent::{ClientTerms, RunReport, RunState, Status};
+use toolwright_agent::{ClientTerms, Driver, RunOptions, RunReport, RunSpec, RunState, Status};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::joined_text;
@@ -15,6 +16,7 @@ use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest};
 use toolwright_runtime::executor::{Asked, ModelAsk};
 
 use super::output::{Output, QUESTION, Refusal};
+use super::start::Resumed;
 use super::{Busy, Facade, Kind};
 use crate::agents::{PreparedRun, RunOrder, Target};
 use crate::config::FacadeApprovals;
@@ -29,6 +31,8 @@ pub(super) struct Work {
     pub(super) id: String,
     pub(super) api: ServedApi,
     pub(super) request: ServedRequest,
+    /// The request as it was sent, if its answer is kept.
+    pub(super) body: Bytes,
     pub(super) target: Target,
     pub(super) principal: Principal,
     /// The tools that it may use, by id; empty for all.
@@ -97,13 +101,13 @@ impl Left {
 
 impl Facade {
     /// Works on a request, and keeps what the next may refer to before the answer ends.
-    pub(super) async fn work(&self, work: &Work) -> Result<(), Refusal> {
+    pub(super) async fn work(&self, work: &Work, resumed: Option<Resumed>) -> Result<(), Refusal> {
         let (earlier, _busy) = self.earlier(work).await?;
         let items = earlier.items.clone();
         let answering = async {
             match &work.target {
                 Target::Raw(model) => self.ask(work, model, earlier).await,
-                Target::Agent(_) | Target::Model(_) => self.run(work, earlier).await,
+                Target::Agent(_) | Target::Model(_) => self.run(work, earlier, resumed).await,
             }
         };
         let stalled = || {
@@ -148,6 +152,10 @@ impl Facade {
         }
         let mut kept = saved.cloned().unwrap_or_else(|| json!({}));
         kept["response"] = work.output.body();
+        if kept["response"]["status"] == "in_progress" {
+            kept["request"] = json!(String::from_utf8_lossy(&work.body));
+            kept["of_session"] = json!(work.session);
+        }
         if saved.is_none() && work.cancel.cause().is_some() {
             (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
         }
@@ -238,14 +246,28 @@ impl Facade {
     }
 
     /// A run of an agent.
-    async fn run(&self, work: &Work, earlier: Earlier) -> Result<Left, Refusal> {
+    async fn run(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<Left, Refusal> {
         let session = earlier.session.clone().or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
+        let Resumed { driver, options, mut state } = match resumed {
+            Some(resumed) => resumed,
+            None => {
+                let (driver, options, spec) = self.prepare(work, session.clone()).await?;
+                Resumed { driver, options, state: begin(work, earlier, spec)? }
+            }
+        };
+        let driven = driver.run(&mut state, &options).await;
+        let report = driven.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
+        self.ended(work, state, session, &report)
+    }
+
+    /// A run before it begins.
+    pub(super) async fn prepare(&self, work: &Work, session: String) -> Result<(Driver, RunOptions, RunSpec), Refusal> {
         let PreparedRun { driver, mut options, mut spec } = self
             .source
             .prepare(RunOrder {
                 target: work.target.clone(),
                 run: work.id.clone(),
-                session: session.clone(),
+                session,
                 principal: work.principal.clone(),
                 profile: self.gateway.policy().profile,
                 tools: work.tools.clone(),
@@ -268,11 +290,7 @@ impl Facade {
         spec.limits.calls = spec.limits.calls.into_iter().chain(work.request.max_calls).min();
         options.watcher = Some(Arc::clone(&work.output) as _);
         let model = Arc::clone(&self.gateway.options.executor.services().model);
-        let driver = driver.with_model(self.within_budget(model, &work.principal));
-        let mut state = begin(work, earlier, spec)?;
-        let driven = driver.run(&mut state, &options).await;
-        let report = driven.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
-        self.ended(work, state, session, &report)
+        Ok((driver.with_model(self.within_budget(model, &work.principal)), options, spec))
     }
 
     /// What a run came to.
@@ -335,7 +353,7 @@ impl Work {
 }
 
 /// The state of the run: a new one, or the one that waits for this request.
-fn begin(work: &Work, earlier: Earlier, spec: toolwright_agent::RunSpec) -> Result<RunState, Refusal> {
+fn begin(work: &Work, earlier: Earlier, spec: RunSpec) -> Result<RunState, Refusal> {
     let asked = &work.request.request.messages;
     let is_chained = work.request.previous_response.is_some() || work.request.conversation.is_some();
     let Some(mut state) = earlier.state else {

@@ -130,7 +130,7 @@ fields! {
         temperature: Honoured, "";
         text: Honoured, "`format`; `verbosity` has no effect";
         tool_choice: Honoured, "in the first answer of the model";
-        tools: Honoured, "functions and custom tools; web search of the API has no effect";
+        tools: Honoured, "functions, custom tools and namespaces of functions; web search of the API has no effect";
         top_logprobs: Refused(&["0"]), "";
         top_p: Honoured, "";
         truncation: Ignored, "room is made as configured";

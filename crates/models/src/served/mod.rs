@@ -13,6 +13,7 @@ mod responses;
 mod responses_writer;
 mod writer;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -112,6 +113,8 @@ pub struct ServedRequest {
     pub approvals: Vec<(String, bool, String)>,
     /// Tools whose calls have free text in place of arguments.
     pub custom_tools: Vec<String>,
+    /// Tools of namespaces, under the names that they are shown by.
+    pub namespaced: HashMap<String, Namespaced>,
     /// The items of `input`, as they are listed.
     pub items: Vec<Value>,
     /// Fields that a response of Responses repeats.
@@ -197,6 +200,24 @@ pub struct ResponseHead {
     pub echo: Map<String, Value>,
     /// Tools whose calls have free text in place of arguments.
     pub custom_tools: Vec<String>,
+    /// Tools of namespaces, under the names that they are shown by.
+    pub namespaced: HashMap<String, Namespaced>,
+}
+
+/// A tool of a namespace, as Responses has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespaced {
+    /// The namespace.
+    pub namespace: String,
+    /// Its name there.
+    pub name: String,
+}
+
+impl Namespaced {
+    /// The name that it is shown by.
+    fn shown(&self) -> String {
+        format!("{}__{}", self.namespace, self.name)
+    }
 }
 
 impl fmt::Display for ServedApi {

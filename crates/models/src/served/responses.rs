@@ -1,12 +1,14 @@
 //! Requests of OpenAI Responses as a server reads them (platform.openai.com/docs/api-reference/responses).
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{Message, ModelRequest, ModelSettings, ShownTool, WrittenCall};
 
 use super::chat::tool_choice;
 use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
-use super::{RequestError, ServedRequest};
+use super::{Namespaced, RequestError, ServedRequest};
 use crate::api::Api;
 
 /// Entries of `metadata`, and characters of a value, as the API bounds them.
@@ -20,10 +22,11 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     if let Some(instructions) = root.text("instructions")?.filter(|text| !text.is_empty()) {
         system.insert(0, instructions.to_owned());
     }
-    let (mut tools, mut custom_tools, mut ignored) = (Vec::new(), Vec::new(), Vec::new());
+    let mut given = Tools::default();
     for tool in root.objects("tools")? {
-        read_tool(&tool, &mut tools, &mut custom_tools, &mut ignored)?;
+        given.read(&tool)?;
     }
+    let Tools { shown: tools, custom: custom_tools, namespaced, ignored } = given;
     distinct(&tools)?;
     let text = root.object("text")?;
     let format = text.as_ref().map(|text| text.object("format")).transpose()?.flatten();
@@ -73,6 +76,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
         background: root.bool("background")?.unwrap_or(false),
         approvals,
         custom_tools,
+        namespaced,
         items: items.into_iter().collect(),
         echo: echo(body),
         ignored,
@@ -159,7 +163,13 @@ fn read_items(
             "message" => read_message(&item, system, &mut out)?,
             "function_call" => out.call(WrittenCall {
                 id: item.needed_text("call_id")?.to_owned(),
-                name: item.needed_text("name")?.to_owned(),
+                name: match item.text("namespace")? {
+                    Some(namespace) => {
+                        let name = item.needed_text("name")?.to_owned();
+                        Namespaced { namespace: namespace.to_owned(), name }.shown()
+                    }
+                    None => item.needed_text("name")?.to_owned(),
+                },
                 arguments: item.text("arguments")?.unwrap_or_default().to_owned(),
             }),
             "custom_tool_call" => out.call(WrittenCall {
@@ -217,32 +227,56 @@ fn part(part: &Object<'_>) -> Read<ContentBlock> {
     }
 }
 
-fn read_tool(
-    tool: &Object<'_>,
-    tools: &mut Vec<ShownTool>,
-    custom: &mut Vec<String>,
-    ignored: &mut Vec<String>,
-) -> Read<()> {
-    match tool.needed_text("type")? {
-        "function" => tools.push(function(tool, "parameters")?),
-        "custom" => {
-            let mut shown = function(tool, "parameters")?;
-            if let Some(format) = tool.get("format").filter(|format| format["type"] == "grammar") {
-                let definition = format["definition"].as_str().unwrap_or_default();
-                shown.description.push_str(&format!("\n\nThe input is a text of this grammar:\n{definition}"));
+/// The tools of a request.
+#[derive(Default)]
+struct Tools {
+    shown: Vec<ShownTool>,
+    custom: Vec<String>,
+    namespaced: HashMap<String, Namespaced>,
+    ignored: Vec<String>,
+}
+
+impl Tools {
+    fn read(&mut self, tool: &Object<'_>) -> Read<()> {
+        match tool.needed_text("type")? {
+            "function" => self.shown.push(function(tool, "parameters")?),
+            "namespace" => self.read_namespace(tool)?,
+            "custom" => {
+                let mut shown = function(tool, "parameters")?;
+                if let Some(format) = tool.get("format").filter(|format| format["type"] == "grammar") {
+                    let definition = format["definition"].as_str().unwrap_or_default();
+                    shown.description.push_str(&format!("\n\nThe input is a text of this grammar:\n{definition}"));
+                }
+                shown.parameters = json!({
+                    "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"],
+                    "additionalProperties": false,
+                });
+                self.custom.push(shown.name.clone());
+                self.shown.push(shown);
             }
-            shown.parameters = json!({
-                "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"],
-                "additionalProperties": false,
-            });
-            custom.push(shown.name.clone());
-            tools.push(shown);
+            hosted if hosted.starts_with("web_search") => self.ignored.push(format!("{}={hosted}", tool.at("type"))),
+            other => {
+                let why = "send functions, custom tools or namespaces of functions";
+                return Err(tool.wrong("type", format!("tools of the type `{other}` are not taken: {why}")));
+            }
         }
-        hosted if hosted.starts_with("web_search") => ignored.push(format!("{}={hosted}", tool.at("type"))),
-        other => {
-            return Err(tool
-                .wrong("type", format!("tools of the type `{other}` are not taken: send functions or custom tools")));
-        }
+        Ok(())
     }
-    Ok(())
+
+    /// The functions of a namespace, as codex sends those of its MCP servers.
+    fn read_namespace(&mut self, tool: &Object<'_>) -> Read<()> {
+        let namespace = tool.needed_text("name")?;
+        for inner in tool.objects("tools")? {
+            let kind = inner.needed_text("type")?;
+            if kind != "function" {
+                return Err(inner.wrong("type", format!("tools of the type `{kind}` are not taken in a namespace")));
+            }
+            let mut shown = function(&inner, "parameters")?;
+            let of = Namespaced { namespace: namespace.to_owned(), name: shown.name };
+            shown.name = of.shown();
+            self.namespaced.insert(shown.name.clone(), of);
+            self.shown.push(shown);
+        }
+        Ok(())
+    }
 }

@@ -159,9 +159,14 @@ impl ResponsesWriter {
             _ => arguments.clone(),
         };
         let id = self.item_id(prefix, self.output.len());
-        let item = json!({
+        let of = self.head.namespaced.get(name).cloned();
+        let name = of.as_ref().map_or(name, |of| &of.name);
+        let mut item = json!({
             "id": id, "type": kind, "status": "in_progress", "call_id": call_id, "name": name, key: "",
         });
+        if let Some(of) = &of {
+            item["namespace"] = json!(of.namespace);
+        }
         let index = self.add(item, out);
         self.event(&format!("{event}.delta"), json!({"item_id": id, "output_index": index, "delta": written}), out);
         let mut done = json!({"item_id": id, "output_index": index, key: written});

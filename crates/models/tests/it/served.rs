@@ -122,6 +122,27 @@ fn hosted_searches_are_listed_as_ignored() {
 }
 
 #[test]
+fn functions_of_namespaces_are_called_in_them() {
+    let mut body = least(ServedApi::Responses);
+    let function = json!({"type": "function", "name": "close", "parameters": {"type": "object"}});
+    body["tools"] = json!([{"type": "namespace", "name": "agents", "description": "", "tools": [function]}]);
+    body["input"] = json!([
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "function_call", "call_id": "c1", "name": "close", "namespace": "agents", "arguments": "{}"},
+    ]);
+    let read = read(ServedApi::Responses, &body).unwrap();
+    assert_eq!(read.request.tools[0].name, "agents__close");
+    let Message::Assistant { calls, .. } = &read.request.messages[1] else { panic!("no call") };
+    assert_eq!(calls[0].name, "agents__close");
+    let head = ResponseHead { id: "resp_1".into(), namespaced: read.namespaced, ..ResponseHead::default() };
+    let mut writer = ResponseWriter::new(ServedApi::Responses, head);
+    writer.begin();
+    writer.piece(&Piece::Call(calls[0].clone()));
+    let item = writer.body()["output"][0].clone();
+    assert_eq!((&item["namespace"], &item["name"]), (&json!("agents"), &json!("close")));
+}
+
+#[test]
 fn files_and_images_are_taken() {
     let png = "data:image/png;base64,AAAA";
     let text = "data:text/plain;base64,aGk=";

@@ -312,13 +312,49 @@ async fn pending_responses_are_fetched_once_decided() {
     let asked = inbox.questions(Some(QuestionState::Pending), 9).await.expect("questions");
     inbox.answer(&asked[0].id, &ApprovalDecision::Approve, "test").await.expect("answered");
     let path = format!("/v1/responses/{}", pending["id"].as_str().expect("an id"));
-    let done = loop {
-        let now = served.get(&path).await.json();
+    let done = completed(&served, &path).await;
+    assert_eq!((done["status"].clone(), text_of(&done).as_str()), (json!("completed"), "sent to me"), "{done}");
+    served.end().await;
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// A response once it is no longer in progress.
+async fn completed(served: &Served, path: &str) -> Value {
+    loop {
+        let now = served.get(path).await.json();
         if now["status"] != "in_progress" {
-            break now;
+            return now;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pending_responses_go_on_after_a_restart() {
+    let folder = tempfile();
+    let script =
+        vec![calls("mail__send", json!({"to": "me"})), Turn::computed(|asked| Reply::text(asked.last_result_text()))];
+    let settings = json!({"server": {"shutdown_grace": "100ms"}});
+    let builder = || builder().tool(Send).state_dir(&folder).settings(settings.clone());
+    let (first, model) = scripted(builder(), script).await;
+    let served = Served::of(first).await;
+    let pending = served.post("/v1/responses", request("/v1/responses", "mail me", false)).await.json();
+    assert_eq!(pending["status"], "in_progress", "{pending}");
+    served.end().await;
+    let served = Served::of(with_model(builder(), &model)).await;
+    let path = format!("/v1/responses/{}", pending["id"].as_str().expect("an id"));
+    let taken_up = served.get(&path).await.json();
+    assert_eq!(taken_up["status"], "in_progress", "{taken_up}");
+    let inbox = served.tw.inbox();
+    let question = loop {
+        let asked = inbox.questions(Some(QuestionState::Pending), 9).await.expect("questions");
+        match asked.first() {
+            Some(question) => break question.id.clone(),
+            None => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+        }
     };
+    inbox.answer(&question, &ApprovalDecision::Approve, "test").await.expect("answered");
+    let done = completed(&served, &path).await;
     assert_eq!((done["status"].clone(), text_of(&done).as_str()), (json!("completed"), "sent to me"), "{done}");
     served.end().await;
     std::fs::remove_dir_all(&folder).expect("removed");

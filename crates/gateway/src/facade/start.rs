@@ -1,0 +1,163 @@
+//! Starts the work of requests, each in its own task, and takes up what a process left that has ended.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+use toolwright_agent::{Driver, DriverError, RunOptions, RunState};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::session::PeerProcess;
+use toolwright_models::served::{ResponseHead, ServedApi, ServedRequest, losses, read_request};
+
+use super::output::{Output, Refusal, Shows};
+use super::work::Work;
+use super::{Facade, Live};
+use crate::agents::Target;
+use crate::config::{FacadeApprovals, OnDisconnect};
+use crate::http::{Connection, Identity};
+
+/// A run that a process left.
+pub(super) struct Resumed {
+    pub(super) driver: Driver,
+    pub(super) options: RunOptions,
+    pub(super) state: RunState,
+}
+
+/// Ends the stream of an answer however its work ends.
+struct Closes<'a>(&'a Output);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Facade {
+    /// The work of a request, under this id and from this time on.
+    pub(super) async fn work_of(
+        &self,
+        api: ServedApi,
+        (identity, connection): (&Identity, &Connection),
+        mut request: ServedRequest,
+        (id, created): (String, u64),
+    ) -> Result<Work, Refusal> {
+        let principal = identity.principal().clone();
+        let target = self.target(&request.model, &principal)?;
+        let lost = match &target {
+            Target::Raw(model) => self.source.api(model).map(|upstream| losses(api, upstream, &request)),
+            Target::Agent(_) | Target::Model(_) => None,
+        };
+        let head = ResponseHead {
+            id: id.clone(),
+            model: request.model.clone(),
+            created,
+            include_usage: request.include_usage,
+            echo: std::mem::take(&mut request.echo),
+            custom_tools: request.custom_tools.clone(),
+            namespaced: request.namespaced.clone(),
+        };
+        let shows = Shows { reasoning: request.wants_reasoning, signatures: request.wants_signatures };
+        let approvals = match (self.approvals(&principal), connection.process().await) {
+            // A program that Toolwright started cannot approve its own calls.
+            (FacadeApprovals::Tool, PeerProcess::Nested) => FacadeApprovals::Deny,
+            (approvals, _) => approvals,
+        };
+        Ok(Work {
+            output: Arc::new(Output::new(api, head, shows, request.stream)),
+            id,
+            api,
+            target,
+            tools: self.tools_of(identity),
+            approvals,
+            principal,
+            goes_on: self.config.on_disconnect == OnDisconnect::Continue || request.background,
+            request,
+            body: Bytes::new(),
+            session: None,
+            lost: lost.unwrap_or_default(),
+            cancel: Cancel::new(),
+        })
+    }
+
+    /// Works in a task of its own, so that a shutdown waits for its end even if the client is gone.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        work: Work,
+        permits: [OwnedSemaphorePermit; 2],
+        resumed: Option<Resumed>,
+    ) -> JoinHandle<Result<(), Refusal>> {
+        let is_kept = work.api == ServedApi::Responses && work.request.store;
+        let live = Live { cancel: work.cancel.clone(), output: Arc::clone(&work.output) };
+        self.set_live(&work.principal.id, &work.id, is_kept.then_some(live));
+        let facade = Arc::clone(self);
+        self.gateway.running.spawn(async move {
+            let _permits = permits;
+            let output = &work.output;
+            let _closes = Closes(output);
+            let mut working = std::pin::pin!(facade.work(&work, resumed));
+            let done = loop {
+                tokio::select! {
+                    done = &mut working => break done,
+                    // Whoever is told that it waits finds it, also after a restart.
+                    () = output.asked.notified() => {
+                        facade.log_unkept(&work).await;
+                        output.pending.notify_one();
+                    }
+                }
+            };
+            if let Err(refusal) = &done {
+                output.fail(refusal);
+                // What waits for a person when the server ends is taken up by the next.
+                if !(facade.gateway.is_draining() && output.has_question()) {
+                    facade.log_unkept(&work).await;
+                }
+            }
+            facade.set_live(&work.principal.id, &work.id, None);
+            done
+        })
+    }
+
+    async fn log_unkept(&self, work: &Work) {
+        if let Err(error) = self.keep(work, None).await {
+            tracing::error!("response {} was not kept: {}", work.id, error.message);
+        }
+    }
+
+    /// Takes up the run behind a kept response that is in progress, if its process has ended. Returns the response as it is
+    /// then; `None` if nothing is left of the run.
+    pub(super) async fn take_up(
+        self: &Arc<Self>,
+        sender: (&Identity, &Connection),
+        id: &str,
+        kept: &Value,
+    ) -> Result<Option<Value>, Refusal> {
+        let Some(body) = kept["request"].as_str() else { return Ok(None) };
+        let request = read_request(ServedApi::Responses, body.as_bytes())?;
+        let created = kept["response"]["created_at"].as_u64().unwrap_or_default();
+        let mut work = self.work_of(ServedApi::Responses, sender, request, (id.to_owned(), created)).await?;
+        if matches!(work.target, Target::Raw(_)) {
+            return Ok(None);
+        }
+        let permits = self.admit()?;
+        work.goes_on = true;
+        work.body = Bytes::from(body.to_owned());
+        work.session = kept["of_session"].as_str().map(str::to_owned);
+        let session = work.session.clone().unwrap_or_else(|| work.id.clone());
+        let (driver, options, spec) = self.prepare(&work, session).await?;
+        match driver.load(&options).await {
+            Ok(mut state) => {
+                state.respecify(spec);
+                let output = Arc::clone(&work.output);
+                drop(self.start(work, permits, Some(Resumed { driver, options, state })));
+                Ok(Some(output.body()))
+            }
+            Err(DriverError::Taken { .. }) => Ok(Some(kept["response"].clone())),
+            Err(error) => {
+                tracing::warn!("response {id} cannot be taken up: {error}");
+                Ok(None)
+            }
+        }
+    }
+}
