@@ -63,7 +63,7 @@ impl Peer {
         let mut connection = TcpStream::connect(self.addr).await?;
         connection.set_nodelay(true)?;
         let head = format!(
-            "POST {PATH} HTTP/1.0\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\n\
+            "POST {PATH} HTTP/1.0\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\nconnection: close\r\n\
              content-length: {}\r\n\r\n",
             body.len()
         );
@@ -73,6 +73,10 @@ impl Peer {
         while connection.read_buf(&mut answer).await? > 0 {
             if first.is_none() && answer.windows(6).any(|seen| seen == b"data: " || seen == b"\"choic") {
                 first = Some(started.elapsed());
+            }
+            // Not every server ends the connection.
+            if stream && answer.windows(12).rev().take(64).any(|seen| seen == b"data: [DONE]") {
+                break;
             }
         }
         let text = String::from_utf8_lossy(&answer);

@@ -149,6 +149,7 @@ impl Facade {
         match driver.load(&options).await {
             Ok(mut state) => {
                 state.respecify(spec);
+                state.ask_again();
                 let output = Arc::clone(&work.output);
                 drop(self.start(work, permits, Some(Resumed { driver, options, state })));
                 Ok(Some(output.body()))

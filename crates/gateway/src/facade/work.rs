@@ -1,6 +1,7 @@
 //! The work of one request: a run of the ordinary driver, or one request to a model; what it leaves for the next request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,11 +19,14 @@ use toolwright_runtime::executor::{Asked, ModelAsk};
 use super::output::{Output, QUESTION, Refusal};
 use super::start::Resumed;
 use super::{Busy, Facade, Kind};
+use crate::Gateway;
 use crate::agents::{PreparedRun, RunOrder, Target};
 use crate::config::FacadeApprovals;
 
 /// Items of a conversation that are listed; the model's window bounds what it reads of them.
 const MAX_ITEMS: usize = 10_000;
+/// How often it is looked whether the server ends, while a person is asked.
+const SHUTDOWN_CHECK: Duration = Duration::from_millis(100);
 /// The client's tool that answers questions of the policy.
 const APPROVE: &str = "approve_tool_call";
 
@@ -298,6 +302,10 @@ impl Facade {
         let output = &work.output;
         let mut open = Vec::new();
         match report.status {
+            Status::Suspended if work.approvals == FacadeApprovals::Inbox && !report.pending.is_empty() => {
+                let why = "the server is shutting down; the next one asks again once the response is fetched";
+                return Err(Refusal::new(Fault::Overloaded, why));
+            }
             Status::Suspended => {
                 for call in state.client_calls() {
                     open.push(call.id.clone());
@@ -330,7 +338,8 @@ impl Facade {
         let takes_items = work.api == ServedApi::Responses;
         match work.approvals {
             FacadeApprovals::Inbox => {
-                Arc::new(InInbox { inbox: self.source.inbox(), output: takes_items.then(|| Arc::clone(&work.output)) })
+                let output = takes_items.then(|| Arc::clone(&work.output));
+                Arc::new(InInbox { gateway: Arc::clone(&self.gateway), inbox: self.source.inbox(), output })
             }
             FacadeApprovals::Tool if takes_items || work.brings(APPROVE) => Arc::new(Later),
             FacadeApprovals::Tool => Arc::new(NoApprover { remedy: format!("send the tool `{APPROVE}`") }),
@@ -445,8 +454,10 @@ impl Approver for Later {
     }
 }
 
-/// Asks in the inbox, and shows the question in the answer where it has items for that.
+/// Asks in the inbox, and shows the question in the answer where it has items for that. When the server ends, the question
+/// is left to the next.
 struct InInbox {
+    gateway: Arc<Gateway>,
     inbox: Arc<dyn Approver>,
     output: Option<Arc<Output>>,
 }
@@ -457,10 +468,18 @@ impl Approver for InInbox {
         if let Some(output) = &self.output {
             output.question(request, &request.tool.to_string());
         }
-        self.inbox.ask(request).await
+        let ends = async {
+            while !self.gateway.is_draining() {
+                tokio::time::sleep(SHUTDOWN_CHECK).await;
+            }
+        };
+        tokio::select! {
+            decision = self.inbox.ask(request) => decision,
+            () = ends => ApprovalDecision::Later,
+        }
     }
 
-    fn answer_timeout(&self) -> std::time::Duration {
+    fn answer_timeout(&self) -> Duration {
         self.inbox.answer_timeout()
     }
 }
