@@ -22,10 +22,10 @@ pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
 pub use report::{
-    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, ReportSpec, RunReport, RunResult, Status,
+    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ReportSpec, RunReport, RunResult, Status,
 };
 pub use run::{
-    ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice, Resolved,
-    RunSpec, RunState, Step, ToolBatch, TransitionError,
+    AfterPlan, ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice, Resolved,
+    RunPlan, RunSpec, RunState, Step, ToolBatch, TransitionError,
 };
 pub use tools::AgentTools;

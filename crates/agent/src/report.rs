@@ -116,6 +116,18 @@ pub struct HeldCall {
     pub tool: String,
     /// Arguments as the model wrote them.
     pub arguments: Value,
+    /// What would become of it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<HeldVerdict>,
+}
+
+/// What check and policy say of a call before it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldVerdict {
+    /// `allow`, `ask` or `deny` by the policy; `invalid` where the check refuses it.
+    pub effect: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// The report of one task: from the user's message to the answer.

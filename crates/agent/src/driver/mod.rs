@@ -5,6 +5,7 @@ mod compaction;
 mod eviction;
 mod mail;
 mod model;
+mod plan;
 mod resume;
 mod run_calls;
 pub(crate) mod tool_view;
@@ -464,6 +465,7 @@ impl Driver {
                 call.arguments = shown_arguments(entry, &call.arguments, redactor);
             }
         }
+        self.judge_held(&mut report, state, options);
         let report = report.redacted(redactor);
         self.record(options, || json!({"type": "report", "report": report.to_json()}));
         report

@@ -88,7 +88,8 @@ impl Driver {
         let Some(store) = &self.store else { return Ok(()) };
         let saved = state.to_json()?;
         // The journal of running calls must survive the save.
-        if state.has_started() {
+        // What a plan came to is read from there.
+        if state.has_started() || state.ends_with_plan() {
             store.save_amid(&options.run_id, &saved).await?;
         } else {
             store.save_run(&options.run_id, &saved).await?;

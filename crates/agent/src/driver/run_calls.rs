@@ -18,7 +18,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{Cost, PriceTable, Usage};
 use toolwright_core::operation::Origin;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::plan::plan;
+use toolwright_core::plan::{PlanApproval, plan};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::OutputStore;
 use toolwright_runtime::executor::{ContextBudget, HandoffTerms};
@@ -52,6 +52,9 @@ impl Driver {
         }
         if !batch.grants.is_empty() {
             run.approver = Arc::new(GrantedApprover::new(batch.grants, run.approver));
+        }
+        if let Some(approval) = state.plan().and_then(|plan| plan.approval.clone()) {
+            run.approver = Arc::new(PlanApprover { approval, otherwise: run.approver });
         }
         let running = async {
             // The usage of repairs is recorded with the repairs.
@@ -94,6 +97,8 @@ impl Driver {
             journal: self.journal(options),
             order: Some(in_flight.order.clone()),
             usage: Some(Arc::clone(&in_flight.meter) as _),
+            is_plan: state.plan().is_some(),
+            max_output: state.ends_with_plan().then(|| self.executor.whole_result_max_bytes()),
             ..self.run_context(state, snapshot, options)
         }
     }
@@ -142,6 +147,8 @@ impl Driver {
                 asker: parent.asker.clone(),
                 ..new
             },
+            // A plan that was written before is nobody's request.
+            None if state.ends_with_plan() => RunContext { origin: Origin::Owner, ..new },
             None => RunContext { request: Some(Arc::new(state.request())), ..new },
         }
     }
@@ -268,6 +275,22 @@ impl Approver for GrantedApprover {
             Some(grant) => grant.decision.clone(),
             None => self.otherwise.ask(request).await,
         }
+    }
+}
+
+/// Answers with the approval of the plan what that covers.
+struct PlanApprover {
+    approval: PlanApproval,
+    otherwise: Arc<dyn Approver>,
+}
+
+#[async_trait]
+impl Approver for PlanApprover {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        if self.approval.covers(request) {
+            return ApprovalDecision::Approve;
+        }
+        self.otherwise.ask(request).await
     }
 }
 

@@ -64,7 +64,7 @@ impl RunState {
     }
 
     /// Puts an answer with calls into the conversation.
-    fn begin_calls(&mut self, calls: Vec<TurnCall>, text: String, opaque: Vec<OpaqueData>) {
+    pub(super) fn begin_calls(&mut self, calls: Vec<TurnCall>, text: String, opaque: Vec<OpaqueData>) {
         let replayed = calls.iter().map(TurnCall::replay).collect();
         self.messages.push(Message::Assistant { text, calls: replayed, opaque });
         self.phase = Phase::Calls { calls };

@@ -114,11 +114,7 @@ impl RunState {
 
     /// Lets the held calls run. Returns whether there were any.
     pub fn dispatch(&mut self) -> bool {
-        let Phase::Calls { calls } = &mut self.phase else { return false };
-        let mut held = calls.iter_mut().filter(|call| call.is_held()).peekable();
-        let any = held.peek().is_some();
-        held.for_each(|call| call.status = CallStatus::Ready);
-        any
+        self.dispatch_only(|_| true)
     }
 
     /// The calls that can run now or already run.

@@ -231,6 +231,7 @@ impl RunState {
     pub fn can_wake(&self) -> bool {
         let answered = matches!(&self.phase, Phase::Done { result, .. } if result.status == Status::Success);
         answered
+            && !self.ends_with_plan()
             && self.task.report.is_none()
             && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
     }
@@ -353,5 +354,5 @@ impl RunState {
 }
 
 fn held_call(call: &TurnCall) -> HeldCall {
-    HeldCall { id: call.id.to_string(), tool: call.wire_name.clone(), arguments: call.argument_value() }
+    HeldCall { id: call.id.to_string(), tool: call.wire_name.clone(), arguments: call.argument_value(), verdict: None }
 }

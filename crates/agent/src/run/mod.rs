@@ -10,6 +10,7 @@ mod client;
 mod context;
 mod ending;
 mod exposure;
+mod plan;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ pub(crate) use context::{
     besides, content_text, has_text,
 };
 use exposure::ExposureState;
+pub use plan::{AfterPlan, RunPlan};
 pub use spec::{DEFAULT_PICK_SIZE, Dispatch, Limits, RunSpec};
 pub use turn_call::Resolved;
 pub(crate) use turn_call::TurnCall;
@@ -72,6 +74,9 @@ pub struct RunState {
     /// How much of the model's window the conversation takes, and how room was made.
     #[serde(default)]
     context: ContextState,
+    /// The plan that it executes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    plan: Option<Box<RunPlan>>,
 }
 
 /// The state of one task: of the work on one message of the user.
@@ -177,6 +182,7 @@ impl RunState {
             of_jobs: Vec::new(),
             exposure: None,
             last_notice: 0,
+            plan: None,
         };
         state.ask_model();
         state
@@ -325,6 +331,10 @@ impl RunState {
     }
 
     fn ask_model(&mut self) {
+        if self.ends_with_plan() {
+            return self.finish_plan();
+        }
+        self.plan = None;
         let limits = &self.spec.limits;
         if let Some(reason) = limits.exhausted(self.task.turns, &self.task.usage) {
             self.finish(Status::Partial, Some(reason));

@@ -8,7 +8,7 @@ use toolwright_core::ContentBlock;
 use toolwright_core::agents::handoff::HANDOFF;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::arguments::read_object;
-use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::call::{CallMeta, RawArguments, ToolCall};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::exposure::SEARCH_ID;
@@ -51,6 +51,9 @@ pub(crate) struct TurnCall {
     pub(crate) definition: Option<ContentHash>,
     /// The arguments as written.
     arguments: String,
+    /// What is said beside the arguments.
+    #[serde(default, skip_serializing_if = "CallMeta::is_empty")]
+    meta: CallMeta,
     /// The repair of the arguments by a model; the call runs with its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) repair: Option<Box<RepairRecord>>,
@@ -149,7 +152,7 @@ impl TurnCall {
     /// The call as the model wrote it, under its own id.
     pub(crate) fn as_written(&self) -> ToolCall {
         let arguments = RawArguments::Text(self.arguments.clone());
-        ToolCall::new(self.id.clone(), self.written.clone(), arguments)
+        ToolCall::new(self.id.clone(), self.written.clone(), arguments).with_meta(self.meta.clone())
     }
 
     /// The call as the conversation carries it.
@@ -241,10 +244,24 @@ impl TurnCall {
             wire_name,
             definition,
             arguments: written.arguments,
+            meta: CallMeta::default(),
             repair: None,
             status: CallStatus::Streamed,
             note: None,
         }
+    }
+}
+
+impl TurnCall {
+    /// A call of a plan, held until somebody lets it run. `id` is new.
+    pub(super) fn planned(id: CallId, call: ToolCall, resolve: Resolve<'_>) -> Self {
+        let arguments = match call.arguments {
+            RawArguments::Text(text) => text,
+            RawArguments::Value(value) | RawArguments::Resolved(value, _) => value.to_string(),
+        };
+        let written = WrittenCall { id: id.to_string(), name: call.name, arguments };
+        let held = Self::new(written, CallPosition { turn: 0, index: 0 }, &HashSet::new(), resolve);
+        Self { id, meta: call.meta, status: CallStatus::Held, ..held }
     }
 }
 

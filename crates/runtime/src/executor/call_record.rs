@@ -183,6 +183,9 @@ impl Executor {
             let person_ms = u64::try_from(record.person_took().as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("person_ms".into(), person_ms.into());
         }
+        if run.is_plan {
+            outcome.extras.insert(ENDED_MS.into(), services.clock.wall_ms().into());
+        }
         // A failed call says it nowhere else, and a resumed run reads it from the journal.
         if let Some(used) = record.used.as_ref().filter(|used| used.total() != Usage::default()) {
             if let Ok(usage) = serde_json::to_value(used.total()) {
@@ -337,6 +340,9 @@ pub(super) fn name_tool(outcome: &mut Outcome, entry: &Entry) {
     outcome.kind = Some(entry.provider.kind());
     outcome.namespace = entry.id().namespace().to_owned();
 }
+
+/// In the extras of calls of a plan: when they ended, in milliseconds since 1970.
+pub const ENDED_MS: &str = "ended_ms";
 
 /// Enters an outcome in the journal of its run, where there is one.
 pub(super) async fn journal(outcome: &Outcome, run: &RunContext) {

@@ -7,11 +7,12 @@ use futures_util::future::{BoxFuture, join_all};
 use serde_json::Value;
 use toolwright_core::call::{Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
 use toolwright_core::catalogue::Snapshot;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::indirect_call::carried;
 use toolwright_core::model::{ModelRequest, ModelResponse, Usage};
 use toolwright_core::model_repair::{self, RepairEnd, RepairRecord};
-use toolwright_core::policy::Effect;
+use toolwright_core::policy::{Decision, Effect};
 use toolwright_core::redact::{learn_secrets, learn_written};
 use toolwright_core::session::CallId;
 use toolwright_core::taint::as_whole;
@@ -80,6 +81,19 @@ impl Executor {
         });
         // What panics here does so again in its turn, and is that call's end then.
         is_allowed.unwrap_or(false).then_some(call)
+    }
+
+    /// What check and policy say of a call now. No guard is heard.
+    ///
+    /// # Errors
+    /// Why the check refuses it.
+    pub fn verdict(&self, call: ToolCall, run: &RunContext) -> Result<Decision, ToolError> {
+        let call = check(call, &run.snapshot, caller(run)).map_err(|rejection| rejection.error)?;
+        let judged = catch_panic_now(|| {
+            let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
+            policy(&call, scope, run)
+        });
+        judged.map_err(|_| ToolError::new(ErrorKind::InternalError, "it cannot be judged"))
     }
 
     /// Checks the calls of one turn, in order, for [`Executor::run_checked`]. Of those that are rejected for

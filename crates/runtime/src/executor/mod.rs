@@ -50,6 +50,7 @@ pub use self::admission::{
 };
 pub(crate) use self::background::JobTerms;
 pub use self::background::{DrivenSession, PromotedTo, Promotion, RecoveryOptions};
+pub use self::call_record::ENDED_MS;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::flow::EndedCall;
 pub use self::llm_call::LlmOptions;
@@ -130,6 +131,12 @@ impl Executor {
         self.options.defaults.calls_per_turn
     }
 
+    /// Cap on what is passed on whole or not at all, in bytes.
+    #[must_use]
+    pub fn whole_result_max_bytes(&self) -> usize {
+        self.options.defaults.whole_result_max_bytes
+    }
+
     /// Checks, plans and executes the calls of one turn. Returns one outcome per call, in call order, whatever happens.
     pub async fn run_calls(self: &Arc<Self>, calls: Vec<ToolCall>, run: &RunContext) -> Vec<Outcome> {
         let checked = pin!(self.check_calls(calls, &[], run)).await;
@@ -145,6 +152,7 @@ impl Executor {
     ) -> Vec<Outcome> {
         let plan = match &run.inner {
             Some(bound) => plan(bound.apply(checked), usize::MAX, 0),
+            None if run.is_plan => plan(checked, usize::MAX, 0),
             None => plan(checked, self.options.defaults.calls_per_turn, run.started_before),
         };
         pin!(self.execute(plan, run)).await

@@ -235,6 +235,8 @@ pub struct RunContext {
     pub inner_taint: InnerTaint,
     /// Calls of the same turn that started before this batch: they count against the turn's limit.
     pub started_before: usize,
+    /// Whether they are a plan: as many as it has may run in one turn, and their outcomes say when they ended.
+    pub is_plan: bool,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
     pub journal: Option<(Arc<dyn RunStore>, Arc<str>)>,
     /// Set for a job: who continues it step by step. A job waits for slot and lock as long as need be.
@@ -310,6 +312,7 @@ impl RunContext {
             inner: None,
             inner_taint: InnerTaint::default(),
             started_before: 0,
+            is_plan: false,
             journal: None,
             job: None,
             model: None,

@@ -1,0 +1,71 @@
+//! Runs that execute plans, and what would become of calls that are held.
+
+use std::sync::Arc;
+
+use toolwright_core::cancel::Cancel;
+use toolwright_core::plan::PlanDocument;
+use toolwright_runtime::RunContext;
+
+use super::tool_view::resolve;
+use super::{Driver, DriverError, RunOptions};
+use crate::report::{HeldVerdict, RunReport};
+use crate::run::{AfterPlan, RunSpec, RunState, Step, TransitionError};
+
+impl Driver {
+    /// A run that executes `plan`, whose calls are held: see [`RunState::dispatch`]. Nothing is saved.
+    #[must_use]
+    pub fn of_plan(
+        &self,
+        spec: RunSpec,
+        request: String,
+        plan: &PlanDocument,
+        then: AfterPlan,
+        options: &RunOptions,
+    ) -> RunState {
+        let view = self.view(&spec, options);
+        let snapshot = Arc::clone(view.snapshot(None, &self.finder));
+        RunState::of_plan(spec, request, plan, then, &|call| resolve(&snapshot, call))
+    }
+
+    /// Goes on with a plan in place of what failed of the last one.
+    ///
+    /// # Errors
+    /// As [`RunState::plan_anew`].
+    pub fn plan_anew(
+        &self,
+        state: &mut RunState,
+        plan: &PlanDocument,
+        options: &RunOptions,
+    ) -> Result<(), TransitionError> {
+        let view = self.view(state.spec(), options);
+        let snapshot = Arc::clone(self.snapshot(state, &view));
+        state.plan_anew(plan, &|call| resolve(&snapshot, call))
+    }
+
+    /// Saves a run that nobody drives, so that it can be loaded later.
+    ///
+    /// # Errors
+    /// [`DriverError::Store`] when it cannot be saved.
+    pub async fn keep(&self, state: &RunState, options: &RunOptions) -> Result<(), DriverError> {
+        self.save(state, options).await
+    }
+
+    /// Says of the calls that wait for leave what check and policy say of them now.
+    pub(super) fn judge_held(&self, report: &mut RunReport, state: &RunState, options: &RunOptions) {
+        let Step::AwaitDispatch(calls) = state.step() else { return };
+        let view = self.view(state.spec(), options);
+        let snapshot = Arc::clone(self.snapshot(state, &view));
+        let run = RunContext {
+            variables: options.variables.clone(),
+            cancel: Cancel::new(),
+            ..self.run_context(state, &snapshot, options)
+        };
+        for held in &mut report.held {
+            let Some(call) = calls.iter().find(|call| call.id.as_str() == held.id) else { continue };
+            held.verdict = Some(match self.executor.verdict(call.clone(), &run) {
+                Ok(decision) => HeldVerdict { effect: decision.effect.as_str().to_owned(), reason: decision.reason },
+                Err(error) => HeldVerdict { effect: "invalid".into(), reason: error.message().to_owned() },
+            });
+        }
+    }
+}
