@@ -10,6 +10,7 @@ pub mod delegate;
 pub mod driver;
 pub mod extract;
 pub mod plan;
+pub mod plan_writer;
 pub mod prompt;
 pub mod report;
 pub mod run;
@@ -20,6 +21,7 @@ pub use delegate::{DelegateDocument, DelegateDocuments, FoundDelegate, ModelDele
 pub use driver::{Driver, DriverError, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};
+pub use plan_writer::{mend_request, plan_request, read_plan, rest_request};
 pub use prompt::{BASE_PROMPT, system_prompt};
 pub use report::{
     CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ReportSpec, RunReport, RunResult, Status,

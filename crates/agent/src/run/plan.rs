@@ -53,6 +53,12 @@ impl RunState {
         self.plan.as_deref()
     }
 
+    /// Whether all of its calls wait for leave to run.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(&self.phase, Phase::Calls { calls } if calls.iter().all(TurnCall::is_held))
+    }
+
     /// Whether the run is over with the calls of its plan.
     #[must_use]
     pub fn ends_with_plan(&self) -> bool {

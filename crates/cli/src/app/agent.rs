@@ -190,10 +190,13 @@ pub(crate) fn profile(agent: &Agent, spec: Option<&AgentSpec>, app: &Toolwright)
 
 /// The model: given, configured, or found.
 pub(crate) async fn model(agent: &Agent, spec: Option<&AgentSpec>, app: &Toolwright) -> Result<String, Failure> {
+    chosen_model(agent.model.clone().or_else(|| spec.and_then(|spec| spec.model.clone())), app).await
+}
+
+/// The model that was `given`, or the configured one, or what the environment offers.
+pub(crate) async fn chosen_model(given: Option<String>, app: &Toolwright) -> Result<String, Failure> {
     let models = app.models();
-    let own = spec.and_then(|spec| spec.model.clone());
-    let chosen = agent.model.clone().or(own).or_else(|| app.config().sections.models.default.clone());
-    match chosen {
+    match given.or_else(|| app.config().sections.models.default.clone()) {
         Some(model) => {
             models.ready(&model).await.map_err(Failure::usage)?;
             Ok(model)

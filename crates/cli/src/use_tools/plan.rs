@@ -7,14 +7,16 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolwright::Toolwright;
-use toolwright::app::{PlanOptions, PlanRefused};
+use toolwright::agent::Status;
+use toolwright::app::{PlanOptions, PlanRefused, PlanWriter, PlannedOutcome};
 use toolwright::core::approval::NoApprover;
 use toolwright::core::plan::{PlanCheck, PlanDocument, PlanIssue, Wait, unreadable};
 use toolwright::core::policy::Effect;
 use toolwright::core::{Cancel, Profile, RunInput};
 
 use super::call::LIST_WAIT;
-use crate::app::agent::{approver, can_be_asked, who};
+use super::run::{exit, read_task};
+use crate::app::agent::{approver, can_be_asked, chosen_model, who};
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};
 use crate::exit::{Done, Exit, Failure};
@@ -40,24 +42,70 @@ pub(crate) enum PlanCommand {
         #[arg(long)]
         mermaid: bool,
     },
-    /// Run a plan. It is checked first, and nothing runs if something is wrong. With --json: {status, calls, state}.
+    /// Run a plan. It is checked first, and nothing runs if something is wrong. With --json: {plan, status, calls, state}.
     ///
     /// That you run it approves the calls as they are written, whatever comes in place of their references. A call that the
     /// policy asks about for another reason than before is asked about by itself. With --policy, nothing is approved
-    /// beforehand.
+    /// beforehand. A plan that was interrupted goes on when it is run again by its name.
     Run {
         #[command(flatten)]
         plan: PlanFile,
         /// Who is asked about calls that are not approved. Default: `terminal` in one, else `nobody`.
         #[arg(long, value_name = "WHOM", value_parser = ask())]
         ask: Option<AskName>,
+        /// Has a model plan anew what failed, once, and runs that. What it plans is not approved beforehand.
+        #[arg(long)]
+        repair: bool,
+        #[command(flatten)]
+        writer: Writer,
     },
+    /// Check a plan and keep it, to be run later by the name that is printed.
+    Save {
+        #[command(flatten)]
+        plan: PlanFile,
+        /// Approves its calls as they are written, whatever comes in place of their references.
+        #[arg(long)]
+        approve: bool,
+    },
+    /// Have a model write a plan for a request. It is printed, and nothing runs. A plan with faults goes back to the model
+    /// once; exit code 1 if some are left.
+    Make {
+        /// What is to be done; `-` is standard input.
+        request: String,
+        /// What references like †input.x stand for: a JSON object.
+        #[arg(long, value_name = "JSON")]
+        input: Option<String>,
+        /// The profile that it is checked under. Default: `policy.profile`, else `ask`.
+        #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
+        policy: Option<Profile>,
+        #[command(flatten)]
+        writer: Writer,
+    },
+}
+
+/// The model that writes plans.
+#[derive(Debug, Args)]
+pub(crate) struct Writer {
+    /// The model that writes the plan. Default: `models.default`, else what the environment offers.
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    model: Option<String>,
+    /// Tools that it may plan with, as globs on ids or wire names (repeatable). Default: all.
+    #[arg(long, value_name = "GLOB")]
+    tools: Vec<String>,
+}
+
+impl Writer {
+    async fn of(&self, app: &Toolwright, policy: Option<Profile>, input: RunInput) -> Result<PlanWriter, Failure> {
+        let model = chosen_model(self.model.clone(), app).await?;
+        Ok(PlanWriter { model, tools: self.tools.clone(), profile: policy, input })
+    }
 }
 
 /// A plan in a file.
 #[derive(Debug, Args)]
 pub(crate) struct PlanFile {
-    /// The file: a JSON array of calls `{"_tool": name, "_outputPath"?: path, ...arguments}`; `-` is standard input.
+    /// The file: a JSON array of calls `{"_tool": name, "_outputPath"?: path, ...arguments}`; `-` is standard input. Or the
+    /// name of a plan that is kept.
     file: PathBuf,
     /// What references like †input.x stand for: a JSON object, or a file of one. An array gives each item to an instance: ①,
     /// ②, ….
@@ -68,12 +116,21 @@ pub(crate) struct PlanFile {
     policy: Option<Profile>,
 }
 
+fn input(written: Option<&String>) -> Result<RunInput, Failure> {
+    match written {
+        Some(written) => input::run_input(written),
+        None => Ok(RunInput { input: json!({}), ..RunInput::default() }),
+    }
+}
+
 impl PlanFile {
     fn input(&self) -> Result<RunInput, Failure> {
-        match &self.input {
-            Some(written) => input::run_input(written),
-            None => Ok(RunInput { input: json!({}), ..RunInput::default() }),
-        }
+        input(self.input.as_ref())
+    }
+
+    /// The name of a plan that is kept.
+    fn name(&self) -> Option<&str> {
+        self.file.to_str().filter(|name| name.starts_with("plan-") && !self.file.exists())
     }
 
     fn read(&self) -> Result<Result<PlanDocument, Vec<PlanIssue>>, Failure> {
@@ -82,19 +139,39 @@ impl PlanFile {
 }
 
 pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
-    let (PlanCommand::Check(file) | PlanCommand::Show { plan: file, .. } | PlanCommand::Run { plan: file, .. }) =
-        command;
-    let input = file.input()?;
-    let plan = match file.read()? {
-        Ok(plan) => plan,
-        Err(issues) => return refused(global, &unreadable(&issues), &issues),
+    let file = match command {
+        PlanCommand::Check(file)
+        | PlanCommand::Show { plan: file, .. }
+        | PlanCommand::Save { plan: file, .. }
+        | PlanCommand::Run { plan: file, .. } => file,
+        PlanCommand::Make { request, input: given, policy, writer } => {
+            let (request, input) = (read_task(request)?, input(given.as_ref())?);
+            let app = opened(global).await?;
+            let done = make(global, &app, &request, writer.of(&app, *policy, input).await?).await;
+            app.shut_down().await;
+            return done;
+        }
+    };
+    let mut input = file.input()?;
+    let read = match file.name() {
+        Some(_) => None,
+        None => match file.read()? {
+            Ok(plan) => Some(plan),
+            Err(issues) => return refused(global, &unreadable(&issues), &issues),
+        },
     };
     if let PlanCommand::Run { ask, .. } = command {
         can_be_asked(who(*ask))?;
     }
-    let app = open(global).await?;
-    app.offer_llm_tools().await;
-    wait_for(&app, WaitFor::All, LIST_WAIT).await;
+    let app = opened(global).await?;
+    let plan = match (read, file.name()) {
+        (Some(plan), _) => plan,
+        (None, name) => {
+            let (plan, kept) = app.saved_plan(name.unwrap_or_default()).await.map_err(not_run)?;
+            input = kept;
+            plan
+        }
+    };
     let done = match command {
         PlanCommand::Check(_) => {
             let check = app.check_plan(&plan, file.policy, &input);
@@ -104,10 +181,63 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
             let check = app.check_plan(&plan, file.policy, &input);
             show(global, &plan, &check, *mermaid)
         }
-        PlanCommand::Run { ask, .. } => run(global, &app, &plan, (file, input, *ask)).await,
+        PlanCommand::Save { approve, .. } => save(global, &app, &plan, (file, input, *approve)).await,
+        PlanCommand::Run { ask, repair, writer, .. } => {
+            let writer = if *repair { Some(writer.of(&app, file.policy, input.clone()).await?) } else { None };
+            run(global, &app, &plan, (file, input, *ask), writer).await
+        }
+        PlanCommand::Make { .. } => Ok(Exit::Ok),
     };
     app.shut_down().await;
     done
+}
+
+async fn opened(global: &Global) -> Result<Arc<Toolwright>, Failure> {
+    let app = open(global).await?;
+    app.offer_llm_tools().await;
+    wait_for(&app, WaitFor::All, LIST_WAIT).await;
+    Ok(app)
+}
+
+fn not_run(error: PlanRefused) -> Failure {
+    match error {
+        PlanRefused::NotFound(_) => Failure::not_found(error),
+        PlanRefused::Store(error) => error.into(),
+        PlanRefused::Model(_) => Failure::usage(error),
+        _ => Failure::failed(error),
+    }
+}
+
+async fn make(global: &Global, app: &Arc<Toolwright>, request: &str, writer: PlanWriter) -> Done {
+    let made = app.write_plan(request, &writer).await.map_err(not_run)?;
+    let document = made.document.to_value();
+    if global.json {
+        let mut check = made.check.to_json();
+        check["plan"] = document;
+        print_json(&check)?;
+    } else {
+        print_json(&document)?;
+    }
+    let issues = made.check.errors.iter().chain(&made.check.warnings);
+    issues.for_each(|issue| say(styled(WARN, harmless(&issue.to_string()))));
+    Ok(if made.check.is_valid() { Exit::Ok } else { Exit::Failed })
+}
+
+async fn save(
+    global: &Global,
+    app: &Arc<Toolwright>,
+    plan: &PlanDocument,
+    (file, input, approved): (&PlanFile, RunInput, bool),
+) -> Done {
+    let approver = Arc::new(NoApprover { remedy: String::new() });
+    let options = PlanOptions { profile: file.policy, input, approver, approved, cancel: Cancel::new() };
+    match app.save_plan(plan, &options).await {
+        Ok(id) if global.json => print_json(&json!({"plan": id, "digest": plan.digest().to_string()}))?,
+        Ok(id) => print_text(&format!("{id}\n"))?,
+        Err(PlanRefused::Check(check)) => return refused(global, &check.to_json(), &check.errors),
+        Err(error) => return Err(not_run(error)),
+    }
+    Ok(Exit::Ok)
 }
 
 /// Says what is wrong.
@@ -199,6 +329,7 @@ async fn run(
     app: &Arc<Toolwright>,
     plan: &PlanDocument,
     (file, input, ask): (&PlanFile, RunInput, Option<AskName>),
+    writer: Option<PlanWriter>,
 ) -> Done {
     let cancel = Cancel::new();
     watch(cancel.clone(), OnSignal::Cancel);
@@ -209,22 +340,40 @@ async fn run(
         who => approver(&terminal, who, app, remedy),
     };
     let options = PlanOptions { profile: file.policy, input, approver, approved: file.policy.is_none(), cancel };
-    let report = match app.run_plan(plan, options).await {
+    let id = match file.name() {
+        Some(id) => Ok(id.to_owned()),
+        None => app.save_plan(plan, &options).await,
+    };
+    let ran = match id {
+        Ok(id) => {
+            say(styled(DIM, format_args!("after an interruption: toolwright plan run {id}")));
+            app.resume_plan(&id, options.clone()).await
+        }
+        Err(error) => Err(error),
+    };
+    let ran = match (ran, writer) {
+        (Ok(report), Some(writer)) if matches!(report.status, Status::Partial | Status::Failure) => {
+            app.repair_plan(&report, &writer, options).await
+        }
+        (ran, _) => ran,
+    };
+    let report = match ran {
         Ok(report) => report,
         Err(PlanRefused::Check(check)) => return refused(global, &check.to_json(), &check.errors),
-        Err(PlanRefused::Store(error)) => return Err(error.into()),
+        Err(error) => return Err(not_run(error)),
     };
     if global.json {
         print_json(&report.to_json())?;
     } else {
-        for (index, (call, outcome)) in plan.calls.iter().zip(report.outcomes()).enumerate() {
-            let end = match &outcome.error {
-                None => one_line(&harmless(&outcome.text()), WIDTH),
-                Some(error) => format!("failed: {}", one_line(&harmless(error.message()), 4 * WIDTH)),
+        for (index, PlannedOutcome { call, outcome }) in report.calls.iter().enumerate() {
+            let end = match outcome.as_ref().map(|outcome| (outcome, &outcome.error)) {
+                None => "not run".to_owned(),
+                Some((outcome, None)) => one_line(&harmless(&outcome.text()), WIDTH),
+                Some((_, Some(error))) => format!("failed: {}", one_line(&harmless(error.message()), 4 * WIDTH)),
             };
             print_text(&format!("{index} {}: {end}\n", harmless(&call.tool)))?;
         }
-        say(styled(DIM, report.status()));
+        say(styled(DIM, report.status.as_str()));
     }
-    Ok(if report.status() == "success" { Exit::Ok } else { Exit::Failed })
+    Ok(exit(report.status))
 }

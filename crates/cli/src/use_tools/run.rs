@@ -169,7 +169,7 @@ fn report_spec(run: &Run) -> Result<Option<ReportSpec>, Failure> {
     ReportSpec::by_schema(schema).map(Some).map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 
-fn read_task(task: &str) -> Result<String, Failure> {
+pub(crate) fn read_task(task: &str) -> Result<String, Failure> {
     if task != "-" {
         return Ok(task.to_owned());
     }

@@ -47,7 +47,7 @@ pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};
 pub use delegates::DelegatesConfig;
 pub use fallback_client::{GatewayFallback, InboxPerson};
-pub use plans::{PlanOptions, PlanRefused, PlanReport};
+pub use plans::{PlanOptions, PlanRefused, PlanReport, PlanWriter, PlannedOutcome, WrittenPlan};
 pub use reload::{Reloaded, watch};
 pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;

@@ -1,24 +1,32 @@
-//! Checks and runs plans: documents of calls whose arguments refer to each other's results.
+//! Checks, keeps and runs plans: documents of calls whose arguments refer to each other's results.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use serde_json::{Value, json};
-use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
+use serde_json::{Map, Value, json};
+use toolwright_agent::{
+    AfterPlan, DriverError, RunOptions, RunReport, RunSpec, RunState, Status, mend_request, plan_request, read_plan,
+    rest_request,
+};
+use toolwright_core::approval::Approver;
 use toolwright_core::error::StoreError;
-use toolwright_core::plan::{PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, check_plan, plan};
+use toolwright_core::model::{ModelError, Usage};
+use toolwright_core::plan::{PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_plan, unreadable};
+use toolwright_core::policy::UserRequest;
 use toolwright_core::{Cancel, Lineage, Outcome, Policy, Profile, RunInput, Session};
-use toolwright_runtime::executor::EndedCall;
+use toolwright_runtime::executor::ENDED_MS;
 use toolwright_runtime::{RunContext, RunVariables};
 
-use super::Toolwright;
+use super::{ClientOptions, Toolwright};
+
+/// Stands where the request of a user would in a plan that was written before.
+const NO_REQUEST: &str = "Run this plan.";
 
 /// Options of one run of a plan.
 #[derive(Clone)]
 pub struct PlanOptions {
     /// The profile for calls that no rule matches. Default: that of the configuration, else `ask`.
     pub profile: Option<Profile>,
-    /// What `†input.x` stands for, for all calls or by instance.
+    /// What `†input.x` stands for, for all calls or by instance. A saved plan keeps it.
     pub input: RunInput,
     /// Answers where the policy asks about a call that no approval of the plan covers.
     pub approver: Arc<dyn Approver>,
@@ -35,66 +43,100 @@ impl std::fmt::Debug for PlanOptions {
     }
 }
 
-/// A plan that has run.
+/// Who writes a plan.
+#[derive(Debug, Clone, Default)]
+pub struct PlanWriter {
+    /// The model, `provider/model`.
+    pub model: String,
+    /// Globs on the tools that it may plan with; empty for all.
+    pub tools: Vec<String>,
+    /// The profile that the plan is checked under.
+    pub profile: Option<Profile>,
+    /// What `†input.x` stands for.
+    pub input: RunInput,
+}
+
+/// A plan that a model wrote.
+#[derive(Debug)]
+pub struct WrittenPlan {
+    /// The plan.
+    pub document: PlanDocument,
+    /// Its check: with errors, the model did not mend them.
+    pub check: PlanCheck,
+    /// What the model used.
+    pub usage: Usage,
+}
+
+/// One call of a plan that has run.
+#[derive(Debug)]
+pub struct PlannedOutcome {
+    /// The call as it was written.
+    pub call: PlanCall,
+    /// What it came to; `None`: it has not ended.
+    pub outcome: Option<Outcome>,
+}
+
+/// A plan that has run, as far as it could.
 #[derive(Debug)]
 pub struct PlanReport {
-    calls: Vec<(PlanCall, EndedCall)>,
-    variables: Arc<RunVariables>,
+    /// The name under which it is kept.
+    pub id: String,
+    /// How it ended.
+    pub status: Status,
+    /// Its calls, in written order, and behind them those of plans in its place.
+    pub calls: Vec<PlannedOutcome>,
+    state: Value,
 }
 
 impl PlanReport {
-    /// What became of the calls, in written order.
-    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        self.calls.iter().map(|(_, call)| &call.outcome)
-    }
-
-    /// `success` if every call succeeded, `failure` if none did, else `partial`.
-    #[must_use]
-    pub fn status(&self) -> &'static str {
-        match (self.outcomes().all(|outcome| outcome.ok), self.outcomes().any(|outcome| outcome.ok)) {
-            (true, _) => "success",
-            (false, true) => "partial",
-            (false, false) => "failure",
-        }
-    }
-
     /// What the calls left under their paths, for all instances.
     #[must_use]
-    pub fn state(&self) -> Value {
-        match self.variables.state(None) {
-            Value::Null => json!({}),
-            state => state,
-        }
+    pub fn state(&self) -> &Value {
+        &self.state
     }
 
-    /// `{status, calls: [{index, tool, arguments, ok, output | error, started_ms, ended_ms}], state}`, times from the start
-    /// of the plan.
+    /// `{plan, status, calls: [{index, tool, arguments, ok, output | error, started_ms, ended_ms}], state}`, times from the
+    /// start of the plan.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let start = self.calls.iter().map(|(_, call)| call.started).min();
-        let since = |at: tokio::time::Instant| {
-            let since = start.map(|start| at.saturating_duration_since(start)).unwrap_or_default();
-            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-        };
-        let call = |(index, (call, ended)): (usize, &(PlanCall, EndedCall))| {
-            let outcome = &ended.outcome;
-            let mut value = json!({
-                "index": index,
-                "tool": call.tool,
-                "arguments": outcome.ran_with.clone().unwrap_or_else(|| Value::Object(call.arguments.clone())),
-                "ok": outcome.ok,
-                "started_ms": since(ended.started),
-                "ended_ms": since(ended.ended),
-            });
-            match &outcome.error {
-                Some(error) => value["error"] = json!({"kind": error.kind(), "message": error.message()}),
-                None => value["output"] = outcome.structured.clone().unwrap_or_else(|| outcome.text().into()),
-            }
-            value
-        };
-        let calls: Vec<Value> = self.calls.iter().enumerate().map(call).collect();
-        json!({"status": self.status(), "calls": calls, "state": self.state()})
+        let start = self.calls.iter().filter_map(|call| Some(span(call.outcome.as_ref()?)?.0)).min().unwrap_or_default();
+        let calls: Vec<Value> = self.calls.iter().enumerate().map(|(index, call)| call.to_json(index, start)).collect();
+        json!({"plan": self.id, "status": self.status, "calls": calls, "state": self.state})
     }
+}
+
+impl PlannedOutcome {
+    fn to_json(&self, index: usize, start: i64) -> Value {
+        let Self { call, outcome } = self;
+        let written = || Value::Object(call.arguments.clone());
+        let Some(outcome) = outcome else {
+            return json!({"index": index, "tool": call.tool, "arguments": written(), "ok": false,
+                "error": {"kind": "not_run", "message": "it waits for a person, or for a call that does"}});
+        };
+        let mut value = json!({
+            "index": index,
+            "tool": call.tool,
+            "arguments": outcome.ran_with.clone().unwrap_or_else(written),
+            "ok": outcome.ok,
+        });
+        if let Some((started, ended)) = span(outcome) {
+            value["started_ms"] = (started - start).into();
+            value["ended_ms"] = (ended - start).into();
+        }
+        match &outcome.error {
+            Some(error) => value["error"] = json!({"kind": error.kind(), "message": error.message()}),
+            None => value["output"] = outcome.structured.clone().unwrap_or_else(|| outcome.text().into()),
+        }
+        value
+    }
+}
+
+/// When a call of a plan started and ended, in milliseconds since 1970.
+fn span(outcome: &Outcome) -> Option<(i64, i64)> {
+    let ended = outcome.extras.get(ENDED_MS)?.as_i64()?;
+    let person = outcome.extras.get("person_ms").and_then(Value::as_i64).unwrap_or_default();
+    let took = i64::try_from(outcome.latency.as_millis()).unwrap_or_default().saturating_add(person);
+    Some((ended.saturating_sub(took), ended))
 }
 
 /// Why a plan did not run.
@@ -103,9 +145,21 @@ pub enum PlanRefused {
     /// What its check found.
     #[error("the plan is not valid")]
     Check(Box<PlanCheck>),
-    /// Its state could not be read.
-    #[error("the state of the plan could not be read: {0}")]
+    /// It is kept under a name that no plan has.
+    #[error("no plan is kept under `{0}`")]
+    NotFound(String),
+    /// Its state could not be read or kept.
+    #[error("the plan cannot be kept: {0}")]
     Store(#[from] StoreError),
+    /// It could not be driven.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The model could not be asked for a plan.
+    #[error("the model wrote no plan: {0}")]
+    Model(#[from] ModelError),
+    /// The model wrote none: what is wrong.
+    #[error("the model wrote no plan: {0}")]
+    Unreadable(String),
 }
 
 impl Toolwright {
@@ -113,86 +167,258 @@ impl Toolwright {
     #[must_use]
     pub fn check_plan(&self, plan: &PlanDocument, profile: Option<Profile>, input: &RunInput) -> PlanCheck {
         let policy = self.config().policy(profile, Profile::Ask);
-        self.checked(plan, &self.call_session(), &policy, &RunVariables::in_memory(for_all_tools(input)))
+        let values = RunVariables::in_memory(for_all_tools(input));
+        self.checked(plan, None, (&self.call_session(), &policy, &values))
     }
 
-    fn checked(&self, plan: &PlanDocument, session: &Session, policy: &Policy, values: &RunVariables) -> PlanCheck {
+    pub(super) fn checked(
+        &self,
+        plan: &PlanDocument,
+        request: Option<&Arc<UserRequest>>,
+        (session, policy, values): (&Session, &Policy, &RunVariables),
+    ) -> PlanCheck {
         check_plan(
             plan,
             &PlanContext {
                 snapshot: &self.catalogue.snapshot(),
                 session,
                 policy: Some(policy),
-                request: None,
+                request,
                 variables: Some(values),
                 max_cost: None,
             },
         )
     }
 
-    /// Runs a plan, each call as soon as the results are there that it refers to. References are replaced for tools of every
-    /// origin.
+    /// Checks a plan and keeps it, to be run later by [`Toolwright::resume_plan`]. Returns the name under which it is kept.
     ///
     /// # Errors
-    /// The check, where it finds anything wrong: then nothing has run; or that of the store.
-    pub async fn run_plan(
-        self: &Arc<Self>,
-        document: &PlanDocument,
-        options: PlanOptions,
-    ) -> Result<PlanReport, PlanRefused> {
+    /// The check, where it finds anything wrong; or that of the store.
+    pub async fn save_plan(self: &Arc<Self>, plan: &PlanDocument, options: &PlanOptions) -> Result<String, PlanRefused> {
         let id = format!("plan-{}", uuid::Uuid::new_v4());
-        let session = self.session(id.as_str());
-        let policy = Arc::new(self.config().policy(options.profile, Profile::Ask));
-        let services = self.executor.services();
-        let input = for_all_tools(&options.input);
-        let variables = RunVariables::open(&*services.log, &*services.outputs, &session.id, input).await?;
-        let check = self.checked(document, &session, &policy, &variables);
+        let run = self.plan_run(&id, options);
+        let values = self.plan_values(&run, &options.input).await?;
+        let check = self.checked(plan, None, (&run.session, &run.policy, &values));
         if !check.is_valid() {
             return Err(PlanRefused::Check(Box::new(check)));
         }
-        let approval = options.approved.then(|| PlanApproval::of(document, &check, &*services.redactor));
-        let run = RunContext {
-            cancel: options.cancel,
-            variables: Some(Arc::clone(&variables) as _),
-            max_output: Some(self.config().sections.defaults.calls.whole_result_max_bytes),
-            ..RunContext::under(
-                Lineage::named(&id),
-                session,
-                self.catalogue.snapshot(),
-                policy,
-                Arc::new(PlanApprover { approval, otherwise: options.approver }),
-            )
-        };
-        let checked = self.executor.check_calls(document.tool_calls(), &[], &run).await.calls;
-        let ended = self.executor.execute_timed(plan(checked, usize::MAX, 0), &run).await;
-        let mut calls: Vec<(PlanCall, EndedCall)> = Vec::with_capacity(ended.len());
-        for ended in ended {
-            let index = toolwright_core::plan::call_index(ended.outcome.call_id.as_str());
-            if let Some(call) = index.and_then(|index| document.calls.get(index)) {
-                calls.push((call.clone(), ended));
-            }
+        let driver = self.driver();
+        let spec = RunSpec { input: for_all_tools(&options.input), ..RunSpec::new("", "") };
+        let mut state = driver.of_plan(spec, NO_REQUEST.to_owned(), plan, AfterPlan::End, &run);
+        if options.approved {
+            state.approve_plan(PlanApproval::of(plan, &check, &*self.executor.services().redactor));
         }
-        Ok(PlanReport { calls, variables })
+        driver.keep(&state, &run).await?;
+        Ok(id)
     }
+
+    /// The plan that is kept under `id`, with its input.
+    ///
+    /// # Errors
+    /// [`PlanRefused::NotFound`], or that of the store.
+    pub async fn saved_plan(&self, id: &str) -> Result<(PlanDocument, RunInput), PlanRefused> {
+        let state = self.saved_state(id).await?.0;
+        let input = state.spec().input.clone();
+        Ok((plan_of(id, &state)?, input))
+    }
+
+    async fn saved_state(&self, id: &str) -> Result<(RunState, Vec<Outcome>), PlanRefused> {
+        let saved = self.runs().run(id).await?.ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?;
+        let outcomes = saved.calls.into_iter().filter_map(|(_, outcome)| outcome).collect();
+        Ok((RunState::from_json(saved.state).map_err(DriverError::from)?, outcomes))
+    }
+
+    /// Runs a plan that is kept, each call as soon as the results are there that it refers to; after an interruption, the
+    /// calls that have not ended. A call that was dispatched and whose end is unknown runs again only if its tool is
+    /// read-only or idempotent. References are replaced for tools of every origin.
+    ///
+    /// # Errors
+    /// [`PlanRefused::NotFound`]; the check of a plan that did not begin, where the catalogue has changed; or that of the store.
+    pub async fn resume_plan(self: &Arc<Self>, id: &str, options: PlanOptions) -> Result<PlanReport, PlanRefused> {
+        let (mut state, _) = self.saved_state(id).await?;
+        let plan = plan_of(id, &state)?;
+        let run = self.plan_run(id, &options);
+        let input = state.spec().input.clone();
+        let values = self.plan_values(&run, &input).await?;
+        let driver = self.driver();
+        let is_new = state.is_held();
+        if is_new {
+            let check = self.checked(&plan, None, (&run.session, &run.policy, &values));
+            if !check.is_valid() {
+                return Err(PlanRefused::Check(Box::new(check)));
+            }
+            let approval = PlanApproval::of(&plan, &check, &*self.executor.services().redactor);
+            state = driver.load(&run).await?;
+            if options.approved && state.plan().is_some_and(|plan| plan.approval.is_none()) {
+                state.approve_plan(approval);
+            }
+        } else {
+            state = driver.load(&run).await?;
+        }
+        state.dispatch();
+        let report = driver.run(&mut state, &run).await?;
+        self.plan_report(id, &report, &values).await
+    }
+
+    /// Checks and runs a plan: [`Toolwright::save_plan`], then [`Toolwright::resume_plan`].
+    ///
+    /// # Errors
+    /// As those two. Where the check finds anything wrong, nothing has run.
+    pub async fn run_plan(
+        self: &Arc<Self>,
+        plan: &PlanDocument,
+        options: PlanOptions,
+    ) -> Result<PlanReport, PlanRefused> {
+        let id = self.save_plan(plan, &options).await?;
+        self.resume_plan(&id, options).await
+    }
+
+    /// Has a model plan anew what failed of a plan that has run, and runs that. The approval of the first plan does not
+    /// cover it: where the policy asks, the approver does.
+    ///
+    /// # Errors
+    /// As [`Toolwright::write_plan`] and [`Toolwright::resume_plan`].
+    pub async fn repair_plan(
+        self: &Arc<Self>,
+        ended: &PlanReport,
+        writer: &PlanWriter,
+        options: PlanOptions,
+    ) -> Result<PlanReport, PlanRefused> {
+        let id = ended.id.as_str();
+        let run = self.plan_run(id, &options);
+        let (state, _) = self.saved_state(id).await?;
+        let values = self.plan_values(&run, &state.spec().input.clone()).await?;
+        let calls: Vec<Value> = ended.calls.iter().map(PlannedOutcome::told).collect();
+        let request = rest_request(&calls, &values.state(None));
+        let written = self.write(&request, writer, (&run, &values, None)).await?;
+        if !written.check.is_valid() {
+            return Err(PlanRefused::Check(Box::new(written.check)));
+        }
+        let driver = self.driver();
+        let mut state = driver.load(&run).await?;
+        driver.plan_anew(&mut state, &written.document, &run).map_err(DriverError::from)?;
+        state.on_planned(written.usage);
+        state.dispatch();
+        let report = driver.run(&mut state, &run).await?;
+        self.plan_report(id, &report, &values).await
+    }
+
+    /// Has a model write a plan for a request. Where its check finds anything wrong, the model mends it once.
+    ///
+    /// # Errors
+    /// [`PlanRefused::Model`] and [`PlanRefused::Unreadable`]. A plan that can be read and is not valid is no error: its check
+    /// says so.
+    pub async fn write_plan(self: &Arc<Self>, request: &str, writer: &PlanWriter) -> Result<WrittenPlan, PlanRefused> {
+        let options = PlanOptions {
+            profile: writer.profile,
+            input: writer.input.clone(),
+            approver: self.approver(),
+            approved: false,
+            cancel: Cancel::new(),
+        };
+        let run = self.plan_run(&format!("plan-{}", uuid::Uuid::new_v4()), &options);
+        let values = RunVariables::in_memory(for_all_tools(&writer.input));
+        let words = Arc::new(UserRequest::new([request]));
+        self.write(request, writer, (&run, &values, Some(&words))).await
+    }
+
+    async fn write(
+        &self,
+        request: &str,
+        writer: &PlanWriter,
+        (run, values, words): (&RunOptions, &RunVariables, Option<&Arc<UserRequest>>),
+    ) -> Result<WrittenPlan, PlanRefused> {
+        let snapshot = self.catalogue.snapshot();
+        let context = RunContext::under(
+            Lineage::named(&run.run_id),
+            Arc::clone(&run.session),
+            Arc::clone(&snapshot),
+            Arc::clone(&run.policy),
+            Arc::clone(&run.approver),
+        );
+        let mut asked = plan_request(request, &snapshot, &writer.tools, &run.session.principal);
+        let mut usage = Usage::default();
+        let mut is_last = false;
+        loop {
+            let answer = self.executor.ask_model(&writer.model, &asked, None, &context).await?;
+            usage.add(answer.usage);
+            let faults = match read_plan(&answer) {
+                Ok(document) => {
+                    let check = self.checked(&document, words, (&run.session, &run.policy, values));
+                    if is_last || check.is_valid() {
+                        return Ok(WrittenPlan { document, check, usage });
+                    }
+                    check.errors
+                }
+                Err(faults) if is_last => {
+                    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                    return Err(PlanRefused::Unreadable(faults.join("; ")));
+                }
+                Err(faults) => faults,
+            };
+            asked = mend_request(&asked, answer, &faults);
+            is_last = true;
+        }
+    }
+
+    /// The options of the run that executes a plan.
+    fn plan_run(self: &Arc<Self>, id: &str, options: &PlanOptions) -> RunOptions {
+        let session = self.session(id);
+        let policy = Arc::new(self.config().policy(options.profile, Profile::Ask));
+        let client = self.client(ClientOptions {
+            session: Arc::clone(&session),
+            policy: Arc::clone(&policy),
+            approver: Arc::clone(&options.approver),
+            person: None,
+            model: None,
+        });
+        let approver = Arc::clone(&options.approver);
+        RunOptions::new(Arc::from(id), session, policy, approver, client, options.cancel.clone())
+    }
+
+    async fn plan_values(&self, run: &RunOptions, input: &RunInput) -> Result<Arc<RunVariables>, StoreError> {
+        let services = self.executor.services();
+        RunVariables::open(&*services.log, &*services.outputs, &run.session.id, for_all_tools(input)).await
+    }
+
+    /// What a plan came to, by its journal.
+    async fn plan_report(&self, id: &str, ran: &RunReport, values: &RunVariables) -> Result<PlanReport, PlanRefused> {
+        let (state, outcomes) = self.saved_state(id).await?;
+        let calls = plan_of(id, &state)?.calls.into_iter().enumerate().map(|(index, call)| {
+            let id = call_id(index);
+            let known = outcomes.iter().find(|outcome| outcome.call_id == id).cloned();
+            PlannedOutcome { call, outcome: known.or_else(|| state.failure_of(id.as_str())) }
+        });
+        let calls = calls.collect();
+        let state = match values.state(None) {
+            Value::Null => Value::Object(Map::new()),
+            state => state,
+        };
+        Ok(PlanReport { id: id.to_owned(), status: ran.status, calls, state })
+    }
+}
+
+impl PlannedOutcome {
+    /// The call as a model is told it: with its error, without its result.
+    fn told(&self) -> Value {
+        let mut told = self.call.to_value();
+        let error = self.outcome.as_ref().map(|outcome| outcome.error.as_ref().map(|error| error.message().to_owned()));
+        told["became"] = match error {
+            None => "not run".into(),
+            Some(None) => "done".into(),
+            Some(Some(error)) => format!("failed: {error}").into(),
+        };
+        told
+    }
+}
+
+/// The plan of a saved run.
+fn plan_of(id: &str, state: &RunState) -> Result<PlanDocument, PlanRefused> {
+    let document = state.plan().ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?.document.clone();
+    PlanDocument::of_value(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))
 }
 
 /// References of a plan are replaced for tools of every origin.
 fn for_all_tools(input: &RunInput) -> RunInput {
     RunInput { foreign: true, ..input.clone() }
-}
-
-/// Answers with the approval of the plan what that covers.
-struct PlanApprover {
-    approval: Option<PlanApproval>,
-    otherwise: Arc<dyn Approver>,
-}
-
-#[async_trait]
-impl Approver for PlanApprover {
-    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        if self.approval.as_ref().is_some_and(|approval| approval.covers(request)) {
-            return ApprovalDecision::Approve;
-        }
-        self.otherwise.ask(request).await
-    }
 }

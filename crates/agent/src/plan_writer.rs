@@ -1,0 +1,170 @@
+//! A model writes a plan: what it is asked, how its answer is read, and how faults are put to it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use toolwright_core::arguments::read_object;
+use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::model::call_meta::{OUTPUT_PATH, TOOL};
+use toolwright_core::model::{CallResult, Message, ModelRequest, ModelResponse, ShownTool, ToolChoice};
+use toolwright_core::output::head_and_tail;
+use toolwright_core::plan::{IssueKind, PlanDocument, PlanIssue};
+use toolwright_core::session::Principal;
+
+use crate::driver::tool_view;
+
+/// Bytes of an output schema in the description of its tool.
+const MAX_OUTPUT_SCHEMA: usize = 1000;
+/// Faults that are put to the model.
+const MAX_FAULTS: usize = 40;
+
+const SYSTEM: &str = "You plan the whole work on a request before any of it is done. Answer with tool calls alone: all calls that \
+the request needs, in one answer. Nothing runs before the plan is whole, and you will not see results in between.\n\
+A call whose result another call needs has an `_outputPath`: a short name. In another call the text `†state.NAME` or \
+`†state.NAME.field` or `†state.NAME.0.field`, as a whole argument, stands for that result or a part of it. `†state.a || †state.b` falls back. Write \
+the reference also where an argument is not a text. Never invent a value that a call returns.";
+
+/// The request for a plan of work on `request`, with those of the tools that `principal` may use.
+#[must_use]
+pub fn plan_request(request: &str, tools: &Snapshot, which: &[String], principal: &Principal) -> ModelRequest {
+    let usable = tool_view::usable_tools(tools, principal);
+    let shown = usable.filter(|entry| which.is_empty() || entry.is_named_by(which)).map(|entry| planned_tool(entry));
+    ModelRequest {
+        system: SYSTEM.to_owned(),
+        messages: vec![Message::user(request)],
+        tools: shown.collect::<Arc<[_]>>(),
+        tool_choice: ToolChoice::Required,
+        ..ModelRequest::default()
+    }
+}
+
+/// The tool with the path of its result among the parameters.
+fn planned_tool(entry: &Entry) -> ShownTool {
+    let mut tool = ShownTool { strict: Some(false), ..tool_view::shown_tool(entry) };
+    let path = json!({"type": "string", "description": "Names the result for other calls."});
+    if let Some(schema) = tool.parameters.as_object_mut() {
+        schema.entry("type").or_insert("object".into());
+        let properties = schema.entry("properties").or_insert_with(|| json!({}));
+        if let Some(properties) = properties.as_object_mut() {
+            properties.entry(OUTPUT_PATH).or_insert(path);
+        }
+    }
+    if let Some(output) = &entry.definition().output_schema {
+        let _ = write!(tool.description, "\nReturns: {}", head_and_tail(&output.to_string(), MAX_OUTPUT_SCHEMA));
+    }
+    tool
+}
+
+/// The plan in a model's answer: its calls, or a plan written as text.
+///
+/// # Errors
+/// What is wrong with its form.
+pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue>> {
+    if response.calls.is_empty() {
+        let text = response.text.as_str();
+        return match text.find('[').zip(text.rfind(']')).filter(|(from, to)| from < to) {
+            Some((from, to)) => PlanDocument::parse(&text[from..=to]),
+            None => Err(vec![PlanIssue {
+                path: String::new(),
+                kind: IssueKind::Parse,
+                message: "the answer calls no tool; answer with the calls of the plan".into(),
+            }]),
+        };
+    }
+    let written = response.calls.iter().map(|call| {
+        let mut members = Map::new();
+        members.insert(TOOL.into(), call.name.as_str().into());
+        if let Some(Value::Object(arguments)) = read_object(&call.arguments) {
+            members.extend(arguments.into_iter().filter(|(name, _)| name != TOOL));
+        }
+        Value::Object(members)
+    });
+    PlanDocument::of_value(written.collect())
+}
+
+/// The request again, with the answer to it and its faults: the model's one chance to mend the plan.
+#[must_use]
+pub fn mend_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanIssue]) -> ModelRequest {
+    let mut messages = asked.messages.clone();
+    let listed: Vec<String> = faults.iter().take(MAX_FAULTS).map(ToString::to_string).collect();
+    let notice = format!(
+        "The plan cannot run, and nothing of it ran. The number in a path counts the calls from 0:\n{}\nAnswer with all calls of the mended plan.",
+        listed.join("\n")
+    );
+    let results: Vec<CallResult> = answer
+        .calls
+        .iter()
+        .enumerate()
+        .map(|(index, call)| CallResult {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            content: vec![ContentBlock::text(match index {
+                0 => notice.as_str(),
+                _ => "It did not run.",
+            })],
+            is_error: true,
+            loads: Vec::new(),
+        })
+        .collect();
+    let ModelResponse { text, calls, opaque, .. } = answer;
+    let has_text = !text.trim().is_empty();
+    if !calls.is_empty() || has_text {
+        messages.push(Message::Assistant { text, calls, opaque });
+    }
+    messages.push(if results.is_empty() { Message::user(notice) } else { Message::Tool { results } });
+    ModelRequest { messages, ..asked.clone() }
+}
+
+/// The request for what is left of a plan: its calls with what became of them.
+#[must_use]
+pub fn rest_request(calls: &[Value], state: &Value) -> String {
+    let lines: Vec<String> = calls.iter().map(Value::to_string).collect();
+    let paths: Vec<&str> = state.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    format!(
+        "A plan has run, and some of its calls failed. Plan again what is not done, in another way where that helps; do not repeat calls \
+         that succeeded.\nIts calls, and what became of them:\n{}\nResults that are there: {}",
+        lines.join("\n"),
+        if paths.is_empty() { "none".to_owned() } else { format!("†state.{}", paths.join(", †state.")) }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolwright_core::model::WrittenCall;
+
+    fn answer(text: &str, calls: &[(&str, &str)]) -> ModelResponse {
+        let calls = calls.iter().enumerate().map(|(index, (name, arguments))| WrittenCall {
+            id: format!("c{index}"),
+            name: (*name).to_owned(),
+            arguments: (*arguments).to_owned(),
+        });
+        ModelResponse { text: text.to_owned(), calls: calls.collect(), ..ModelResponse::default() }
+    }
+
+    #[test]
+    fn calls_and_text_are_read_as_plans() {
+        let calls = answer("", &[("a", r#"{"_outputPath": "x", "q": 1}"#), ("b", r#"{"q": "†state.x"}"#)]);
+        let expect = json!([{"_tool": "a", "_outputPath": "x", "q": 1}, {"_tool": "b", "q": "†state.x"}]);
+        assert_eq!(read_plan(&calls).expect("a plan").to_value(), expect);
+        let text = answer(&format!("Here:\n```json\n{expect}\n```"), &[]);
+        assert_eq!(read_plan(&text).expect("a plan").to_value(), expect);
+        assert_eq!(read_plan(&answer("No.", &[])).expect_err("no plan")[0].kind, IssueKind::Parse);
+    }
+
+    #[test]
+    fn each_call_of_a_faulty_plan_is_answered() {
+        let faulty = answer("", &[("a", "{}"), ("b", "{}")]);
+        let faults = read_plan(&answer("", &[])).expect_err("no plan");
+        let asked = mend_request(&ModelRequest::default(), faulty, &faults);
+        let [Message::Assistant { calls, .. }, Message::Tool { results }] = &asked.messages[..] else {
+            panic!("{:?}", asked.messages)
+        };
+        assert_eq!(calls.len(), results.len());
+        assert!(results[0].content[0].as_text().is_some_and(|text| text.contains("calls no tool")));
+        let asked = mend_request(&ModelRequest::default(), answer("", &[]), &faults);
+        assert_eq!(asked.messages.len(), 1);
+    }
+}
