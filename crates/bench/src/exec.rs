@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::{Value, json};
+use toolwright_core::call::CallMeta;
 use toolwright_core::store::LedgerStore as _;
-use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_core::{Effects, RunInput, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+
+use toolwright_runtime::{RunContext, RunVariables};
 
 use crate::Failure;
 use crate::app::{EmptyCache, Toolwright, arguments, call};
@@ -81,7 +84,52 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
             ledger_rows: app.store.totals().await?.tool_calls,
         });
     }
+    for (what, refers) in [("50 at once, a call", false), ("a plan of 50, a call", true)] {
+        let started = Instant::now();
+        let rounds = calls.div_ceil(PLANNED);
+        let mut times = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            times.push(together(&app, round, refers).await?);
+        }
+        app.store.flush().await?;
+        rows.push(Row {
+            what,
+            calls: rounds * PLANNED,
+            p50_us: percentile_us(&mut times, 0.5),
+            p99_us: percentile_us(&mut times, 0.99),
+            calls_per_s: per_second(rounds * PLANNED, started.elapsed()),
+            ledger_rows: app.store.totals().await?.tool_calls,
+        });
+    }
     Ok(rows)
+}
+
+/// Calls of a plan.
+const PLANNED: usize = 50;
+
+/// Calls that are made together; as a plan, each after the first ten refers to what another one keeps. The time of one of them.
+async fn together(app: &Toolwright, round: usize, refers: bool) -> Result<Duration, Failure> {
+    let planned = (0..PLANNED).map(|n| {
+        let mut arguments = arguments();
+        if !refers {
+            return call(format!("p{round}-{n}"), "noop", arguments);
+        }
+        if n >= 10 {
+            arguments["path"] = format!("†state.v{}", n - 10).into();
+        }
+        let meta = CallMeta { output_path: Some(format!("v{n}")), ..CallMeta::default() };
+        call(format!("p{round}-{n}"), "noop", arguments).with_meta(meta)
+    });
+    let variables = RunVariables::in_memory(RunInput::default());
+    let run = RunContext { variables: refers.then_some(variables as _), is_plan: true, ..app.run.clone() };
+    let planned: Vec<_> = planned.collect();
+    let started = Instant::now();
+    let outcomes = app.executor.run_calls(planned, &run).await;
+    let took = started.elapsed();
+    match outcomes.iter().find(|outcome| !outcome.ok) {
+        Some(failed) => Err(failed.text().into()),
+        None => Ok(took / 50),
+    }
 }
 
 /// Calls one after another.

@@ -37,6 +37,9 @@ pub enum Error {
     /// The model cannot be asked.
     #[error("{0}")]
     Model(#[from] toolwright_core::model::ModelError),
+    /// A plan did not run, or was not written.
+    #[error(transparent)]
+    Plan(#[from] crate::app::PlanRefused),
     /// The gateway cannot listen.
     #[error(transparent)]
     Http(#[from] toolwright_gateway::HttpError),

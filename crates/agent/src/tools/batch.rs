@@ -60,12 +60,9 @@ impl Tool for Batch {
             "required": ["items"],
         });
         // No type: a list may come as a text, which is read here so that half an item does not count as a whole one.
-        let list = json!({"minItems": 1, "maxItems": MAX_ITEMS});
-        let taken = json!({
-            "type": "object",
-            "properties": {"items": list, "calls": list},
-            "anyOf": [{"required": ["items"]}, {"required": ["calls"]}],
-        });
+        // Nothing is required beside the properties: Anthropic refuses an `anyOf` at the top, and a batch without items says so.
+        let list = json!({"description": "A list of items {id, tool, parameters}", "minItems": 1, "maxItems": MAX_ITEMS});
+        let taken = json!({"type": "object", "properties": {"items": list, "calls": list}});
         let description = "Runs several tools at once and gives their results in order: [{id, tool, ok, output or error}]. \
             An item that fails does not keep the others from running.";
         let mut definition = define(BATCH_ID, description, shown, taken);
@@ -293,6 +290,19 @@ fn escaped(text: &str) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_schema_says_what_an_item_is() {
+        let definition = Batch { effects: Effects::READ }.definition();
+        let shown = definition.shown_schema();
+        assert_eq!(shown["properties"]["items"]["items"]["required"], json!(["id", "tool", "parameters"]));
+        for schema in [shown, definition.parameters.unwrap()] {
+            let refused = ["anyOf", "oneOf", "allOf"].iter().any(|keyword| schema.get(*keyword).is_some());
+            assert!(schema["type"] == "object" && !refused, "{schema}");
+        }
+        let why = written(&json!({})).unwrap_err();
+        assert!(why.message().contains("1 to 50 items {id, tool, parameters}"), "{why:?}");
+    }
 
     #[test]
     fn large_results_share_what_small_ones_leave() {

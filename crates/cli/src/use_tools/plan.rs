@@ -282,7 +282,7 @@ fn show(global: &Global, plan: &PlanDocument, check: &PlanCheck, mermaid: bool) 
 }
 
 /// The plan in steps: calls of one step run in parallel.
-fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
+pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
     let mut text = String::new();
     for (step, calls) in check.graph.levels().into_iter().enumerate() {
         let _ = writeln!(text, "step {}", step + 1);

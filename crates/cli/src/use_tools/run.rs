@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
+use toolwright::app::Conversation;
 use toolwright::Toolwright;
 use toolwright::agent::{Dispatch, Format, ReportSpec, RunReport, RunState, Status};
 use toolwright::app::watch as watch_configuration;
@@ -15,7 +16,7 @@ use toolwright::core::model::Usage;
 use toolwright::core::{Cancel, CancelCause, RunInput, SessionId};
 use toolwright::search::{SearchFilter, search_or_similar};
 
-use crate::app::agent::{Agent, agent, failed, model, named, profile, record};
+use crate::app::agent::{Agent, agent, failed, model, named, profile, record, who};
 use crate::app::lists::{WaitFor, wait_for};
 use crate::app::{Global, open};
 use crate::exit::{Done, Exit, Failure};
@@ -28,8 +29,9 @@ use crate::terminal::screen::{
     BAD, DIM, WARN, columns, harmless, is_interactive, print_drawn, print_json, prose, say, styled,
 };
 use crate::terminal::table::{Table, name};
+use crate::use_tools::plan::drawn;
 use crate::use_tools::serve::say_reload;
-use crate::values::report_format;
+use crate::values::{AskName, report_format};
 
 /// How long the first request waits for providers of which no tools are known; what comes later is shown
 /// from the next turn on.
@@ -65,6 +67,14 @@ pub(crate) struct Run {
         ]
     )]
     pub(crate) resume: Option<String>,
+    /// With --resume: lets only these held calls run (repeatable). Default: all of them.
+    #[arg(long = "call", value_name = "ID", requires = "resume")]
+    pub(crate) calls: Vec<String>,
+    /// Has the model plan the whole work first. The plan is shown, and approved as a whole: in a terminal it is asked about, with
+    /// --policy each call is judged by itself, and with --dispatch manual the run stops and --resume lets the plan run. Then the
+    /// model answers with the results.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) plan: bool,
     /// Has the run end with a final report in this format.
     #[arg(long, value_name = "FORMAT", value_parser = report_format())]
     pub(crate) format: Option<Format>,
@@ -112,49 +122,97 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
         () = wait_for(&app, WaitFor::Unlisted, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
-    let text = Text::for_output(global.json);
-    let mut whole = Exit::Ok;
-    for (index, input) in inputs.into_iter().enumerate() {
-        let id = if index == 0 { id.clone() } else { format!("{id}-{}", index + 1) };
-        let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report.clone())?
-            .cancel(cancel.clone())
-            .input(input);
-        if task.is_none() {
-            agent = agent.resume(&*id);
+    let ended = async {
+        let mut whole = Exit::Ok;
+        for (index, input) in inputs.into_iter().enumerate() {
+            let id = if index == 0 { id.clone() } else { format!("{id}-{}", index + 1) };
+            let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report.clone())?
+                .cancel(cancel.clone())
+                .input(input);
+            if task.is_none() {
+                agent = agent.resume(&*id);
+            }
+            let conversation = agent.conversation().await.map_err(failed)?;
+            let exit = one(global, run, &app, &terminal, (&id, task.as_deref(), profile.is_some()), conversation).await?;
+            if exit != Exit::Ok {
+                whole = exit;
+            }
+            if cancel.is_cancelled() {
+                break;
+            }
         }
-        let mut conversation = agent.conversation().await.map_err(failed)?;
-        if task.is_none() {
-            conversation.load().await.map_err(failed)?;
-        }
-        if conversation.state().is_some_and(RunState::is_over) {
-            say(styled(DIM, format_args!("{id} has ended; this is its report")));
-        } else {
-            let (model, tools) = (&conversation.spec().model, app.catalogue().snapshot().list().len());
-            say(styled(
-                DIM,
-                format_args!(
-                    "{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"
-                ),
-            ));
-        }
-        let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
-        let report = match &task {
-            Some(task) => conversation.send(task.clone()).await,
-            None => conversation.proceed().await,
-        };
-        let shown = progress.end().await;
-        let report = report.map_err(failed)?;
-        print_report(global, &id, &report, text, shown)?;
-        let exit = exit(report.status);
-        if exit != Exit::Ok {
-            whole = exit;
-        }
-        if cancel.is_cancelled() {
-            break;
-        }
+        Ok(whole)
     }
+    .await;
     app.shut_down().await;
-    Ok(whole)
+    ended
+}
+
+/// Runs one conversation to its end, and prints its report.
+async fn one(
+    global: &Global,
+    run: &Run,
+    app: &Toolwright,
+    terminal: &Terminal,
+    (id, task, is_judged): (&str, Option<&str>, bool),
+    mut conversation: Conversation,
+) -> Done {
+    if task.is_none() {
+        let is_meant = |id: &str| run.calls.is_empty() || run.calls.iter().any(|call| call == id);
+        conversation.load_for(is_meant).await.map_err(failed)?;
+    }
+    if conversation.state().is_some_and(RunState::is_over) {
+        say(styled(DIM, format_args!("{id} has ended; this is its report")));
+    } else {
+        let (model, tools) = (&conversation.spec().model, app.catalogue().snapshot().list().len());
+        say(styled(
+            DIM,
+            format_args!("{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"),
+        ));
+    }
+    if let Some(task) = task.filter(|_| run.plan) {
+        plan_first(&mut conversation, task, &run.agent, is_judged, terminal).await?;
+    }
+    let text = Text::for_output(global.json);
+    let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
+    let report = match task {
+        Some(task) if !run.plan => conversation.send(task).await,
+        _ => conversation.proceed().await,
+    };
+    let shown = progress.end().await;
+    let report = report.map_err(failed)?;
+    print_report(global, id, &report, text, shown)?;
+    Ok(exit(report.status))
+}
+
+/// Has the model plan the work, shows the plan, and lets it run as far as that is said.
+async fn plan_first(
+    conversation: &mut Conversation,
+    task: &str,
+    given: &Agent,
+    is_judged: bool,
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    let plan = conversation.plan(task).await.map_err(failed)?;
+    say(drawn(&plan.document, &plan.check).trim_end());
+    if !plan.check.is_valid() {
+        let faults: Vec<String> = plan.check.errors.iter().map(|fault| harmless(&fault.to_string())).collect();
+        return Err(Failure::failed(format!("the model wrote no plan that can run:\n{}", faults.join("\n"))));
+    }
+    if conversation.spec().dispatch == Dispatch::Manual {
+        return Ok(());
+    }
+    let asks = !is_judged && who(given.ask) == AskName::Terminal;
+    let is_approved = asks
+        && terminal.console.ask("run this plan? [y/N] ").await.is_some_and(|word| {
+            let word = word.trim().to_lowercase();
+            word == "y" || word == "yes"
+        });
+    if asks && !is_approved {
+        return Err(Failure::failed("the plan was not approved; nothing ran"));
+    }
+    conversation.run_plan(&plan, is_approved);
+    Ok(())
 }
 
 /// What the run is to end with.
@@ -198,7 +256,10 @@ fn print_report(
     }
     print_answer(report, text, shown)?;
     for call in &report.held {
-        say(format_args!("{} {}", call.tool, harmless(&call.arguments.to_string())));
+        say(format_args!("{} {} {}", call.id, call.tool, harmless(&call.arguments.to_string())));
+        if let Some(verdict) = &call.verdict {
+            say(styled(DIM, format_args!("  {}: {}", verdict.effect, harmless(&verdict.reason))));
+        }
     }
     summary(report, cost);
     Ok(())

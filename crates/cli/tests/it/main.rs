@@ -34,6 +34,7 @@ mod llm_models;
 mod oauth;
 mod pick;
 mod pins;
+mod plans;
 mod policy;
 mod policy_cases;
 mod reference;

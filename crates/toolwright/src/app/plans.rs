@@ -322,7 +322,7 @@ impl Toolwright {
         self.write(request, writer, (&run, &values, Some(&words))).await
     }
 
-    async fn write(
+    pub(super) async fn write(
         &self,
         request: &str,
         writer: &PlanWriter,

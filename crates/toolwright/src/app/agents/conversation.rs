@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use toolwright_agent::{Driver, DriverError, RunOptions, RunReport, RunSpec, RunState};
+use toolwright_agent::{AfterPlan, Driver, DriverError, RunOptions, RunReport, RunSpec, RunState};
 use toolwright_core::cancel::CancelOnDrop;
 use toolwright_core::event::Event;
 use toolwright_core::model::Message;
+use toolwright_core::plan::PlanApproval;
+use toolwright_core::policy::UserRequest;
 use toolwright_core::session::SessionId;
 use toolwright_core::{Cancel, ContentBlock};
+use toolwright_runtime::RunVariables;
 
 use super::{OnEvent, as_agent, usage};
-use crate::app::Toolwright;
+use crate::app::{PlanWriter, Toolwright, WrittenPlan};
 use crate::error::Error;
 
 /// A conversation with an agent.
@@ -89,8 +92,16 @@ impl Conversation {
     /// # Errors
     /// [`Error::Agent`] when there is no such run, it cannot be read, or another process drives it.
     pub async fn load(&mut self) -> Result<(), Error> {
+        self.load_for(|_| true).await
+    }
+
+    /// As [`load`](Self::load); of the held calls, those may run whose ids `may_run` selects.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub async fn load_for(&mut self, may_run: impl Fn(&str) -> bool) -> Result<(), Error> {
         let mut state = self.driver.load(&self.options).await?;
-        state.dispatch();
+        state.dispatch_only(may_run);
         self.spec = state.spec().clone();
         if let Some(agent) = &self.spec.agent {
             // Its profile is whoever's who resumes it; what it may not do stays.
@@ -114,6 +125,47 @@ impl Conversation {
             }
             loaded => loaded,
         }
+    }
+
+    /// Has the model plan the whole work on the first message before any of it is done. The calls of a valid plan are held:
+    /// [`run_plan`](Self::run_plan) lets them run, and the model then answers with their results.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the model writes no plan, [`Error::Usage`] after the first message.
+    pub async fn plan(&mut self, message: impl Into<String>) -> Result<WrittenPlan, Error> {
+        if self.state.is_some() {
+            return Err(usage("a conversation is planned with its first message"));
+        }
+        let message = message.into();
+        let services = self.app.executor().services();
+        let input = self.spec.input.clone();
+        let values = RunVariables::open(&*services.log, &*services.outputs, &self.options.session.id, input).await?;
+        let writer = PlanWriter {
+            model: self.spec.model.clone(),
+            tools: self.spec.tools.clone(),
+            ..PlanWriter::default()
+        };
+        let words = Arc::new(UserRequest::new([message.as_str()]));
+        let written = self.app.write(&message, &writer, (&self.options, &values, Some(&words))).await?;
+        if written.check.is_valid() {
+            let (spec, plan) = (self.spec.clone(), &written.document);
+            let mut state = self.driver.of_plan(spec, message, plan, AfterPlan::Answer, &self.options);
+            state.on_planned(written.usage);
+            self.driver.keep(&state, &self.options).await?;
+            self.state = Some(state);
+        }
+        Ok(written)
+    }
+
+    /// Lets the calls of its plan run with [`proceed`](Self::proceed). Where a person has approved the plan as it was shown,
+    /// the policy asks only about what differs from it.
+    pub fn run_plan(&mut self, plan: &WrittenPlan, is_approved: bool) {
+        let Some(state) = &mut self.state else { return };
+        if is_approved {
+            let redactor = &*self.app.executor().services().redactor;
+            state.approve_plan(PlanApproval::of(&plan.document, &plan.check, redactor));
+        }
+        state.dispatch();
     }
 
     /// Forgets the conversation: the next message begins a new one.
