@@ -24,10 +24,11 @@ pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use plan_writer::{mend_request, plan_request, read_plan, rest_request};
 pub use prompt::{BASE_PROMPT, system_prompt};
 pub use report::{
-    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ReportSpec, RunReport, RunResult, Status,
+    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ReportSpec, RunReport, RunResult,
+    Status,
 };
 pub use run::{
-    AfterPlan, ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice, Resolved,
-    RunPlan, RunSpec, RunState, Step, ToolBatch, TransitionError,
+    AfterPlan, ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice,
+    Resolved, RunPlan, RunSpec, RunState, Step, ToolBatch, TransitionError,
 };
 pub use tools::AgentTools;

@@ -61,7 +61,8 @@ impl Tool for Batch {
         });
         // No type: a list may come as a text, which is read here so that half an item does not count as a whole one.
         // Nothing is required beside the properties: Anthropic refuses an `anyOf` at the top, and a batch without items says so.
-        let list = json!({"description": "A list of items {id, tool, parameters}", "minItems": 1, "maxItems": MAX_ITEMS});
+        let list =
+            json!({"description": "A list of items {id, tool, parameters}", "minItems": 1, "maxItems": MAX_ITEMS});
         let taken = json!({"type": "object", "properties": {"items": list, "calls": list}});
         let description = "Runs several tools at once and gives their results in order: [{id, tool, ok, output or error}]. \
             An item that fails does not keep the others from running.";

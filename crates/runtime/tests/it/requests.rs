@@ -123,12 +123,15 @@ impl Script {
             read.push(found);
         }
         let paths: Vec<Option<&str>> = plan.calls.iter().map(|call| call.meta.output_path.as_deref()).collect();
-        let (mut state, mut script) = (Vec::new(), Self { arguments: Vec::new(), answers: BTreeMap::new(), producers: Vec::new() });
+        let (mut state, mut script) =
+            (Vec::new(), Self { arguments: Vec::new(), answers: BTreeMap::new(), producers: Vec::new() });
         for (index, call) in plan.calls.iter().enumerate() {
             let arguments = replaced(&Value::Object(call.arguments.clone()), &state);
             let named = |reference: &str, path: &str| {
                 reference.split("||").map(str::trim).any(|term| {
-                    term.strip_prefix("†state.").and_then(|term| term.strip_prefix(path)).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                    term.strip_prefix("†state.")
+                        .and_then(|term| term.strip_prefix(path))
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
                 })
             };
             let producers = (0..index).filter(|&producer| {
@@ -158,9 +161,13 @@ impl Script {
     }
 }
 
-fn snapshot(tools: &BTreeMap<&str, &ToolOfServer>, answer: impl Fn(&str, &Value) -> Result<Value, ToolError> + Send + Sync + 'static, steps: Arc<Mutex<Vec<String>>>) -> Snapshot {
+fn snapshot(
+    tools: &BTreeMap<&str, &ToolOfServer>,
+    answer: impl Fn(&str, &Value) -> Result<Value, ToolError> + Send + Sync + 'static,
+    steps: Arc<Mutex<Vec<String>>>,
+) -> Snapshot {
     let define = |tool: &ToolOfServer| {
-        let id = ToolId::format("requests", &tool.name, "1.0.0").unwrap_or_else(|error| panic!("{}: {error}", tool.name));
+        let id = ToolId::foreign("requests", &tool.name).unwrap_or_else(|error| panic!("{}: {error}", tool.name));
         let mut definition = ToolDefinition::new(id, "", Some(tool.parameters.clone()));
         definition.output_schema = Some(tool.output_schema.clone());
         // Tools that only read wait for no store: with the clock paused, a wait for a thread would end at once.
@@ -187,7 +194,11 @@ fn snapshot(tools: &BTreeMap<&str, &ToolOfServer>, answer: impl Fn(&str, &Value)
 }
 
 /// Checks the plan, and runs it where the check finds nothing wrong.
-async fn check(fixture: &Fixture, tools: &BTreeMap<&str, &ToolOfServer>, request: &Request) -> Result<Vec<String>, String> {
+async fn check(
+    fixture: &Fixture,
+    tools: &BTreeMap<&str, &ToolOfServer>,
+    request: &Request,
+) -> Result<Vec<String>, String> {
     let id = &request.id;
     let plan = PlanDocument::of_value(request.plan.clone()).unwrap_or_else(|faults| panic!("{id}: {faults:?}"));
     let steps = Arc::new(Mutex::new(Vec::new()));
@@ -267,28 +278,40 @@ fn own() -> (Vec<ToolOfServer>, Vec<Request>) {
     ];
     let request = |id: &str, plan: Value| Request { id: id.to_owned(), plan };
     let requests = vec![
-        request("chain", json!([
-            {"_tool": "FindPlace", "_outputPath": "a", "q": "Oslo"},
-            {"_tool": "plan_route", "_outputPath": "b", "q": "†state.a.id"},
-            {"_tool": "compare_prices", "_outputPath": "c", "q": ["†state.b.legs", "train"]},
-        ])),
-        request("diamond", json!([
-            {"_tool": "FindPlace", "_outputPath": "a", "q": "Oslo"},
-            {"_tool": "FindPlace", "_outputPath": "b", "q": "Turin"},
-            {"_tool": "plan_route", "_outputPath": "c", "q": "†state.a.id", "to": "†state.b.id"},
-            {"_tool": "plan_route", "_outputPath": "d", "q": "†state.b.name", "to": "†state.a.name"},
-            {"_tool": "compare_prices", "q": ["†state.c.total.fare", "†state.d.total.fare"], "n": 2},
-        ])),
-        request("fan", json!([
-            {"_tool": "FindPlace", "_outputPath": "a", "q": "Bergen"},
-            {"_tool": "plan_route", "_outputPath": "x1", "q": "†state.a.id", "km": 5},
-            {"_tool": "plan_route", "_outputPath": "x2", "q": "†state.a.id", "km": 6},
-            {"_tool": "plan_route", "_outputPath": "x3", "q": "†state.a.id", "km": "†state.x1.total"},
-        ])),
-        request("wanting", json!([
-            {"_tool": "FindPlace", "_outputPath": "a", "q": "Rome"},
-            {"_tool": "plan_route", "to": "†state.a.id"},
-        ])),
+        request(
+            "chain",
+            json!([
+                {"_tool": "FindPlace", "_outputPath": "a", "q": "Oslo"},
+                {"_tool": "plan_route", "_outputPath": "b", "q": "†state.a.id"},
+                {"_tool": "compare_prices", "_outputPath": "c", "q": ["†state.b.legs", "train"]},
+            ]),
+        ),
+        request(
+            "diamond",
+            json!([
+                {"_tool": "FindPlace", "_outputPath": "a", "q": "Oslo"},
+                {"_tool": "FindPlace", "_outputPath": "b", "q": "Turin"},
+                {"_tool": "plan_route", "_outputPath": "c", "q": "†state.a.id", "to": "†state.b.id"},
+                {"_tool": "plan_route", "_outputPath": "d", "q": "†state.b.name", "to": "†state.a.name"},
+                {"_tool": "compare_prices", "q": ["†state.c.total.fare", "†state.d.total.fare"], "n": 2},
+            ]),
+        ),
+        request(
+            "fan",
+            json!([
+                {"_tool": "FindPlace", "_outputPath": "a", "q": "Bergen"},
+                {"_tool": "plan_route", "_outputPath": "x1", "q": "†state.a.id", "km": 5},
+                {"_tool": "plan_route", "_outputPath": "x2", "q": "†state.a.id", "km": 6},
+                {"_tool": "plan_route", "_outputPath": "x3", "q": "†state.a.id", "km": "†state.x1.total"},
+            ]),
+        ),
+        request(
+            "wanting",
+            json!([
+                {"_tool": "FindPlace", "_outputPath": "a", "q": "Rome"},
+                {"_tool": "plan_route", "to": "†state.a.id"},
+            ]),
+        ),
     ];
     (tools, requests)
 }
@@ -326,12 +349,15 @@ async fn plans_of_real_requests_run_as_meant() {
         }
     }
     // These lack arguments that their tools require.
-    assert_eq!(refused, [
+    assert_eq!(
+        refused,
+        [
             "executable-2",
             "non-executable-glaive-56",
             "non-executable-glaive-91",
             "non-executable-glaive-96",
             "non-executable-glaive-166",
-        ]);
+        ]
+    );
     assert_eq!(requests.len(), 127);
 }

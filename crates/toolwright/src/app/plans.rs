@@ -10,7 +10,9 @@ use toolwright_agent::{
 use toolwright_core::approval::Approver;
 use toolwright_core::error::StoreError;
 use toolwright_core::model::{ModelError, Usage};
-use toolwright_core::plan::{PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_plan, unreadable};
+use toolwright_core::plan::{
+    PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_plan, unreadable,
+};
 use toolwright_core::policy::UserRequest;
 use toolwright_core::{Cancel, Lineage, Outcome, Policy, Profile, RunInput, Session};
 use toolwright_runtime::executor::ENDED_MS;
@@ -99,7 +101,8 @@ impl PlanReport {
     /// start of the plan.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let start = self.calls.iter().filter_map(|call| Some(span(call.outcome.as_ref()?)?.0)).min().unwrap_or_default();
+        let start =
+            self.calls.iter().filter_map(|call| Some(span(call.outcome.as_ref()?)?.0)).min().unwrap_or_default();
         let calls: Vec<Value> = self.calls.iter().enumerate().map(|(index, call)| call.to_json(index, start)).collect();
         json!({"plan": self.id, "status": self.status, "calls": calls, "state": self.state})
     }
@@ -194,7 +197,11 @@ impl Toolwright {
     ///
     /// # Errors
     /// The check, where it finds anything wrong; or that of the store.
-    pub async fn save_plan(self: &Arc<Self>, plan: &PlanDocument, options: &PlanOptions) -> Result<String, PlanRefused> {
+    pub async fn save_plan(
+        self: &Arc<Self>,
+        plan: &PlanDocument,
+        options: &PlanOptions,
+    ) -> Result<String, PlanRefused> {
         let id = format!("plan-{}", uuid::Uuid::new_v4());
         let run = self.plan_run(&id, options);
         let values = self.plan_values(&run, &options.input).await?;

@@ -140,11 +140,8 @@ impl Conversation {
         let services = self.app.executor().services();
         let input = self.spec.input.clone();
         let values = RunVariables::open(&*services.log, &*services.outputs, &self.options.session.id, input).await?;
-        let writer = PlanWriter {
-            model: self.spec.model.clone(),
-            tools: self.spec.tools.clone(),
-            ..PlanWriter::default()
-        };
+        let writer =
+            PlanWriter { model: self.spec.model.clone(), tools: self.spec.tools.clone(), ..PlanWriter::default() };
         let words = Arc::new(UserRequest::new([message.as_str()]));
         let written = self.app.write(&message, &writer, (&self.options, &values, Some(&words))).await?;
         if written.check.is_valid() {
