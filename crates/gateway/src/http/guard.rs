@@ -108,7 +108,7 @@ impl Identity {
     fn may_reach(&self, path: &str) -> bool {
         match &self.0.reach {
             Reach::All => true,
-            Reach::Open => !in_api(path) && !facade_api(path).is_some(),
+            Reach::Open => !in_api(path) && facade_api(path).is_none(),
             Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/") || facade_api(path).is_some(),
             Reach::Only(names) => {
                 facade_api(path).is_some()
