@@ -1,7 +1,10 @@
 //! The one error type of the library.
 
+use toolwright_agent::DriverError;
 use toolwright_core::Outcome;
 use toolwright_core::error::labelled;
+use toolwright_core::model::ModelError;
+use toolwright_core::plan::PlanCheck;
 use toolwright_core::store::StoreError;
 
 use crate::config::Problem;
@@ -33,13 +36,13 @@ pub enum Error {
     Call(Box<Outcome>),
     /// An agent's run could not go on.
     #[error(transparent)]
-    Agent(#[from] toolwright_agent::DriverError),
+    Agent(#[from] DriverError),
     /// The model cannot be asked.
     #[error("{0}")]
-    Model(#[from] toolwright_core::model::ModelError),
+    Model(#[from] ModelError),
     /// A plan did not run, or was not written.
     #[error(transparent)]
-    Plan(#[from] crate::app::PlanRefused),
+    Plan(#[from] PlanRefused),
     /// The gateway cannot listen.
     #[error(transparent)]
     Http(#[from] toolwright_gateway::HttpError),
@@ -54,6 +57,29 @@ pub enum Error {
     /// The program asks for something that cannot be: what is missing or contradicts itself, and the remedy.
     #[error("{0}")]
     Usage(String),
+}
+
+/// Why a plan did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanRefused {
+    /// What its check found.
+    #[error("the plan is not valid")]
+    Check(Box<PlanCheck>),
+    /// It is kept under a name that no plan has.
+    #[error("no plan is kept under `{0}`")]
+    NotFound(String),
+    /// Its state could not be read or kept.
+    #[error("the plan cannot be kept: {0}")]
+    Store(#[from] StoreError),
+    /// It could not be driven.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The model could not be asked for a plan.
+    #[error("the model wrote no plan: {0}")]
+    Model(#[from] ModelError),
+    /// The model wrote none: what is wrong.
+    #[error("the model wrote no plan: {0}")]
+    Unreadable(String),
 }
 
 impl Error {

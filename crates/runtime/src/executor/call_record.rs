@@ -1,17 +1,19 @@
 //! The record of a call. When the call ends, its outcome is reported to observers and written to the ledger.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{CallScope, Entry};
+use toolwright_core::catalogue::{CallScope, Entry, ProviderKind};
+use toolwright_core::context::UsageRecorder;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
-use toolwright_core::model::Usage;
+use toolwright_core::model::{Cost, PriceTable, Usage};
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::passthrough::METHOD_RESULT;
@@ -19,8 +21,9 @@ use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, RUNNING};
 
 use super::admission::query;
+use super::llm_call::asks_by_model;
 use super::pipeline::Stage;
-use super::tool_context::{CallUsage, Partials};
+use super::tool_context::Partials;
 use super::{CallInFlight, Executor, InFlightGuard, RunContext};
 use crate::models::micros;
 
@@ -407,5 +410,65 @@ impl Executor {
             Ok(()) => {}
         }
         Ok(())
+    }
+}
+
+/// Sums what one call used, and passes it on to the recorder of the run, where there is one.
+#[derive(Default)]
+pub(super) struct CallUsage {
+    run: Option<Arc<dyn UsageRecorder>>,
+    total: Mutex<BTreeMap<String, Usage>>,
+}
+
+impl std::fmt::Debug for CallUsage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallUsage").field("total", &self.total).finish_non_exhaustive()
+    }
+}
+
+impl CallUsage {
+    /// The context for the call's requests to models, and their sum. `None` if the run records no usage and the tool
+    /// asks no model itself. Any other tool may still ask one, because its source may ask the client for sampling.
+    pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
+        let is_agent = call.entry.provider.kind() == ProviderKind::Agent;
+        if run.usage.is_none() && !is_agent && !asks_by_model(&call.entry) {
+            return None;
+        }
+        let used = Arc::new(Self { run: run.usage.clone(), total: Mutex::default() });
+        let run = Box::new(RunContext { usage: Some(Arc::clone(&used) as _), ..run.clone() });
+        Some((used, run))
+    }
+
+    /// All of it, so far.
+    pub(super) fn total(&self) -> Usage {
+        let mut total = Usage::default();
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|used| total.add(*used));
+        total
+    }
+
+    /// What it costs.
+    pub(super) fn cost(&self, prices: &PriceTable) -> Cost {
+        let mut cost = Cost::default();
+        let total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.iter().for_each(|(model, used)| cost.add(Cost::of_usage(*used, prices.of(model))));
+        cost
+    }
+}
+
+impl UsageRecorder for CallUsage {
+    fn record(&self, model: &str, usage: Usage) {
+        let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.entry(model.to_owned()).or_default().add(usage);
+        drop(total);
+        if let Some(run) = &self.run {
+            run.record(model, usage);
+        }
+    }
+
+    fn resumed(&self, model: &str, usage: Usage) {
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).entry(model.to_owned()).or_default().add(usage);
+        if let Some(run) = &self.run {
+            run.resumed(model, usage);
+        }
     }
 }

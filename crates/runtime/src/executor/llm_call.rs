@@ -26,8 +26,8 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
+use super::call_record::CallUsage;
 use super::run::Attempts;
-use super::tool_context::CallUsage;
 use super::{Executor, RunContext};
 use crate::models::micros;
 

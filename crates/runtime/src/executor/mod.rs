@@ -48,7 +48,6 @@ use crate::queue::{CallOrder, WorkspaceLocks};
 pub use self::admission::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
-pub(crate) use self::background::JobTerms;
 pub use self::background::{DrivenSession, PromotedTo, Promotion, RecoveryOptions};
 pub use self::call_record::ENDED_MS;
 pub use self::checking::{CheckedCalls, RepairOptions};

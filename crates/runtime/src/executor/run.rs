@@ -25,11 +25,12 @@ use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
 use super::call_record::CallRecord;
+use super::call_record::CallUsage;
 use super::llm_call::LlmCall;
 use super::pipeline::{Panic, catch_panic_now};
 use super::route::routed;
+use super::tool_context::Partials;
 use super::tool_context::Progress;
-use super::tool_context::{CallUsage, Partials};
 use super::{Executor, ExecutorOptions, RunContext};
 use crate::models::micros;
 use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, Use, WaitBounds, WorkspaceTurn};

@@ -1,10 +1,12 @@
 //! Stores jobs, their owners, requests between processes about them, and what becomes of the jobs of dead processes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolwright_core::approval::AgentStep;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -12,6 +14,7 @@ use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
 use toolwright_core::model::{CallMeta, Route};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
+use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Principal, SessionId};
 use toolwright_core::store::StoreError;
 use toolwright_core::tool_id::ToolId;
@@ -19,7 +22,6 @@ use toolwright_core::tool_id::ToolId;
 use super::SqliteStore;
 use super::owner::{self, Owner, renew};
 use super::{from_json, json_column, now_ms, to_json, unreadable};
-use crate::executor::JobTerms;
 
 pub(crate) use super::owner::LEASE_MS;
 
@@ -37,6 +39,32 @@ const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AN
     AND request ->> 'tool' = jobs.tool WHERE NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.session = jobs.session \
     AND other.call = jobs.call AND other.id <> jobs.id \
     AND (other.ended_ms IS NULL OR other.ended_ms >= jobs.created_ms))";
+
+/// The rights of a run and its place among agents. Principal, roles and workspace root are kept beside it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct JobTerms {
+    /// Its policy, and then each that it is within.
+    pub(crate) policies: Vec<Arc<Policy>>,
+    /// The tools that the job's calls may reach; `None`: it makes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tools: Option<Vec<ToolId>>,
+    /// The user's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<Arc<UserRequest>>,
+    /// The agents on whose way the call was made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) agents: Vec<AgentStep>,
+    /// The run that pays for what the job starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) account: Option<String>,
+    /// The model of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
+    /// On whose wish the call was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) asker: Option<String>,
+}
 
 /// What a job needs to be run, by this process or a later one.
 #[derive(Debug, Clone, Serialize, Deserialize)]

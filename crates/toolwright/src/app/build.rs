@@ -33,7 +33,7 @@ use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
-use super::delegates::Documents;
+use super::agents::delegates::Documents;
 use super::llm_tools::{CompatCell, recommends};
 use crate::config::file::ToolEntry;
 use crate::config::{

@@ -3,7 +3,6 @@
 mod agents;
 mod build;
 mod client;
-mod delegates;
 mod fallback_client;
 mod llm_tools;
 mod plans;
@@ -41,13 +40,13 @@ use toolwright_telemetry::Metrics;
 use crate::config::{Config, LoadOptions, Server};
 use crate::error::Error;
 
+pub use crate::error::PlanRefused;
 pub(crate) use agents::Facades;
 pub use agents::{Agent, Conversation, DrivenGroups, Events, RunningTriggers};
 pub use build::authorization;
 pub use client::{ClientOptions, Filled, Person, Visited};
-pub use delegates::DelegatesConfig;
 pub use fallback_client::{GatewayFallback, InboxPerson};
-pub use plans::{PlanOptions, PlanRefused, PlanReport, PlanWriter, PlannedOutcome, WrittenPlan};
+pub use plans::{PlanOptions, PlanReport, PlanWriter, PlannedOutcome, WrittenPlan};
 pub use reload::{Reloaded, watch};
 pub use select::embedder;
 pub(crate) use tools::LIST_WAIT;

@@ -19,6 +19,7 @@ use toolwright_runtime::executor::ENDED_MS;
 use toolwright_runtime::{RunContext, RunVariables};
 
 use super::{ClientOptions, Toolwright};
+use crate::error::PlanRefused;
 
 /// Stands where the request of a user would in a plan that was written before.
 const NO_REQUEST: &str = "Run this plan.";
@@ -140,29 +141,6 @@ fn span(outcome: &Outcome) -> Option<(i64, i64)> {
     let person = outcome.extras.get("person_ms").and_then(Value::as_i64).unwrap_or_default();
     let took = i64::try_from(outcome.latency.as_millis()).unwrap_or_default().saturating_add(person);
     Some((ended.saturating_sub(took), ended))
-}
-
-/// Why a plan did not run.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanRefused {
-    /// What its check found.
-    #[error("the plan is not valid")]
-    Check(Box<PlanCheck>),
-    /// It is kept under a name that no plan has.
-    #[error("no plan is kept under `{0}`")]
-    NotFound(String),
-    /// Its state could not be read or kept.
-    #[error("the plan cannot be kept: {0}")]
-    Store(#[from] StoreError),
-    /// It could not be driven.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The model could not be asked for a plan.
-    #[error("the model wrote no plan: {0}")]
-    Model(#[from] ModelError),
-    /// The model wrote none: what is wrong.
-    #[error("the model wrote no plan: {0}")]
-    Unreadable(String),
 }
 
 impl Toolwright {

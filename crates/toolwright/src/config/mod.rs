@@ -35,6 +35,7 @@ pub use files::{Layer, LayerKind, Variables, user_file};
 pub use load::{LoadOptions, load, state_dir};
 pub use node::{At, Problem, Severity};
 pub use sections::check::{json_schema, policy_file};
+pub use sections::delegates::DelegatesConfig;
 pub use sections::file::{self, ConfigFile, EmbeddingsConfig, PolicyConfig};
 pub use sections::llm_tools::{LlmEntry, Tuned};
 pub use sections::models::{CompatSource, ModelConfig, ModelsConfig, read_compat};

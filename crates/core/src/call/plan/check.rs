@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::document::{IssueKind, PlanCall, PlanDocument, PlanIssue, at, issue};
-use super::graph::{Edge, Graph, Node, Wait, Write, overlap};
+use super::graph::{Edge, Graph, Node, Wait, Write};
 use super::types::{Place, Types, place};
 use crate::base::pattern::nearest;
-use crate::call::variables::{Kind, Known, Mention, Named, Variables, mentions};
+use crate::call::variables::{Kind, Known, Named, NamedReference, Variables, named_references, overlap};
 use crate::call::{Caller, Rejection, ToolCall, ValidCall, check};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::definition::CallScope;
@@ -135,14 +135,14 @@ fn split(path: &str) -> Vec<&str> {
 
 /// What a call reads and writes.
 struct Reach<'p> {
-    mentions: Vec<Mention>,
+    references: Vec<NamedReference>,
     writes: Option<&'p str>,
     method: Method,
 }
 
 impl Reach<'_> {
     fn node(&self) -> Node<'_> {
-        let named = self.mentions.iter().flat_map(|mention| mention.alternatives.iter().flatten());
+        let named = self.references.iter().flat_map(|reference| reference.alternatives.iter().flatten());
         let state = named.filter(|named| named.kind == Kind::State);
         let reads = state.map(|named| named.path.iter().map(String::as_str).collect()).collect();
         let writes = self.writes.map(|path| Write { path: split(path), replaces: self.method.replaces() });
@@ -175,8 +175,8 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         })
         .collect();
     for (index, reach) in reaches.iter().enumerate() {
-        for mention in &reach.mentions {
-            let reader = Reader { index, mention, reaches: &reaches, calls: &calls, graph: &graph, known: &known };
+        for reference in &reach.references {
+            let reader = Reader { index, reference, reaches: &reaches, calls: &calls, graph: &graph, known: &known };
             reader.check(&mut errors, &mut warnings);
         }
     }
@@ -216,10 +216,12 @@ fn reach(call: &PlanCall) -> Reach<'_> {
         let mut at = String::new();
         crate::json::pointer::push(&mut at, name);
         found.extend(
-            mentions(value).into_iter().map(|mention| Mention { path: format!("{at}{}", mention.path), ..mention }),
+            named_references(value)
+                .into_iter()
+                .map(|reference| NamedReference { path: format!("{at}{}", reference.path), ..reference }),
         );
     }
-    Reach { mentions: found, writes: call.meta.output_path.as_deref(), method: call.meta.output_method }
+    Reach { references: found, writes: call.meta.output_path.as_deref(), method: call.meta.output_method }
 }
 
 /// What is there before the plan runs; what its calls write is not.
@@ -324,7 +326,7 @@ fn reject(index: usize, rejection: &Rejection, errors: &mut Vec<PlanIssue>) {
 /// A reference in a call.
 struct Reader<'a> {
     index: usize,
-    mention: &'a Mention,
+    reference: &'a NamedReference,
     reaches: &'a [Reach<'a>],
     calls: &'a [CheckedPlanCall],
     graph: &'a Graph,
@@ -333,13 +335,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn path(&self) -> String {
-        format!("/{}{}", self.index, self.mention.path)
+        format!("/{}{}", self.index, self.reference.path)
     }
 
     fn check(&self, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
         let lost = |named: &&Named| named.kind == Kind::State && !self.is_there(named);
-        let nothing: Vec<&Named> = self.mention.alternatives.iter().flatten().filter(lost).collect();
-        let none_is_there = self.mention.alternatives.iter().all(|terms| terms.iter().any(|named| lost(&named)));
+        let nothing: Vec<&Named> = self.reference.alternatives.iter().flatten().filter(lost).collect();
+        let none_is_there = self.reference.alternatives.iter().all(|terms| terms.iter().any(|named| lost(&named)));
         if let Some(named) = nothing.first() {
             let reference = format!("†state.{}", named.path.join("."));
             let mut paths: Vec<&str> = self.reaches.iter().filter_map(|reach| reach.writes).collect();
@@ -355,7 +357,7 @@ impl Reader<'_> {
             let found = issue(self.path(), IssueKind::Reference, message);
             if none_is_there { errors.push(found) } else { warnings.push(found) }
         }
-        for named in self.mention.alternatives.iter().flatten().filter(|named| named.kind == Kind::State) {
+        for named in self.reference.alternatives.iter().flatten().filter(|named| named.kind == Kind::State) {
             self.check_type(named, errors, warnings);
         }
     }
@@ -400,11 +402,11 @@ impl Reader<'_> {
             }
             Place::Known(found) => found,
         };
-        if !self.mention.is_plain {
+        if !self.reference.is_plain {
             return;
         }
         let Ok(reader) = &self.calls[self.index].call else { return };
-        if let Some((has, wants)) = Types::of(schema, found).zip(wanted(&reader.entry, &self.mention.path))
+        if let Some((has, wants)) = Types::of(schema, found).zip(wanted(&reader.entry, &self.reference.path))
             && !has.fit(wants)
         {
             let message = format!("{reference} is of type {}, and {} is wanted here", has.names(), wants.names());

@@ -1,5 +1,7 @@
 //! Who waits for whom among calls that read and write values: as if they ran one after another, in written order.
 
+use crate::call::variables::overlap;
+
 /// What one call reads and writes, as paths: names, step by step.
 #[derive(Debug, Clone, Default)]
 pub struct Node<'a> {
@@ -164,12 +166,6 @@ impl Graph {
         }
         levels
     }
-}
-
-/// Whether one path is the other, or above it.
-#[must_use]
-pub fn overlap(one: &[&str], other: &[&str]) -> bool {
-    one.iter().zip(other).all(|(one, other)| one == other)
 }
 
 /// The calls of a graph as they end: which can start.

@@ -15,7 +15,7 @@ use crate::identity::session::CallId;
 pub use self::approval::{PlanApproval, PlanVerdict};
 pub use self::check::{CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, unreadable};
 pub use self::document::{IssueKind, MAX_CALLS, PlanCall, PlanDocument, PlanIssue, call_id, call_index};
-pub use self::graph::{Edge, Graph, Node, Schedule, Wait, Write, overlap};
+pub use self::graph::{Edge, Graph, Node, Schedule, Wait, Write};
 
 /// A turn runs at most this many calls unless configured otherwise.
 pub const DEFAULT_CALLS_PER_TURN: usize = 10;

@@ -34,7 +34,6 @@ use super::{Executor, RunContext};
 pub use self::driven::DrivenSession;
 pub(super) use self::driven::DrivenSessions;
 pub use self::recovery::RecoveryOptions;
-pub(crate) use self::terms::JobTerms;
 use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};

@@ -3,43 +3,15 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use toolwright_core::agents::AgentTree;
-use toolwright_core::approval::AgentStep;
 use toolwright_core::call::ValidCall;
 use toolwright_core::model::PriceTable;
-use toolwright_core::policy::{Policy, UserRequest};
+use toolwright_core::policy::Policy;
 use toolwright_core::store::StoreError;
-use toolwright_core::tool_id::ToolId;
 
 use crate::executor::RunContext;
 use crate::models::AgentAccount;
-
-/// The rights of a run and its place among agents. Principal, roles and workspace root are kept beside it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct JobTerms {
-    /// Its policy, and then each that it is within.
-    policies: Vec<Arc<Policy>>,
-    /// The tools that the job's calls may reach; `None`: it makes none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<ToolId>>,
-    /// The user's own words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<Arc<UserRequest>>,
-    /// The agents on whose way the call was made.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    agents: Vec<AgentStep>,
-    /// The run that pays for what the job starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    account: Option<String>,
-    /// The model of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
-    /// On whose wish the call was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    asker: Option<String>,
-}
+use crate::store::jobs::JobTerms;
 
 impl JobTerms {
     pub(super) fn of(run: &RunContext, call: &ValidCall) -> Self {

@@ -34,9 +34,9 @@ use toolwright_runtime::executor::{CallDefaults, GuardConfig};
 use toolwright_search::{Hybrid, Method, PickOptions};
 use toolwright_telemetry::TelemetryConfig;
 
+use super::delegates::DelegatesConfig;
 use super::llm_tools::LlmToolConfig;
 use super::models::ModelsConfig;
-use crate::app::DelegatesConfig;
 
 /// A `toolwright.yaml`. Every section may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -13,9 +13,11 @@
 //!
 //! A value keeps the untrusted tools that it came out of. Terms that only decide which value is put in do not count.
 
+#[cfg(test)]
+mod tests;
+
 use serde_json::Value;
 
-use super::plan::overlap;
 use super::run_input::RunInput;
 use crate::catalogue::Origin;
 use crate::json::pointer;
@@ -300,7 +302,7 @@ fn steps(text: &str) -> impl Iterator<Item = &str> {
 
 /// A reference in arguments, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mention {
+pub struct NamedReference {
     /// JSON Pointer to its place.
     pub path: String,
     /// Its alternatives, each with all variables that it needs.
@@ -320,7 +322,7 @@ pub struct Named {
 
 /// The references in `value`, in the order in which they stand.
 #[must_use]
-pub fn mentions(value: &Value) -> Vec<Mention> {
+pub fn named_references(value: &Value) -> Vec<NamedReference> {
     let mut found = Vec::new();
     look(value, &mut String::new(), &mut found);
     found
@@ -342,13 +344,13 @@ fn named(reference: &Reference<'_>) -> Vec<Vec<Named>> {
     reference.iter().map(|terms| terms.iter().filter_map(variable).collect()).collect()
 }
 
-fn look(value: &Value, path: &mut String, found: &mut Vec<Mention>) {
+fn look(value: &Value, path: &mut String, found: &mut Vec<NamedReference>) {
     let length = path.len();
     match value {
         Value::String(text) if text.starts_with(MARK) && !text[MARK.len_utf8()..].starts_with(MARK) => {
             if let Some(reference) = parse(text) {
                 let is_plain = matches!(&*reference, [one] if matches!(&**one, [Term::Variable(..)]));
-                found.push(Mention { path: path.clone(), alternatives: named(&reference), is_plain });
+                found.push(NamedReference { path: path.clone(), alternatives: named(&reference), is_plain });
             }
         }
         Value::Array(items) => {
@@ -518,111 +520,8 @@ impl Walk<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn values() -> Values {
-        Values(json!({
-            "state": {"user": {"name": "Ada", "tags": ["x", "y"], "off": false, "none": null}, "text": "†input.city"},
-            "input": {"city": "Turin", "n": 3},
-        }))
-    }
-
-    fn check(written: Value, expect: Value) -> Resolved {
-        let mut value = written.clone();
-        let resolved = resolve(&mut value, Reader::of(&values()));
-        assert_eq!(value, expect, "{written}");
-        resolved
-    }
-
-    #[test]
-    fn only_whole_text_references_are_replaced() {
-        check(json!({"a": "†state.user.name", "b": ["†input.n"]}), json!({"a": "Ada", "b": [3]}));
-        check(json!(" †state.user.tags.1 "), json!(" †state.user.tags.1 "));
-        check(json!("†state.user.tags.1"), json!("y"));
-        check(json!("†state.user.tags[1]"), json!("y"));
-        for text in ["Dear †state.user.name", "† footnote", "†", "†other.x", "†state", "†state..x", "†state.a b"]
-        {
-            assert_eq!(check(json!({"a": text}), json!({"a": text})), Resolved::default());
-        }
-    }
-
-    #[test]
-    fn mentions_name_place_and_variables() {
-        let found = mentions(&json!({"a": "†state.x[0].y", "b": ["text", "††x", "†input.n && †state.z || 1"]}));
-        let path = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>();
-        let named = |kind, steps: &[&str]| Named { kind, path: path(steps) };
-        assert_eq!(
-            found,
-            [
-                Mention {
-                    path: "/a".into(),
-                    alternatives: vec![vec![named(Kind::State, &["x", "0", "y"])]],
-                    is_plain: true
-                },
-                Mention {
-                    path: "/b/2".into(),
-                    alternatives: vec![vec![named(Kind::Input, &["n"]), named(Kind::State, &["z"])], Vec::new()],
-                    is_plain: false
-                },
-            ]
-        );
-        assert_eq!(mentioned("†state.a[x]"), [named(Kind::State, &["a[x]"])]);
-        assert!(mentioned("plain").is_empty());
-    }
-
-    #[test]
-    fn doubled_mark_escapes_and_values_are_final() {
-        check(json!("††state.user.name"), json!("†state.user.name"));
-        check(json!("†††x"), json!("††x"));
-        check(json!("†state.text"), json!("†input.city"));
-    }
-
-    #[test]
-    fn alternatives_fall_back_and_gates_close() {
-        check(json!("†input.none || †input.city"), json!("Turin"));
-        check(json!("†state.user.off || \"Rome\""), json!("Rome"));
-        check(json!("†state.user.none||†state.user.off"), json!(false));
-        check(json!("†input.n && †state.user.name"), json!("Ada"));
-        check(json!("†state.user.off && †input.n || 7"), json!(7));
-        let closed = check(json!({"a": "†state.user.off && †input.n", "b": ["†input.x && 1"]}), json!({"b": [null]}));
-        assert_eq!(closed.replaced, ["/a", "/b/0"]);
-    }
-
-    #[test]
-    fn what_is_not_there_waits_or_is_missing() {
-        let resolved = check(
-            json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
-            json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
-        );
-        let paths = |holes: &[PendingReference]| holes.iter().map(|hole| hole.path.clone()).collect::<Vec<_>>();
-        assert_eq!(
-            (paths(&resolved.pending), paths(&resolved.missing)),
-            (vec!["/a~1b".into(), "/d".into()], vec!["/c".into()])
-        );
-
-        let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1", "e": "†state.user.name"});
-        let later = Values(json!({"state": {"later": "†input.city"}}));
-        let landed = resolve_at(&mut value, &resolved.pending, Reader::of(&later), Outlook::Open);
-        assert_eq!(value, json!({"a/b": "†input.city", "d": "†input.city", "e": "†state.user.name"}));
-        assert_eq!(landed.replaced.len(), 2);
-
-        let mut value = json!({"a/b": "†state.later", "d": "†state.later || 1"});
-        let closed = resolve_at(&mut value, &resolved.pending, Reader::of(&values()), Outlook::Closed);
-        assert_eq!((value["d"].clone(), paths(&closed.missing)), (json!(1), vec!["/a~1b".to_owned()]));
-    }
-
-    #[test]
-    fn references_cannot_ask_for_unbounded_values() {
-        let values = Values(json!({"state": {"large": "x".repeat(1 << 20), "small": 1}}));
-        for reference in ["†state.large", "†state.large && 1", "†input.none || †state.large"] {
-            let mut value = json!({"all": vec![reference; 1000], "last": "†state.small"});
-            let resolved = resolve(&mut value, Reader::of(&values));
-            assert!(value.to_string().len() < 17 << 20, "{reference}");
-            assert_eq!(resolved.violations().len(), MAX_COMPLAINTS);
-            assert_eq!(resolved.oversized.last().map(|hole| hole.path.as_str()), Some("/last"));
-        }
-    }
+/// Whether one path is the other, or above it.
+#[must_use]
+pub fn overlap(one: &[&str], other: &[&str]) -> bool {
+    one.iter().zip(other).all(|(one, other)| one == other)
 }

@@ -1,0 +1,204 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::catalogue::context::ToolContext;
+use crate::catalogue::{Health, ProviderCall, ProviderError};
+use crate::definition::ToolDefinition;
+use crate::error::ToolError;
+use crate::output::outcome::ToolOutput;
+use crate::testing::listing;
+
+/// Has something to tell of itself once it is set.
+#[derive(Default)]
+struct Telling(AtomicBool);
+
+#[async_trait]
+impl Provider for Telling {
+    fn name(&self) -> &str {
+        "a"
+    }
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Native
+    }
+    fn instructions(&self) -> Option<String> {
+        self.0.load(Ordering::Relaxed).then(|| "for the sea".to_owned())
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(Vec::new())
+    }
+    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::default())
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+fn own(id: &str) -> Arc<RegisteredTool> {
+    crate::testing::own(crate::testing::definition(id))
+}
+
+#[test]
+fn first_provider_of_an_id_wins() {
+    let snapshot = Snapshot::build(&[
+        listing("a", vec![own("x:t@1.0.0"), own("x:t@1.0.0"), own("x:u@1.0.0")]),
+        listing("b", vec![own("x:t@1.0.0"), own("y:t@1.0.0")]),
+    ]);
+    let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
+    assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "y:t@1.0.0 b"]);
+    assert_eq!(snapshot.issues().len(), 2);
+    assert!(snapshot.issues()[1].message.contains("already provided by a"));
+    assert!(snapshot.get("x:t@1.0.0").is_some() && snapshot.get("x:t").is_none());
+}
+
+#[test]
+fn it_knows_what_it_is_of() {
+    let (one, other) = (own("a:t@1.0.0"), own("b:t@1.0.0"));
+    let telling = Arc::new(Telling::default());
+    let first: Arc<dyn Provider> = Arc::clone(&telling) as _;
+    let second = listing("b", Vec::new()).provider;
+    let of = |provider: &Arc<dyn Provider>, tool: &Arc<RegisteredTool>| Listing {
+        provider: Arc::clone(provider),
+        tools: vec![Arc::clone(tool)],
+        error: None,
+        withheld: Vec::new(),
+    };
+    let whole = || vec![of(&first, &one), of(&second, &other)];
+    let why = || vec![("off".to_owned(), "it is off".to_owned())];
+    let held =
+        vec![Unapproved { provider: "a".into(), raw_name: "u".into(), shown_name: "u".into(), why: "withheld".into() }];
+    let issues = vec![CatalogueIssue { provider: "a".into(), message: "it is odd".into() }];
+    let snapshot =
+        Snapshot::build(&whole()).with_absent(why()).with_unapproved(held.clone()).with_issues(issues.clone());
+    assert!(snapshot.is_of(&whole(), &why(), &held, &issues));
+    assert!(!snapshot.is_of(&whole(), &[], &held, &issues));
+    assert!(!snapshot.is_of(&whole(), &why(), &[], &issues));
+    assert!(!snapshot.is_of(&whole(), &why(), &held, &[]));
+    let changes: [fn(&mut Vec<Listing>); 8] = [
+        |listings| listings.truncate(1),
+        |listings| listings.push(listing("c", Vec::new())),
+        |listings| listings.swap(0, 1),
+        |listings| listings[0].tools.clear(),
+        |listings| listings[1].tools = vec![own("b:t@1.0.0")],
+        |listings| listings[0].provider = listing("a", Vec::new()).provider,
+        |listings| listings[1].error = Some("it is down".into()),
+        |listings| listings[1].withheld.push(("u".into(), "filtered by tools_denied".into())),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut listings = whole();
+        change(&mut listings);
+        assert!(!snapshot.is_of(&listings, &why(), &held, &issues), "change {n}");
+    }
+    telling.0.store(true, Ordering::Relaxed);
+    assert!(!snapshot.is_of(&whole(), &why(), &held, &issues), "its instructions are searched");
+}
+
+#[test]
+fn added_provider_renames_nothing() {
+    let tools = [own("x:t@1.0.0"), own("x:v@1.0.0"), own("z:t@1.0.0")];
+    let added = listing("b", Vec::new()).provider;
+    let first = Snapshot::build(&[listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")])])
+        .with_absent(vec![("off".into(), "it is off".into())]);
+    let snapshot = first.with(&added, &tools);
+    let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
+    assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "x:v@1.0.0 b", "z:t@1.0.0 b"]);
+    for (n, entry) in snapshot.list().iter().enumerate() {
+        assert_eq!(
+            snapshot.resolve(&entry.wire_name),
+            Resolution::Found(n, crate::identity::name_table::NameMatch::Wire)
+        );
+        assert_eq!(snapshot.get(entry.id().as_str()).map(|entry| entry.id()), Some(entry.id()));
+    }
+    assert!(Arc::ptr_eq(&snapshot.list()[1], &first.list()[1]));
+    assert_eq!((snapshot.providers()[1].tools, snapshot.why_missing("off__x").as_deref()), (2, Some("it is off")));
+}
+
+#[test]
+fn filtered_snapshot_explains_what_is_missing() {
+    let listings = [listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")]), listing("x", vec![own("y:t@1.0.0")])];
+    let globs = ["x:T".to_owned(), "y__*".to_owned()];
+    let whole = Snapshot::build(&listings);
+    let part = whole.only(|entry| entry.is_named_by(&globs), "not wanted");
+    let ids: Vec<_> = part.list().iter().map(|entry| entry.id().as_str()).collect();
+    assert_eq!(ids, ["x:t@1.0.0", "y:t@1.0.0"]);
+    let none = whole.only(|_| false, "not wanted");
+    assert_eq!(none.why_missing("x__t").as_deref(), Some("provider x has `t`, but does not offer it: not wanted"));
+    let exact = ["x:u@1.0.0".to_owned()];
+    assert!(whole.list()[1].is_named_by(&exact) && !whole.list()[1].is_named_by(&[]));
+}
+
+#[test]
+fn foreign_tools_cannot_take_reserved_namespaces() {
+    let id = ToolId::parse("fs:read@0.0.0").expect("id");
+    let snapshot =
+        Snapshot::build(&[listing("evil", vec![RegisteredTool::foreign(ToolDefinition::new(id, "", None), "read")])]);
+    assert!(snapshot.list().is_empty());
+    assert!(snapshot.issues()[0].message.contains("reserved"));
+}
+
+#[test]
+fn a_missing_name_is_explained() {
+    let snapshot = Snapshot::build(&[Listing {
+        error: Some("exit status 1".into()),
+        withheld: vec![("Drop".into(), "filtered by tools_denied".into()), ("a.b".into(), "withheld".into())],
+        ..listing("gh", vec![])
+    }]);
+    for (written, why) in [
+        ("gh__drop", "filtered by tools_denied"),
+        ("gh:drop@0.0.0", "filtered by tools_denied"),
+        ("gh__a.b", "withheld"),
+        ("gh__a_b", "withheld"),
+        ("gh:a_b", "withheld"),
+        ("gh__a_bc", "exit status 1"),
+    ] {
+        assert!(snapshot.why_missing(written).expect("why").contains(why), "{written}");
+    }
+    assert!(snapshot.why_missing("gh__x").expect("why").contains("exit status 1"));
+    assert!(snapshot.why_missing("zz__x").is_none());
+}
+
+#[test]
+fn unapproved_tool_is_found_by_both_names() {
+    let held = |provider: &str, name: &str, shown: &str| Unapproved {
+        provider: provider.into(),
+        raw_name: name.into(),
+        shown_name: shown.into(),
+        why: "withheld: it has changed".into(),
+    };
+    let withheld = vec![("Get".to_owned(), "withheld: it has changed".to_owned())];
+    let snapshot = Snapshot::build(&[Listing { withheld, ..listing("d", vec![]) }, listing("e", vec![])])
+        .with_unapproved(vec![held("d", "Get", "fetch_it"), held("e", "Put", "Put")]);
+    for (written, expect) in [
+        (
+            "d__fetch_it",
+            Some("provider d has `fetch_it`, its source's `Get`, but does not offer it: withheld: it has changed"),
+        ),
+        (
+            "d:fetch_it@0.0.0",
+            Some("provider d has `fetch_it`, its source's `Get`, but does not offer it: withheld: it has changed"),
+        ),
+        ("d__get", Some("provider d has `Get`, but does not offer it: withheld: it has changed")),
+        ("e__fetch_it", None),
+        ("d__other", None),
+    ] {
+        assert_eq!(snapshot.why_missing(written).as_deref(), expect, "{written}");
+        assert_eq!(snapshot.is_unapproved(written), expect.is_some(), "{written}");
+    }
+}
+
+#[test]
+fn a_disabled_or_left_out_name_is_explained() {
+    let absent = [("off", "server off is disabled"), ("rest__blocked", "REST tool blocked was left out")];
+    let absent = absent.map(|(name, why)| (name.to_owned(), why.to_owned())).to_vec();
+    let snapshot = Snapshot::build(&[listing("rest", vec![])]).with_absent(absent);
+    for (written, expect) in [
+        ("off__x", Some("server off is disabled")),
+        ("rest__blocked", Some("REST tool blocked was left out")),
+        ("rest__other", None),
+        ("office__x", None),
+    ] {
+        assert_eq!(snapshot.why_missing(written).as_deref(), expect, "{written}");
+    }
+}
