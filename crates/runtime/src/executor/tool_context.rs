@@ -1,7 +1,6 @@
 //! The context of a running tool: its progress, its client, the calls that it makes, and its use of models.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +11,13 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
-use toolwright_core::context::{InnerCalls, NoCalls, PartialSink, ToolContext, UsageRecorder};
+use toolwright_core::context::{InnerCalls, NoCalls, PartialSink, ToolContext};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError, Unsupported};
 use toolwright_core::event::{Attention, Event, Partial};
 use toolwright_core::job::NoTurns;
-use toolwright_core::model::{Cost, ModelError, ModelRequest, ModelResponse, PriceTable, Usage};
+use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Profile;
@@ -29,7 +28,6 @@ use toolwright_core::{Services, ToolId, duration};
 
 use super::background::PromotedTo;
 use super::call_record::CallRecord;
-use super::llm_call::asks_by_model;
 use super::run::{HeldSlots, Limits, Reached};
 use super::{Executor, RunContext};
 use crate::queue::{PausableSlot, Priority, WorkspaceTurn};

@@ -9,7 +9,7 @@ use toolwright_agent::{
 };
 use toolwright_core::approval::Approver;
 use toolwright_core::error::StoreError;
-use toolwright_core::model::{ModelError, Usage};
+use toolwright_core::model::Usage;
 use toolwright_core::plan::{
     PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_plan, unreadable,
 };

@@ -36,7 +36,7 @@ pub(super) use self::driven::DrivenSessions;
 pub use self::recovery::RecoveryOptions;
 use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
-use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
+use crate::store::jobs::{Admission, JobPlan, JobStep, JobTerms, NewJob};
 
 /// What a job does to its end.
 type Work = BoxFuture<'static, Outcome>;
