@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
+use toolwright_core::store::todo::{TODO_ROOT, TodoList};
 use toolwright_core::store::{LogMessage, LogRow, MessageKind, StoreError};
 
 use super::run_calls::Meter;
@@ -24,6 +25,12 @@ impl Driver {
     /// The messages of the session that the conversation does not have yet, oldest first, at most a few.
     pub(super) async fn mail(&self, state: &RunState, options: &RunOptions) -> Result<Vec<Notice>, StoreError> {
         self.notices(self.last_notice(state, options).await?, options).await
+    }
+
+    /// The to-do list of the session.
+    pub(super) async fn todo(&self, options: &RunOptions) -> Result<TodoList, StoreError> {
+        let rows = self.executor.services().log.values(&options.session.id, TODO_ROOT).await?;
+        Ok(TodoList::of_rows(rows))
     }
 
     /// The messages of the session behind the number `after`.

@@ -30,6 +30,7 @@ use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::policy::Policy;
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::Session;
+use toolwright_core::store::todo::TODO_ID;
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::variables::Variables;
 use toolwright_runtime::{AgentAccount, Catalogue, Executor, RunContext, RunVariables};
@@ -385,6 +386,9 @@ impl Driver {
                 state.tell(&self.mail(state, options).await?);
                 if let Some(account) = &options.account {
                     state.warn(&account.near_limits().await?);
+                }
+                if state.is_todo_due() && snapshot.get(TODO_ID).is_some() {
+                    state.show_todo(&self.todo(options).await?);
                 }
                 let view = self.view(state.spec(), options);
                 shown = self.request_tools(state, &view, &options.session).await;

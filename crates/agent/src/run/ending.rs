@@ -4,16 +4,21 @@ use serde::Deserialize as _;
 use toolwright_core::agents::NearLimit;
 use toolwright_core::agents::handoff::HANDOFF_ID;
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::content::joined_text;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{Reuse, ToolChoice};
+use toolwright_core::model::{Message, Reuse, ToolChoice};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::store::MessageKind;
+use toolwright_core::store::todo::{REMIND_AFTER, TODO, TodoList};
 
 use super::spec::last_turn;
 use super::turn_call::{self, TurnCall};
 use super::{Interrupted, NOTICE, Notice, Phase, RunState, Task};
 use crate::report::{ChildNote, FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
 use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
+
+/// How the to-do list begins that the model is shown again.
+const TODO_NOTICE: &str = "[toolwright notice] The to-do list of this session:";
 
 impl RunState {
     /// Makes the next turn the last, as if by the limit of turns: a notice tells the model `why` (the beginning of a
@@ -217,6 +222,35 @@ impl RunState {
                 self.task.warned_of.push(key.clone());
                 self.push_notice(format!("{NOTICE} {notice}"), None);
             }
+        }
+    }
+
+    /// Whether the to-do list is to be shown to the model, which is asked next: it has not seen it for some answers, or what
+    /// it saw is no longer in the conversation.
+    pub(crate) fn is_todo_due(&self) -> bool {
+        if !matches!(&self.phase, Phase::Model { streamed, last: false } if streamed.is_empty()) {
+            return false;
+        }
+        let mut answers = 0;
+        for message in self.messages.iter().rev() {
+            match message {
+                Message::Assistant { calls, .. } if calls.iter().any(|call| call.name == TODO) => {
+                    return answers >= REMIND_AFTER;
+                }
+                Message::User { content } if joined_text(content).starts_with(TODO_NOTICE) => {
+                    return answers >= REMIND_AFTER;
+                }
+                Message::Assistant { .. } => answers += 1,
+                _ => {}
+            }
+        }
+        answers >= REMIND_AFTER || self.compactions().summarized > 0
+    }
+
+    /// Shows the model, which is asked next, what is left to do.
+    pub(crate) fn show_todo(&mut self, list: &TodoList) {
+        if list.is_open() {
+            self.push_notice(format!("{TODO_NOTICE}\n{}", list.text()), None);
         }
     }
 

@@ -15,6 +15,7 @@ use toolwright::core::event::{CompactionLayer, Partial};
 use toolwright::core::model::Usage;
 use toolwright::core::model_repair::RepairEnd;
 use toolwright::core::session::CallId;
+use toolwright::core::store::todo::TODO_ID;
 
 use crate::terminal::markdown::Markdown;
 use crate::terminal::screen::{
@@ -233,6 +234,11 @@ impl Writer {
             Event::ToolWait { tool, queue, .. } => {
                 let name = self.screen.name(&tool);
                 self.line(styled(DIM, format_args!("  {name} waits for {queue}")))
+            }
+            Event::ToolPartial { tool, partial: Partial::Text(list), .. } if tool.as_str() == TODO_ID => {
+                for item in list.lines() {
+                    self.line(styled(DIM, format_args!("  {}", one_line(item, WIDTH))));
+                }
             }
             Event::ToolPartial { call, tool, partial, .. } => {
                 let report = match partial {

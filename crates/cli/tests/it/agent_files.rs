@@ -89,7 +89,8 @@ fn bad_front_matter_is_told_with_its_line() {
     check("tools: [Read, fs__raed]\n", true, &[(4, Warning, "did you mean `fs__read`?")]);
     check("tools: nowhere__x\n", true, &[(4, Warning, "no tool `nowhere__x`")]);
     check("tools: Read, Write(src/**)\n", true, &[(4, Warning, "`Write(src/**)` is left out")]);
-    check("tools: NotebookEdit\n", true, &[(4, Warning, "no such tool")]);
+    check("tools: Monitor\n", true, &[(4, Warning, "no such tool")]);
+    check("tools: NotebookEdit, TodoWrite, AskUserQuestion\n", true, &[]);
     check("model: opus\n", true, &[(4, Warning, "models.aliases")]);
     check("model: gpt-5\n", true, &[(4, Warning, "provider/model")]);
     check("model: opanai/gpt-5\n", true, &[(4, Warning, "did you mean `openai`?")]);
@@ -268,7 +269,7 @@ fn an_agent_file_of_claude_code_is_taken_as_it_is() {
             "fs__glob",
             "fs__tree",
             "shell__bash",
-            "agent__task_status",
+            "agent__todo",
             "postgres__explain",
             "linear__*"
         ]

@@ -14,7 +14,7 @@ use crate::setting::TimeSpan;
 /// Maximum characters of an agent's name.
 const MAX_NAME: usize = 40;
 /// Names that tools of the namespace `agent` have.
-const RESERVED: [&str; 3] = ["final_report", "task_status", "batch"];
+const RESERVED: [&str; 5] = ["final_report", "task_status", "batch", "todo", "ask_user"];
 
 /// An agent: a model with a prompt, its tools and its limits. An agent never gets more than whoever starts it has: tools,
 /// policy and limits only narrow.

@@ -10,6 +10,7 @@ mod objects;
 mod outputs;
 mod session_log;
 mod state;
+pub mod todo;
 pub mod trace;
 pub mod usage;
 mod values;

@@ -3,11 +3,13 @@
 //! Tools that need more than a file system and processes (`web:fetch`) are made elsewhere and handed to
 //! [`provider`], so that all of them are one provider called `builtin`.
 
+mod agent;
 mod channel;
 mod fs;
 mod group;
 mod job;
 mod memory;
+mod memory_files;
 mod output;
 mod pattern;
 mod shell;
@@ -59,6 +61,42 @@ pub struct BuiltinOptions {
     pub privileged: Vec<String>,
     /// The kinds of triggers that there are tools for.
     pub triggers: Vec<TriggerKind>,
+    /// The tools that are listed where they are wanted only.
+    pub optional: Vec<OptionalTool>,
+}
+
+/// A built-in tool that costs tokens and is of no use to many, so that it is listed only where it is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OptionalTool {
+    /// `agent__todo`
+    Todo,
+    /// `agent__ask_user`
+    AskUser,
+    /// `memory__files`
+    MemoryFiles,
+}
+
+impl OptionalTool {
+    /// All of them, in the order of the list.
+    pub const ALL: [Self; 3] = [Self::Todo, Self::AskUser, Self::MemoryFiles];
+
+    /// Its namespace and name.
+    #[must_use]
+    pub fn name(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Todo => ("agent", "todo"),
+            Self::AskUser => ("agent", "ask_user"),
+            Self::MemoryFiles => ("memory", "files"),
+        }
+    }
+
+    fn tool(self) -> Arc<dyn Tool> {
+        match self {
+            Self::Todo => Arc::new(agent::Todo),
+            Self::AskUser => Arc::new(agent::AskUser),
+            Self::MemoryFiles => Arc::new(memory_files::Files),
+        }
+    }
 }
 
 impl Default for BuiltinOptions {
@@ -75,6 +113,7 @@ impl Default for BuiltinOptions {
             groups: false,
             privileged: Vec::new(),
             triggers: TriggerKind::ALL.to_vec(),
+            optional: OptionalTool::ALL.to_vec(),
         }
     }
 }
@@ -94,6 +133,7 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
         tools.extend(group::tools(&options.channels, &options.privileged));
     }
     tools.extend(trigger::tools(&options.triggers));
+    tools.extend(OptionalTool::ALL.into_iter().filter(|tool| options.optional.contains(tool)).map(OptionalTool::tool));
     tools
 }
 

@@ -15,6 +15,7 @@ use crate::openapi::files::{Files, MAX_BYTES, MAX_DEPTH};
 use crate::openapi::files::{MAX_VALUES, parse};
 use crate::openapi::import::OpenApiError;
 use crate::openapi::schema_walk::Budget;
+use crate::openapi::swagger;
 
 /// References that may lead to one another.
 const MAX_HOPS: usize = 32;
@@ -53,8 +54,6 @@ impl Origin {
 /// A version of OpenAPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Swagger 2.0, which is not imported.
-    V2,
     V30,
     V31,
     /// 3.1 and more: other methods, and other words for XML.
@@ -114,6 +113,7 @@ impl Document {
     /// [`OpenApiError`]; a file that is missing is one of the operations that need it.
     pub(super) fn read(text: &str, origin: Origin) -> Result<Self, OpenApiError> {
         let value = parse(text, MAX_VALUES).map_err(OpenApiError::Syntax)?;
+        let value = if value.get("swagger").is_some() { swagger::converted(older(value)?) } else { value };
         let version = version(&value)?;
         let mut files = Files::read(value, text, &origin);
         if version.has_json_schema() {
@@ -187,6 +187,15 @@ impl Document {
     }
 }
 
+/// A document that says it is Swagger 2.0.
+fn older(value: Value) -> Result<Value, OpenApiError> {
+    match value.get("swagger") {
+        Some(Value::String(version)) if version == "2.0" => Ok(value),
+        Some(Value::Number(version)) if version.as_f64() == Some(2.0) => Ok(value),
+        other => Err(OpenApiError::Version(format!("(Swagger) {}", other.unwrap_or(&Value::Null)))),
+    }
+}
+
 fn version(value: &Value) -> Result<Version, OpenApiError> {
     // YAML without quotes makes `3.1` a number.
     let stated = |key: &str| match value.get(key) {
@@ -194,9 +203,6 @@ fn version(value: &Value) -> Result<Version, OpenApiError> {
         Some(Value::Number(number)) => Some(number.to_string()),
         _ => None,
     };
-    if stated("swagger").is_some() {
-        return Ok(Version::V2);
-    }
     let Some(version) = stated("openapi") else { return Err(OpenApiError::NotOpenApi) };
     match version.split('.').take(2).collect::<Vec<_>>().as_slice() {
         ["3", "0"] | ["3"] => Ok(Version::V30),

@@ -17,6 +17,7 @@ use crate::openapi::provider::Named;
 use crate::openapi::schema_walk::{of_text, of_value};
 use crate::openapi::security::{self, Keyring};
 use crate::openapi::spec::{OpenApiConfig, Operation};
+use crate::openapi::swagger::UNREADABLE;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
 /// Operations of one document that may be tools.
@@ -193,7 +194,10 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
         let broken = broken.map(|reason| Refused { operation: path.clone(), reason });
         let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), first(&items, name)?)));
         let (more, refused) = more_operations(document, path, &items);
-        let of = |(method, operation): (Method, Part<'d>)| {
+        let of = |(method, written): (Method, Part<'d>)| {
+            // Large documents keep each operation in a file of its own.
+            let operation = document.follow(written);
+            let operation = operation.map_err(|reason| Refused { operation: format!("{method} {path}"), reason })?;
             let stated = operation.text("operationId").filter(|id| !id.trim().is_empty());
             let key = format!("{method} {path}");
             let own = stated.and_then(|id| spec.operations.get(id)).or_else(|| spec.operations.get(&key));
@@ -254,8 +258,8 @@ fn left_out(document: &Document, spec: &OpenApiConfig, entry: &Found<'_>) -> Opt
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
     let passes =
         |list: &[String], values: &[&str]| list.is_empty() || values.iter().any(|value| allowed_by(list, &[], value));
-    if document.version == Version::V2 {
-        return Some("the document is Swagger 2.0; OpenAPI 3.0 to 3.2 are imported: convert it".into());
+    if let Some(reason) = entry.operation.text(UNREADABLE) {
+        return Some(head(reason, MAX_DESCRIPTION));
     }
     if entry.settings.enabled == Some(false) {
         return Some("it is disabled in the configuration".into());
@@ -468,10 +472,10 @@ pub enum OpenApiError {
     #[error("{0}")]
     Syntax(String),
     /// It is something else.
-    #[error("it is no OpenAPI document: it has no `openapi` field with a version")]
+    #[error("it is no OpenAPI document: it has no `openapi` field with a version, and no `swagger` field")]
     NotOpenApi,
     /// A version that is not known.
-    #[error("OpenAPI {0} is not known; 3.0 to 3.2 are")]
+    #[error("OpenAPI {0} is not known; 3.0 to 3.2 and Swagger 2.0 are")]
     Version(String),
     /// Its content is another than the one that its owner approved.
     #[error("the document, or a file that it refers to, has changed since it was approved: `toolwright trust` asks")]

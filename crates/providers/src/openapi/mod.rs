@@ -1,4 +1,4 @@
-//! OpenAPI 3.0, 3.1 and 3.2 documents as tools. An operation becomes the same request description that a configured REST tool
+//! OpenAPI 3.0, 3.1 and 3.2 documents, and Swagger 2.0 ones, as tools. An operation becomes the same request description that a configured REST tool
 //! does ([`crate::rest`]), and its calls are made by the same code.
 //!
 //! Arguments are the operation's parameters by name (with the place before it where two share a name) and its body as
@@ -16,6 +16,7 @@ mod schema;
 mod schema_walk;
 mod security;
 mod spec;
+mod swagger;
 
 pub use document::Origin;
 pub use files::{content_hash, server_addresses};

@@ -21,7 +21,7 @@ use toolwright_net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 use url::Url;
 
 use crate::DocumentOptions;
-use crate::openapi::document::{Document, Origin, Version};
+use crate::openapi::document::{Document, Origin};
 use crate::openapi::files::{MAX_BYTES, read_file};
 use crate::openapi::import::{Found, Import, OpenApiError, import, tags};
 use crate::openapi::security;
@@ -470,10 +470,6 @@ impl Named {
 
     /// Each such setting in a sentence: where it is, what it names, and what it may have meant.
     pub(super) fn unmatched(&self, spec: &OpenApiConfig, document: &Document) -> Vec<String> {
-        if document.version == Version::V2 {
-            // Nothing of it is imported, whatever the settings say.
-            return vec!["the document is Swagger 2.0, of which nothing is imported: convert it to OpenAPI 3".into()];
-        }
         let mut all = Vec::new();
         let Filter { tags, methods, allowed, denied } = &spec.filter;
         for (field, patterns, what, known) in [

@@ -162,7 +162,7 @@ impl<'d> Schemas<'d> {
         }
         Ok(match self.document.version {
             Version::V31 | Version::V32 => out.into(),
-            Version::V30 | Version::V2 => {
+            Version::V30 => {
                 self.document.budget.take(members.get("example").map_or(0, of_value))?;
                 modern(out, members)
             }

@@ -6,6 +6,7 @@ mod edits;
 mod fs;
 mod fs_race;
 mod json_files;
+mod kept;
 mod openapi;
 mod output;
 #[path = "../../../sandbox/tests/it/processes.rs"]

@@ -330,7 +330,7 @@ async fn every_definition_is_complete() {
                   fs:notebook_read fs:notebook_edit shell:bash shell:python job:list job:status job:wait \
                   job:read job:send job:stop job:info output:read output:grep output:extract \
                   memory:scratchpad memory:search trigger:timer trigger:schedule \
-                  trigger:channel trigger:file trigger:webhook";
+                  trigger:channel trigger:file trigger:webhook agent:todo agent:ask_user memory:files";
     assert_eq!(ids, expect.split(' ').map(|id| format!("{id}@1.0.0")).collect::<Vec<_>>());
     for tool in &listed {
         let definition = tool.definition();
@@ -345,7 +345,7 @@ async fn every_definition_is_complete() {
             assert!(property["description"].is_string(), "{} {name}", definition.id);
         }
         let reads = "fs:read fs:glob fs:grep fs:tree fs:json_read fs:notebook_read job:list job:status job:wait job:read job:info output:read \
-                     output:grep output:extract memory:scratchpad memory:search";
+                     output:grep output:extract memory:scratchpad memory:search agent:todo agent:ask_user memory:files";
         let reads: Vec<_> = reads.split(' ').collect();
         assert_eq!(definition.effects.read_only, reads.contains(&definition.id.without_version()), "{}", definition.id);
     }

@@ -22,7 +22,7 @@ use toolwright_mcp::client::{McpServerSpec, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
 use toolwright_net::HttpOptions;
 use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
-use toolwright_providers::builtin::{self, BuiltinOptions, TriggerTool, web};
+use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, TriggerTool, web};
 use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
@@ -35,7 +35,7 @@ use url::Url;
 
 use super::agents::delegates::Documents;
 use super::llm_tools::{CompatCell, recommends};
-use crate::config::file::ToolEntry;
+use crate::config::file::{AgentToolName, ToolEntry};
 use crate::config::{
     BUILTIN, Config, LLM, Layer, LayerKind, LlmEntry, REST, Server, Severity, environment, secret_file,
 };
@@ -77,6 +77,7 @@ impl ProviderSettings {
                 .map(|agent| agent.spec.name.clone())
                 .collect(),
             triggers: trigger_kinds(config),
+            optional: optional_tools(config),
         };
         Self {
             enabled: defaults.builtins,
@@ -145,16 +146,31 @@ fn trigger_kinds(config: &Config) -> Vec<TriggerKind> {
     if defaults.triggers {
         return TriggerKind::ALL.to_vec();
     }
+    TriggerKind::ALL.into_iter().filter(|kind| is_named(config, TRIGGER, kind.as_str())).collect()
+}
+
+/// Whether the configuration names this built-in tool somewhere: it is listed then. A glob that begins with the namespace
+/// counts, but `agent__*`, which means the agents.
+fn is_named(config: &Config, namespace: &str, name: &str) -> bool {
     let agents = config.agents.iter().flat_map(|agent| agent.spec.tools.iter().flatten());
     let views = config.sections.views.values().flat_map(|view| &view.allowed);
+    let defaults = &config.sections.defaults;
     let named = agents.chain(views).chain(&defaults.builtins_allowed).chain(&config.sections.selection.pinned);
-    let globs: Vec<&String> = named.filter(|glob| glob.starts_with(TRIGGER)).collect();
-    let is_named = |kind: &TriggerKind| {
-        let wire = wire_candidate(TRIGGER, kind.as_str());
-        let id = format!("{TRIGGER}:{}", kind.as_str());
-        globs.iter().any(|glob| glob_match(glob, &wire) || glob_match(glob, &id))
+    let (wire, id) = (wire_candidate(namespace, name), format!("{namespace}:{name}"));
+    let mut globs = named.filter(|glob| glob.starts_with(namespace) && *glob != "agent__*");
+    globs.any(|glob| glob_match(glob, &wire) || glob_match(glob, &id))
+}
+
+/// The tools that are listed where they are wanted: in `defaults.agent_tools`, or by name.
+fn optional_tools(config: &Config) -> Vec<OptionalTool> {
+    let shown = &config.sections.defaults.agent_tools;
+    let is_shown = |tool: OptionalTool| match tool {
+        OptionalTool::Todo => shown.contains(&AgentToolName::Todo),
+        OptionalTool::AskUser => shown.contains(&AgentToolName::AskUser),
+        OptionalTool::MemoryFiles => shown.contains(&AgentToolName::MemoryFiles),
     };
-    TriggerKind::ALL.into_iter().filter(is_named).collect()
+    let is_wanted = |tool: &OptionalTool| is_shown(*tool) || is_named(config, tool.name().0, tool.name().1);
+    OptionalTool::ALL.into_iter().filter(is_wanted).collect()
 }
 
 /// The tools of the section `tools`. A name that no tool can have, or that is taken, loses its entry.
@@ -232,6 +248,13 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             let name = wire_candidate(TRIGGER, kind.as_str());
             let why = format!("{name} is not listed: set `defaults.triggers: true`, or name it in an agent's `tools`");
             absent.push((name, why));
+        }
+        let listed = optional_tools(config);
+        for tool in OptionalTool::ALL.into_iter().filter(|tool| !listed.contains(tool)) {
+            let (namespace, name) = tool.name();
+            let wire = wire_candidate(namespace, name);
+            let why = format!("{wire} is not listed: name it in `defaults.agent_tools`, or in an agent's `tools`");
+            absent.push((wire, why));
         }
         if !defaults.groups {
             absent.push(("group".into(), "the tools of groups are not listed: set `defaults.groups: true`".into()));

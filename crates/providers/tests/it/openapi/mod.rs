@@ -6,6 +6,7 @@ mod names;
 mod refused;
 mod schemas;
 mod sending;
+mod swagger;
 mod tools;
 mod wild;
 

@@ -32,14 +32,12 @@ fn unsendable_operations_are_refused_with_reasons() {
     check(json!({"servers": [{"url": "/v2"}]}), "set base_url");
     check(json!({"servers": [{"url": "https://{h}/", "variables": {"h": {}}}]}), "server_variables.h");
     check(json!({"servers": [{"url": "https://u:p@h/"}]}), "set auth");
-    let old = json!({"swagger": "2.0", "paths": {"/": {"get": {}}}});
-    let imported = import_of(&old, |_| {});
-    assert!(imported.operations == 1 && imported.refused[0].reason.contains("Swagger 2.0"));
     let spec = OpenApiConfig::new("api", Origin::File("x".into()));
     let broken = |text: &str| import(&spec, text, Origin::File("x".into())).expect_err(text);
     assert!(matches!(broken("{]"), OpenApiError::Syntax(_)));
     assert!(matches!(broken("a: 1"), OpenApiError::NotOpenApi));
     assert!(matches!(broken("openapi: 4.0.0"), OpenApiError::Version(_)));
+    assert!(matches!(broken("swagger: '1.2'"), OpenApiError::Version(_)));
 }
 
 #[test]

@@ -8,9 +8,10 @@ use toolwright_core::tool_id::server_namespace;
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
 /// Its tools, and ours in their place.
-const TOOLS: [(&str, &[&str]); 19] = [
+const TOOLS: [(&str, &[&str]); 21] = [
     ("Read", &["fs__read"]),
     ("NotebookRead", &["fs__notebook_read"]),
+    ("NotebookEdit", &["fs__notebook_edit"]),
     ("Write", &["fs__write"]),
     ("Edit", &["fs__edit"]),
     ("MultiEdit", &["fs__multi_edit"]),
@@ -26,16 +27,15 @@ const TOOLS: [(&str, &[&str]); 19] = [
     ("WebFetch", &["web__fetch"]),
     ("Task", &["agent__*"]),
     ("Agent", &["agent__*"]),
-    ("TodoWrite", &["agent__task_status"]),
-    ("TodoRead", &["agent__task_status"]),
+    ("TodoWrite", &["agent__todo"]),
+    ("TodoRead", &["agent__todo"]),
+    ("AskUserQuestion", &["agent__ask_user"]),
 ];
 /// Its tools that have no counterpart.
-const NO_TOOLS: [&str; 14] = [
-    "NotebookEdit",
+const NO_TOOLS: [&str; 12] = [
     "WebSearch",
     "Skill",
     "SlashCommand",
-    "AskUserQuestion",
     "EnterPlanMode",
     "ExitPlanMode",
     "EnterWorktree",

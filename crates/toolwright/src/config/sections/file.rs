@@ -172,7 +172,8 @@ pub struct Defaults {
     pub calls: CallDefaults,
     /// When the calls of a model's answer start, in `run` and `chat`.
     pub dispatch: Dispatch,
-    /// Tools of the agent itself that `run` and `chat` show besides. A model may call them in any case;
+    /// Tools of the agent itself that `run` and `chat` show besides. A model may call `batch` and `task_status` in any case;
+    /// the others are listed only if they are named here or in an agent's `tools`.
     /// `agent__final_report` is shown by `run --format` and `--output-schema`.
     pub agent_tools: Vec<AgentToolName>,
     /// Whether there are groups of agents that stay: the tools `group__*` are listed, and `serve` and `chat` let the members
@@ -264,6 +265,12 @@ pub enum AgentToolName {
     Batch,
     /// `agent__task_status`: how far the task is.
     TaskStatus,
+    /// `agent__todo`: the to-do list of the session.
+    Todo,
+    /// `agent__ask_user`: a question to the person, with choices.
+    AskUser,
+    /// `memory__files`: text files that stay between conversations.
+    MemoryFiles,
 }
 
 /// `policy`

@@ -1,0 +1,222 @@
+//! The to-do list of a session: patched by id, kept among the values of the session log, shown again to the model.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::session_log::{LogEntry, LogRow};
+use super::values::{Written, fold};
+
+/// Id of the tool that changes the list.
+pub const TODO_ID: &str = "agent:todo@1.0.0";
+/// Wire name of [`TODO_ID`].
+pub const TODO: &str = "agent__todo";
+/// Where the list stands among the values of a session.
+pub const TODO_ROOT: &str = "todo";
+/// How many model answers may pass before the list is shown to the model again.
+pub const REMIND_AFTER: usize = 8;
+/// Items of one list.
+pub const MAX_ITEMS: usize = 100;
+/// Characters of an item's text.
+pub const MAX_TEXT: usize = 500;
+/// Characters of an item's id.
+pub const MAX_ID: usize = 32;
+
+/// How far an item is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TodoStatus {
+    /// Not begun.
+    #[default]
+    Pending,
+    /// Being worked on.
+    InProgress,
+    /// Done.
+    #[serde(alias = "completed")]
+    Done,
+}
+
+/// One item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TodoItem {
+    /// Its id, unique in the list.
+    #[serde(default)]
+    pub id: String,
+    /// What is to be done.
+    pub text: String,
+    /// How far it is.
+    #[serde(default)]
+    pub status: TodoStatus,
+    /// Its place in the list.
+    #[serde(default)]
+    order: u64,
+}
+
+/// A change of one item. What it does not name stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct TodoPatch {
+    /// The item; without it, a new one.
+    pub id: Option<String>,
+    /// What is to be done.
+    pub text: Option<String>,
+    /// How far it is.
+    pub status: Option<TodoStatus>,
+    /// Whether it is removed.
+    #[serde(default)]
+    pub remove: bool,
+}
+
+/// The list, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TodoList(Vec<TodoItem>);
+
+impl TodoList {
+    /// The list that was written, oldest row first. What is no item is left out.
+    pub fn read<'a>(written: impl DoubleEndedIterator<Item = &'a Written>) -> Self {
+        let Some(Value::Object(members)) = fold(written, TODO_ROOT, None) else { return Self::default() };
+        let item = |(id, value): (String, Value)| {
+            let item: TodoItem = serde_json::from_value(value).ok()?;
+            Some(TodoItem { id, ..item })
+        };
+        let mut items: Vec<TodoItem> = members.into_iter().filter_map(item).collect();
+        items.sort_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
+        Self(items)
+    }
+
+    /// The list among rows of the log.
+    #[must_use]
+    pub fn of_rows(rows: Vec<LogRow>) -> Self {
+        let written = |row: LogRow| match row.entry {
+            LogEntry::Value(written) => Some(written),
+            LogEntry::Message(_) => None,
+        };
+        let written: Vec<Written> = rows.into_iter().filter_map(written).collect();
+        Self::read(written.iter())
+    }
+
+    /// The items.
+    #[must_use]
+    pub fn items(&self) -> &[TodoItem] {
+        &self.0
+    }
+
+    /// Whether something is left to do.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.iter().any(|item| item.status != TodoStatus::Done)
+    }
+
+    /// Applies changes in order. Returns what to write, one row for each changed item.
+    ///
+    /// # Errors
+    /// The first change that does not fit, in words; nothing is to be written then.
+    pub fn patch(&mut self, changes: Vec<TodoPatch>) -> Result<Vec<Written>, String> {
+        let mut written = Vec::with_capacity(changes.len());
+        for change in changes {
+            written.push(self.change(change)?);
+        }
+        Ok(written)
+    }
+
+    fn change(&mut self, change: TodoPatch) -> Result<Written, String> {
+        let TodoPatch { id, text, status, remove } = change;
+        let id = id.unwrap_or_else(|| self.free_id());
+        let is_id =
+            !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
+        if !is_id {
+            return Err(format!("`{id}` is no id: it has letters, digits, `_` and `-`, {MAX_ID} at most"));
+        }
+        let path = format!("{TODO_ROOT}.{id}");
+        let at = self.0.iter().position(|item| item.id == id);
+        if remove {
+            let at = at.ok_or_else(|| self.unknown(&id))?;
+            self.0.remove(at);
+            return Ok(Written::delete(path));
+        }
+        let item = match (at.and_then(|at| self.0.get_mut(at)), text) {
+            (Some(item), text) => {
+                item.text = text.unwrap_or_else(|| std::mem::take(&mut item.text));
+                item.status = status.unwrap_or(item.status);
+                item.clone()
+            }
+            (None, None) => return Err(format!("{} A new item needs `text`.", self.unknown(&id))),
+            (None, Some(_)) if self.0.len() >= MAX_ITEMS => {
+                return Err(format!("the list has {MAX_ITEMS} items, the maximum: remove some that are done"));
+            }
+            (None, Some(text)) => {
+                let order = self.0.iter().map(|item| item.order + 1).max().unwrap_or(0);
+                let item = TodoItem { id, text, status: status.unwrap_or_default(), order };
+                self.0.push(item.clone());
+                item
+            }
+        };
+        let data = json!({"text": item.text, "status": item.status, "order": item.order});
+        Ok(Written::set(path, data))
+    }
+
+    fn free_id(&self) -> String {
+        let taken = |id: &String| self.0.iter().any(|item| item.id == *id);
+        (1..).map(|n: u64| n.to_string()).find(|id| !taken(id)).unwrap_or_default()
+    }
+
+    fn unknown(&self, id: &str) -> String {
+        let ids: Vec<&str> = self.0.iter().map(|item| &*item.id).collect();
+        let there = if ids.is_empty() { "the list is empty".into() } else { format!("it has {}", ids.join(", ")) };
+        format!("There is no item `{id}`: {there}.")
+    }
+
+    /// The list as lines of text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if self.0.is_empty() {
+            return "The to-do list is empty.".into();
+        }
+        let line = |item: &TodoItem| {
+            let mark = match item.status {
+                TodoStatus::Pending => "[ ]",
+                TodoStatus::InProgress => "[>]",
+                TodoStatus::Done => "[x]",
+            };
+            format!("{mark} {}: {}", item.id, item.text)
+        };
+        self.0.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The list for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let item = |item: &TodoItem| json!({"id": item.id, "text": item.text, "status": item.status});
+        json!({"items": self.0.iter().map(item).collect::<Vec<_>>()})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_change_only_what_they_name() {
+        let check = |start: &[Value], change: Value, expect: Result<&str, &str>| {
+            let mut list = TodoList::default();
+            let mut rows = Vec::new();
+            let patches = |values: &[Value]| serde_json::from_value(Value::Array(values.to_vec())).expect("patches");
+            rows.extend(list.patch(patches(start)).expect("starts"));
+            match (list.patch(patches(&[change])), expect) {
+                (Ok(more), Ok(text)) => {
+                    rows.extend(more);
+                    assert_eq!(list.text(), text);
+                    assert_eq!(TodoList::read(rows.iter()), list, "what is written reads as the list");
+                }
+                (Err(why), Err(words)) => assert!(why.contains(words), "{why}"),
+                (got, _) => panic!("{got:?}"),
+            }
+        };
+        let two = [json!({"text": "write"}), json!({"id": "t", "text": "test", "status": "in_progress"})];
+        check(&two, json!({"id": "1", "status": "done"}), Ok("[x] 1: write\n[>] t: test"));
+        check(&two, json!({"id": "1", "text": "write it"}), Ok("[ ] 1: write it\n[>] t: test"));
+        check(&two, json!({"id": "1", "remove": true}), Ok("[>] t: test"));
+        check(&two, json!({"text": "ship"}), Ok("[ ] 1: write\n[>] t: test\n[ ] 2: ship"));
+        check(&two, json!({"id": "x", "status": "done"}), Err("it has 1, t"));
+        check(&two, json!({"id": "x.y", "text": "a"}), Err("is no id"));
+        check(&[], json!({"id": "x", "remove": true}), Err("the list is empty"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Swagger 2.0 documents, and operations in files of their own.
+
+use serde_json::{Value, json};
+use toolwright_providers::openapi::{Origin, import};
+
+use super::{call, file_spec, import_of, schema};
+use crate::wire::{Reply, Server};
+
+/// The document with one path.
+fn swagger(path: &str, item: Value) -> Value {
+    json!({
+        "swagger": "2.0", "info": {"title": "Pets", "version": "1"}, "host": "pets.example", "basePath": "/v2",
+        "schemes": ["http", "https"], "consumes": ["application/json"], "produces": ["application/json"],
+        "parameters": {
+            "limit": {"name": "limit", "in": "query", "type": "integer", "maximum": 50},
+            "pet": {"name": "pet", "in": "body", "required": true, "schema": {"$ref": "#/definitions/Pet"}},
+        },
+        "definitions": {"Pet": {"type": "object", "properties": {"name": {"type": "string", "x-nullable": true}}}},
+        "securityDefinitions": {"key": {"type": "apiKey", "name": "X-Key", "in": "header"}},
+        "paths": {path: item},
+    })
+}
+
+#[test]
+fn parameters_and_bodies_of_swagger_become_arguments() {
+    let check = |item: Value, expect: Value| {
+        let imported = import_of(&swagger("/pets/{id}", item), |_| {});
+        assert!(imported.refused.is_empty(), "{:?}", imported.refused);
+        assert_eq!(schema(&imported.tools[0])["properties"], expect);
+    };
+    let id = json!({"name": "id", "in": "path", "required": true, "type": "string", "minLength": 3});
+    let shown = json!({"type": "string", "minLength": 3});
+    check(
+        json!({"parameters": [id, {"$ref": "#/parameters/limit"}], "get": {"operationId": "op"}}),
+        json!({"id": shown, "limit": {"type": "integer", "maximum": 50}}),
+    );
+    let imported =
+        import_of(&swagger("/pets", json!({"post": {"parameters": [{"$ref": "#/parameters/pet"}]}})), |_| {});
+    let made = schema(&imported.tools[0]);
+    assert_eq!((&made["required"], imported.tools.len()), (&json!(["body"]), 1));
+    assert!(made.to_string().contains("\"name\""), "{made}");
+    let form = json!({"post": {"parameters": [
+        {"name": "note", "in": "formData", "type": "string", "required": true},
+        {"name": "photo", "in": "formData", "type": "file"},
+    ]}});
+    let imported = import_of(&swagger("/photos", form), |_| {});
+    let made = schema(&imported.tools[0]).to_string();
+    assert!(made.contains("\"note\"") && made.contains("\"photo\""), "{made}");
+}
+
+#[test]
+fn what_swagger_alone_can_say_is_refused_by_operation() {
+    let tabs =
+        json!({"name": "ids", "in": "query", "type": "array", "items": {"type": "string"}, "collectionFormat": "tsv"});
+    let item = json!({"get": {"operationId": "tabs", "parameters": [tabs]}, "delete": {"operationId": "plain"}});
+    let imported = import_of(&swagger("/pets", item), |_| {});
+    assert_eq!(imported.tools.len(), 1);
+    let refused = &imported.refused[0];
+    assert!(refused.operation == "tabs" && refused.reason.contains("collectionFormat `tsv`"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn calls_of_swagger_go_to_its_base_path() {
+    let server = Server::start(|_| Reply::ok("application/json", "{}")).await;
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("api.json");
+    let list = json!({"name": "ids", "in": "query", "type": "array", "items": {"type": "string"}});
+    let mut document = swagger("/pets", json!({"get": {"operationId": "op", "parameters": [list]}}));
+    document["host"] = server.url("").trim_start_matches("http://").into();
+    document["schemes"] = json!(["http"]);
+    std::fs::write(&path, document.to_string()).expect("file");
+    call(file_spec(&path), "op", json!({"ids": ["a", "b"]})).await.expect("called");
+    assert_eq!(server.only().line, "GET /v2/pets?ids=a,b HTTP/1.1");
+}
+
+#[test]
+fn operations_may_stand_in_files_of_their_own() {
+    let folder = tempfile::tempdir().expect("folder");
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        std::fs::write(&path, text).expect("file");
+        path
+    };
+    write("parts/list.yml", "operationId: list\nsummary: Lists pets\nparameters: [{$ref: 'shared.yml#/limit'}]\n");
+    write("parts/shared.yml", "limit: {name: limit, in: query, schema: {type: integer}}\n");
+    let text = "openapi: 3.0.0\nservers: [{url: 'https://x.example'}]\npaths:\n  /pets:\n    get: {$ref: 'parts/list.yml'}\n    \
+                post: {$ref: 'parts/gone.yml'}\n";
+    let path = write("api.yaml", text);
+    let imported = import(&file_spec(&path), text, Origin::File(path.clone())).expect("a document");
+    let [tool] = &imported.tools[..] else { panic!("{:?}", imported.refused) };
+    assert_eq!((tool.raw_name.as_str(), &*tool.definition.description), ("list", "Lists pets"));
+    assert_eq!(schema(tool)["properties"], json!({"limit": {"type": "integer"}}));
+    let refused = &imported.refused[0];
+    assert!(refused.operation == "POST /pets" && refused.reason.contains("parts/gone.yml"), "{refused:?}");
+}
