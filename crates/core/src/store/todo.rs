@@ -51,6 +51,13 @@ pub struct TodoItem {
     order: u64,
 }
 
+impl TodoItem {
+    fn written(&self) -> Written {
+        let data = json!({"text": self.text, "status": self.status, "order": self.order});
+        Written::set(format!("{TODO_ROOT}.{}", self.id), data)
+    }
+}
+
 /// A change of one item. What it does not name stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct TodoPatch {
@@ -125,32 +132,25 @@ impl TodoList {
         if !is_id {
             return Err(format!("`{id}` is no id: it has letters, digits, `_` and `-`, {MAX_ID} at most"));
         }
-        let path = format!("{TODO_ROOT}.{id}");
-        let at = self.0.iter().position(|item| item.id == id);
         if remove {
-            let at = at.ok_or_else(|| self.unknown(&id))?;
+            let at = self.0.iter().position(|item| item.id == id).ok_or_else(|| self.unknown(&id))?;
             self.0.remove(at);
-            return Ok(Written::delete(path));
+            return Ok(Written::delete(format!("{TODO_ROOT}.{id}")));
         }
-        let item = match (at.and_then(|at| self.0.get_mut(at)), text) {
-            (Some(item), text) => {
-                item.text = text.unwrap_or_else(|| std::mem::take(&mut item.text));
-                item.status = status.unwrap_or(item.status);
-                item.clone()
-            }
-            (None, None) => return Err(format!("{} A new item needs `text`.", self.unknown(&id))),
-            (None, Some(_)) if self.0.len() >= MAX_ITEMS => {
-                return Err(format!("the list has {MAX_ITEMS} items, the maximum: remove some that are done"));
-            }
-            (None, Some(text)) => {
-                let order = self.0.iter().map(|item| item.order + 1).max().unwrap_or(0);
-                let item = TodoItem { id, text, status: status.unwrap_or_default(), order };
-                self.0.push(item.clone());
-                item
-            }
-        };
-        let data = json!({"text": item.text, "status": item.status, "order": item.order});
-        Ok(Written::set(path, data))
+        if let Some(item) = self.0.iter_mut().find(|item| item.id == id) {
+            item.text = text.unwrap_or_else(|| std::mem::take(&mut item.text));
+            item.status = status.unwrap_or(item.status);
+            return Ok(item.written());
+        }
+        let Some(text) = text else { return Err(format!("{} A new item needs `text`.", self.unknown(&id))) };
+        if self.0.len() >= MAX_ITEMS {
+            return Err(format!("the list has {MAX_ITEMS} items, the maximum: remove some that are done"));
+        }
+        let order = self.0.iter().map(|item| item.order + 1).max().unwrap_or(0);
+        let item = TodoItem { id, text, status: status.unwrap_or_default(), order };
+        let written = item.written();
+        self.0.push(item);
+        Ok(written)
     }
 
     fn free_id(&self) -> String {

@@ -204,7 +204,9 @@ impl Tool for AskUser {
         let answer = context.client.ask(vec![request]).await?.into_iter().next();
         let answer = match answer {
             Some(Ok(answer)) => answer,
-            Some(Err(refusal)) => return Ok(ToolOutput::failure(format!("The question could not be put: {refusal}"))),
+            Some(Err(refusal)) => {
+                return Ok(ToolOutput::failure(format!("The question could not be put: {}", refusal.message)));
+            }
             None => return Err(ToolError::new(ErrorKind::InternalError, "the client gave no answer")),
         };
         Ok(match answer.get("action").and_then(Value::as_str) {

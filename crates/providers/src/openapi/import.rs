@@ -145,7 +145,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
                 named.note(&entry, spec, &document);
                 let too_many = (import.operations > MAX_OPERATIONS)
                     .then(|| format!("it comes after the first {MAX_OPERATIONS} operations of the document"));
-                match too_many.or_else(|| left_out(&document, spec, &entry)) {
+                match too_many.or_else(|| left_out(spec, &entry)) {
                     Some(reason) => import.refused.push(Refused { operation: entry.label(), reason }),
                     None => found.push(entry),
                 }
@@ -253,7 +253,7 @@ fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (
 }
 
 /// Why an operation is left out, if it is.
-fn left_out(document: &Document, spec: &OpenApiConfig, entry: &Found<'_>) -> Option<String> {
+fn left_out(spec: &OpenApiConfig, entry: &Found<'_>) -> Option<String> {
     let filter = &spec.filter;
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
     let passes =

@@ -126,3 +126,50 @@ async fn failed_fetches_name_their_remedy() {
     let late = fetch(&["127.0.0.1"]).run(json!({"url": server.url("/")}), &context).await.expect_err("hangs");
     assert_eq!(late.kind(), ErrorKind::Timeout);
 }
+
+/// Searches with engines, each at a server of its own that answers so. Returns the answer, and what each server got.
+async fn search(
+    engines: Vec<(Value, &'static str, &'static str)>,
+) -> (Result<ToolOutput, ToolError>, Vec<Vec<String>>) {
+    let (mut servers, mut list) = (Vec::new(), Vec::new());
+    for (mut engine, status, body) in engines {
+        let server = Server::start(move |_| Reply::new(status, "Content-Type: application/json\r\n", body)).await;
+        engine["url"] = format!("{}{}", server.url(""), engine["url"].as_str().unwrap_or_default()).into();
+        list.push(serde_json::from_value(engine).expect("an engine"));
+        servers.push(server);
+    }
+    let address = AddressPolicy { allowed_hosts: vec!["127.0.0.1".into()], ..AddressPolicy::default() };
+    let web = WebConfig { address, search: list, ..WebConfig::default() };
+    let tool = tools_with(&web, options(&Names::new(&[]))).pop().expect("the search");
+    let answer = tool.run(json!({"query": "a b&c", "count": 2}), &Workspace::new().context).await;
+    (answer, servers.iter().map(|server| server.received().iter().map(|sent| sent.line.clone()).collect()).collect())
+}
+
+#[tokio::test]
+async fn searches_go_to_the_next_engine_after_failures() {
+    const FOUND: &str =
+        r#"{"web": {"results": [{"title": "T", "url": "https://x.example/", "description": "about\n x"}]}}"#;
+    let (answer, sent) = search(vec![
+        (json!({"engine": "searxng"}), "200 OK", r#"{"results": []}"#),
+        (json!({"engine": "rest", "url": "/find?q={query}&n={count}", "results": "/items"}), "429 Too Many", "{}"),
+        (json!({"engine": "tavily"}), "200 OK", "{}"),
+        (json!({"engine": "brave", "key": "secret-key", "url": "/web"}), "200 OK", FOUND),
+    ])
+    .await;
+    let text = joined_text(&answer.expect("found").content);
+    assert!(text.starts_with("1. T\n   https://x.example/\n   about x\n[brave (127.0.0.1) answered"), "{text}");
+    for words in ["empty page", "HTTP 429", "`key` is missing"] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert_eq!(
+        sent,
+        [
+            vec!["GET /search?q=a+b%26c&format=json HTTP/1.1"],
+            vec!["GET /find?q=a+b%26c&n=2 HTTP/1.1"],
+            vec![],
+            vec!["GET /web?q=a+b%26c&count=2 HTTP/1.1"],
+        ]
+    );
+    let (answer, _) = search(vec![(json!({"engine": "searxng"}), "200 OK", r#"{"results": []}"#)]).await;
+    assert!(answer.expect_err("nothing").message().contains("no search engine has an answer"));
+}

@@ -22,6 +22,11 @@ const NOISE: [&str; 11] =
     ["template", "noscript", "svg", "math", "object", "canvas", "nav", "footer", "button", "select", "dialog"];
 /// Elements that show that an unclosed one of the above is over.
 const CONTENT: [&str; 4] = ["main", "article", "h1", "body"];
+/// Elements whose end tag is often left out.
+const UNCLOSED: [&str; 6] = ["p", "li", "dt", "dd", "tr", "td"];
+/// Elements that have no end tag.
+const VOID: [&str; 13] =
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
 /// A converted page.
 #[derive(Debug)]
@@ -39,6 +44,7 @@ pub(super) fn to_markdown(html: &str, base: Url) -> Page {
         writer: Writer::new(html.len() * 4 + 1024),
         base,
         skipping: None,
+        skips_hidden: false,
         code: None,
         title: None,
         in_title: false,
@@ -96,6 +102,8 @@ struct Converter {
     base: Url,
     /// The element that is left out, and how many of its name are open.
     skipping: Option<(String, usize)>,
+    /// Whether it is left out since people do not see it either.
+    skips_hidden: bool,
     /// Language and text of the `<pre>` that is open.
     code: Option<(String, String)>,
     title: Option<String>,
@@ -122,11 +130,21 @@ impl Converter {
     }
 
     fn start(&mut self, name: &str, tag: &Tag) {
-        if CONTENT.contains(&name) {
+        // A paragraph that is not closed ends where the next begins. What is hidden ends with its element, as in a browser.
+        let ends = |(skipped, _): &(String, usize)| match self.skips_hidden {
+            true => UNCLOSED.contains(&name) && skipped == name,
+            false => CONTENT.contains(&name),
+        };
+        if self.skipping.as_ref().is_some_and(ends) {
             self.skipping = None;
         }
         if let Some((skipped, depth)) = &mut self.skipping {
             *depth += usize::from(skipped == name && !tag.self_closing);
+            return;
+        }
+        self.skips_hidden = is_hidden(tag) && !VOID.contains(&name) && !tag.self_closing;
+        if self.skips_hidden {
+            self.skipping = Some((name.to_owned(), 1));
             return;
         }
         match name {
@@ -325,6 +343,17 @@ fn heading_lead(name: &str) -> &'static str {
     }
 }
 
+/// Whether a browser does not show it, as far as the element itself says: text for programs alone is a way to mislead models.
+fn is_hidden(tag: &Tag) -> bool {
+    let style = attribute(tag, "style").unwrap_or_default();
+    let style: String = style.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_ascii_lowercase();
+    let by_style = ["display:none", "visibility:hidden", "font-size:0;", "font-size:0px"];
+    let ended = format!("{style};");
+    // Whole pages are hidden until a script has run.
+    let is_page = ["html", "body"].contains(&&*tag.name);
+    !is_page && (attribute(tag, "hidden").is_some() || by_style.iter().any(|hides| ended.contains(hides)))
+}
+
 fn attribute<'a>(tag: &'a Tag, name: &str) -> Option<&'a str> {
     tag.attrs.iter().find(|attribute| &*attribute.name.local == name).map(|attribute| &*attribute.value)
 }
@@ -358,6 +387,14 @@ mod tests {
         check("<blockquote><p>a<p>b</blockquote>c", "> a\n>\n> b\n\nc");
         check("<h2></h2><p>x", "x");
         check("&lt;a&gt; &amp; &eacute;", "<a> & é");
+    }
+
+    #[test]
+    fn what_a_browser_hides_is_left_out() {
+        check("a<div hidden>b<h1>c</h1><div>d</div></div>e", "ae");
+        check("a<span style='Display : none'>b</span>c<img hidden src=x>d", "acd");
+        check("<p style='font-size:0'>a<p>b", "b");
+        check("<body style='visibility:hidden'><p style='color:red'>a", "a");
     }
 
     #[test]

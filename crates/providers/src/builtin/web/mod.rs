@@ -3,6 +3,7 @@
 mod blocks;
 mod fetch;
 mod markdown;
+mod search;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use toolwright_core::{Tool, duration};
 use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 
 pub use fetch::WebFetch;
+pub use search::{SearchApi, SearchEngine};
 
 /// Which addresses `web__fetch` and REST tools may reach, and the bounds of `web__fetch`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,15 +32,23 @@ pub struct WebConfig {
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub timeout: Duration,
+    /// The engines of `web__search`, asked in order until one answers. Without one, the tool is not listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<SearchEngine>,
 }
 
 impl Default for WebConfig {
     fn default() -> Self {
-        Self { address: AddressPolicy::default(), max_bytes: 2 << 20, timeout: Duration::from_secs(30) }
+        Self {
+            address: AddressPolicy::default(),
+            max_bytes: 2 << 20,
+            timeout: Duration::from_secs(30),
+            search: Vec::new(),
+        }
     }
 }
 
-/// The tools: `web:fetch@1.0.0`. Nothing is built or connected before the first call.
+/// The tools: `web:fetch`, and `web:search` where there are engines. Nothing is built or connected before the first call.
 #[must_use]
 pub fn tools(options: &WebConfig) -> Vec<Arc<dyn Tool>> {
     tools_with(options, HttpOptions::default())
@@ -47,5 +57,10 @@ pub fn tools(options: &WebConfig) -> Vec<Arc<dyn Tool>> {
 /// As [`tools`], with a resolver and proxies of the caller's.
 #[must_use]
 pub fn tools_with(options: &WebConfig, http: HttpOptions) -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(WebFetch::new(HttpClient::new(options.address.clone(), http), options))]
+    let client = |http| HttpClient::new(options.address.clone(), http);
+    let mut tools: Vec<Arc<dyn Tool>> = vec![Arc::new(WebFetch::new(client(http.clone()), options))];
+    if !options.search.is_empty() {
+        tools.push(Arc::new(search::WebSearch::new(client(http), options.search.clone(), options.timeout)));
+    }
+    tools
 }
