@@ -170,6 +170,9 @@ impl Part {
     fn keep(&self, path: &Path) -> Result<(), StoreError> {
         std::fs::rename(&self.path, path).map_err(failed(DOING))?;
         self.kept.store(true, Ordering::Relaxed);
+        // A child process that is just being started has the file open until it runs its program: without this, readers
+        // would take the output for one that is being deleted.
+        let _ = self.file.unlock();
         self.room.looked.forget();
         Ok(())
     }
