@@ -156,6 +156,7 @@ impl Delegates for ModelDelegates {
         let report = self.report(&request, &document)?;
         let granted = granted(&request, run)?;
         let mut taint = Taint::default();
+        request.tainted.iter().for_each(|place| taint.add(&place.from));
         granted.iter().filter_map(|(_, known)| known.as_ref()).for_each(|known| taint.add(&known.taint));
         if is_remote || !document.tools.is_empty() {
             taint.add(&Taint::of(request.entry.id()));
@@ -175,7 +176,8 @@ impl Delegates for ModelDelegates {
             policy: Arc::new(policy(&run.policy)),
         };
         let (task, has_schema) = (task(&request, &granted), report.is_some());
-        let arguments = request.arguments.clone();
+        let input =
+            RunInput { input: request.arguments.clone(), tainted: request.tainted.to_vec(), ..RunInput::default() };
         let ended = child
             .run(context, |_, _| {
                 let written = document.context.text();
@@ -185,7 +187,7 @@ impl Delegates for ModelDelegates {
                     limits: Limits { turns: TURNS, ..Limits::default() },
                     window: (self.window)(&model),
                     exposure: Some(Exposure::Direct),
-                    input: RunInput { input: arguments, ..RunInput::default() },
+                    input,
                     ..RunSpec::new(model, system)
                 };
                 spec.agent_tools.report = report;

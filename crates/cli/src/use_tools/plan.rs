@@ -301,7 +301,11 @@ pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
             let line = format!("  {index} {}{path}{after}{verdict}", call.tool);
             let _ = writeln!(text, "{}", one_line(&harmless(&line), WIDTH - 2));
             let arguments = Value::Object(call.arguments.clone()).to_string();
-            let _ = writeln!(text, "    {}", one_line(&harmless(&arguments), WIDTH - 6));
+            // What a person is to approve is shown whole.
+            let is_asked = check.calls.get(index).and_then(|call| call.verdict.as_ref());
+            let width =
+                if is_asked.is_some_and(|decision| decision.effect == Effect::Ask) { usize::MAX } else { WIDTH - 6 };
+            let _ = writeln!(text, "    {}", one_line(&harmless(&arguments), width));
         }
     }
     text

@@ -18,7 +18,7 @@ use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::event::job::{Jobs, NoJobs, NoTurns, Turns};
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::identity::session::{CallId, Session, SessionId};
-use crate::identity::taint::Taint;
+use crate::identity::taint::{Taint, Tainted};
 use crate::json::canonical::ContentHash;
 use crate::model::{
     CallMeta, Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage,
@@ -347,6 +347,8 @@ pub struct DelegateRequest<'c> {
     pub entry: &'c Entry,
     /// The call's arguments.
     pub arguments: &'c Value,
+    /// The places of the arguments whose values came out of untrusted tools.
+    pub tainted: &'c [Tainted],
     /// What it says beside its parameters: `scopes` are the places of values that its delegate may see (`input`,
     /// `state.user`, `scratch`).
     pub meta: &'c CallMeta,

@@ -19,8 +19,13 @@ pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Re
         Route::Latent => Some(Ok(latent(call))),
         Route::Activity(activity) => Some(act(call, activity, context).await),
         Route::Delegate(delegate) => {
-            let request =
-                DelegateRequest { delegate, entry: &call.entry, arguments: &call.arguments, meta: &call.meta };
+            let request = DelegateRequest {
+                delegate,
+                entry: &call.entry,
+                arguments: &call.arguments,
+                tainted: &call.provenance.tainted,
+                meta: &call.meta,
+            };
             Some(match &context.services.delegates {
                 Some(delegates) => delegates.run(request, context).await,
                 None => Err(ToolError::new(ErrorKind::ExecutionError, "no delegates are set up here")),

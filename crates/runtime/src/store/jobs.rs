@@ -17,6 +17,7 @@ use toolwright_core::output::ResultsFor;
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Principal, SessionId};
 use toolwright_core::store::StoreError;
+use toolwright_core::taint::Tainted;
 use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
@@ -83,6 +84,9 @@ pub(crate) struct JobPlan {
     /// Who runs it.
     #[serde(default, skip_serializing_if = "Route::is_tool")]
     pub(crate) route: Route,
+    /// The places of the arguments whose values came out of untrusted tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tainted: Vec<Tainted>,
     /// How they may run unvalidated.
     pub(crate) unvalidated: Option<NoSchemaMode>,
     /// On whose behalf.

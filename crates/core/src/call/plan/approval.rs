@@ -63,12 +63,14 @@ impl PlanApproval {
     }
 
     /// Whether the approval answers this question: same call, tool and definition, every argument that was written out is as
-    /// it was shown, and the policy asks for no other reason. Values that came in place of references are covered.
+    /// it was shown, and the policy asks for no other reason. Values that came in place of references are covered, unless
+    /// they came out of untrusted tools: those a person has to see.
     #[must_use]
     pub fn covers(&self, request: &ApprovalRequest) -> bool {
         self.calls.iter().any(|shown| {
             shown.id == request.call_id
                 && request.agents.is_empty()
+                && request.tainted.is_empty()
                 && shown.tool == request.tool
                 && shown.definition == request.definition
                 && shown.scope == request.scope
@@ -139,5 +141,9 @@ mod tests {
         assert!(!asked(&|request| request.call_id = CallId::new("call_1")));
         assert!(!asked(&|request| request.scope = CallScope::Configuration));
         assert!(!asked(&|request| request.reason = "rule 1: the text is tainted".into()));
+        assert!(!asked(&|request| {
+            let from = crate::identity::taint::Taint::of(&request.tool);
+            request.tainted = vec![crate::identity::taint::Tainted { path: "/text".into(), from }];
+        }));
     }
 }

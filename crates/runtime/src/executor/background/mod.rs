@@ -267,6 +267,7 @@ impl Executor {
             arguments: call.arguments.clone(),
             meta: call.meta.clone(),
             route: call.provenance.route.clone(),
+            tainted: call.provenance.tainted.clone(),
             unvalidated: call.unvalidated,
             principal: session.principal.clone(),
             root: session.root.clone(),

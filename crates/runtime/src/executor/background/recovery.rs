@@ -155,7 +155,8 @@ impl Executor {
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
         let run = match self.driven.get(&session.id) {
-            Some(run) => run,
+            // It may be another run of the session than the one that began the job.
+            Some(run) => plan.terms.restrict(run),
             None => match catch_panic_now(|| (options.context)(session, Arc::clone(snapshot))) {
                 Ok(run) => match plan.terms.narrow(run, Arc::clone(jobs.store()) as _, &self.options.prices).await {
                     Ok(run) => run,
@@ -177,7 +178,12 @@ impl Executor {
             entry: Arc::clone(entry),
             arguments: plan.arguments,
             meta: plan.meta,
-            provenance: Provenance { route: plan.route, unvalidated: plan.unvalidated, ..Provenance::default() },
+            provenance: Provenance {
+                route: plan.route,
+                tainted: plan.tainted,
+                unvalidated: plan.unvalidated,
+                ..Provenance::default()
+            },
             pending: Vec::new(),
             unvalidated: plan.unvalidated,
         });

@@ -28,19 +28,13 @@ impl JobTerms {
         }
     }
 
-    /// The terms of a process that drives no run of the job's session, within these.
-    pub(super) async fn narrow(
-        self,
-        run: RunContext,
-        tree: Arc<dyn AgentTree>,
-        prices: &PriceTable,
-    ) -> Result<RunContext, StoreError> {
+    /// These terms within those of a run: the stricter policy, only these tools, and the user's words of that time.
+    pub(super) fn restrict(&self, run: RunContext) -> RunContext {
         let kept =
-            self.policies.into_iter().rev().map(Arc::unwrap_or_clone).reduce(|outer, policy| policy.under(outer));
-        let own = || Policy::clone(&run.policy);
-        let account = match &self.account {
-            Some(account) => AgentAccount::known(tree, account, prices.clone()).await?,
-            None => None,
+            self.policies.iter().rev().map(|policy| Policy::clone(policy)).reduce(|outer, policy| policy.under(outer));
+        let policy = match kept {
+            Some(kept) => Arc::new(Policy::clone(&run.policy).under(kept)),
+            None => Arc::clone(&run.policy),
         };
         let snapshot = match &self.tools {
             Some(tools) => {
@@ -49,11 +43,23 @@ impl JobTerms {
             }
             None => Arc::clone(&run.snapshot),
         };
+        RunContext { policy, snapshot, request: self.request.clone(), ..run }
+    }
+
+    /// The terms of a process that drives no run of the job's session, within these.
+    pub(super) async fn narrow(
+        self,
+        run: RunContext,
+        tree: Arc<dyn AgentTree>,
+        prices: &PriceTable,
+    ) -> Result<RunContext, StoreError> {
+        let account = match &self.account {
+            Some(account) => AgentAccount::known(tree, account, prices.clone()).await?,
+            None => None,
+        };
+        let run = self.restrict(run);
         Ok(RunContext {
-            policy: kept.map_or_else(|| Arc::clone(&run.policy), |kept| Arc::new(own().under(kept))),
-            snapshot,
             account,
-            request: self.request,
             agents: self.agents.into(),
             model: self.model.map(Into::into).or(run.model),
             asker: self.asker.map(Into::into),

@@ -138,6 +138,8 @@ impl Conversation {
         }
         let message = message.into();
         let services = self.app.executor().services();
+        // A plan's references stand for values in the arguments of all tools, as its check takes them.
+        self.spec.input.foreign = true;
         let input = self.spec.input.clone();
         let values = RunVariables::open(&*services.log, &*services.outputs, &self.options.session.id, input).await?;
         let writer =
