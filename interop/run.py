@@ -43,6 +43,8 @@ CASE_TIMEOUT = 300
 FIRST = ("packages", "openapi", "json_schema", "model_requests")
 # Files whose cases share what the first of them makes: they run one after the other.
 SEQUENTIAL = ("packages", "model_requests")
+# Characters of the last line of a failure, which the end of the output repeats.
+LAST_LINE = 1500
 CASES = []  # title, test, parameters
 
 
@@ -109,7 +111,7 @@ def main():
             seconds[title.split(":")[0]] += took
             print(f"{'FAIL' if reason else 'pass'}  {title}  [{took:.1f} s]", flush=True)
             if reason:
-                failed.append(title)
+                failed.append(f"{title}: {reason.rstrip().splitlines()[-1].strip()[:LAST_LINE]}")
                 print("      " + reason.rstrip().replace("\n", "\n      "), flush=True)
             else:
                 passed += 1

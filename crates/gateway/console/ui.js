@@ -1,29 +1,39 @@
 // What all pages share: markup, loading, formats and small components.
 
 import { h, render, Fragment } from "./vendor/preact.js";
-import { useEffect, useMemo, useRef, useState, useCallback } from "./vendor/hooks.js";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState, useCallback } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 import { get } from "./api.js";
 
 export const html = htm.bind(h);
 export { h, render, Fragment, useEffect, useMemo, useRef, useState, useCallback };
 
+const app = document.getElementById("app");
+let loading = 0;
+
 /** Loads a path, and again every `every` milliseconds while the page is visible, and whenever `again` is called. */
 export function useLoad(path, every = 0) {
-  const [state, set] = useState({ data: null, error: null });
+  const [state, set] = useState({ data: null, error: null, of: null });
   const [round, setRound] = useState(0);
   useEffect(() => {
     if (!path) return undefined;
     const ending = new AbortController();
     const load = () =>
       get(path, ending.signal).then(
-        (data) => set({ data, error: null }),
-        (error) => error.name === "AbortError" || set((old) => ({ data: old.data, error })),
+        (data) => set({ data, error: null, of: path }),
+        (error) => error.name === "AbortError" || set((old) => ({ data: old.data, error, of: path })),
       );
     load();
     const timer = every && setInterval(() => document.hidden || load(), every);
     return () => { ending.abort(); clearInterval(timer); };
   }, [path, round]);
+  // The page is busy until all that it shows was loaded once.
+  const waits = path && state.of !== path ? 1 : 0;
+  useLayoutEffect(() => {
+    const count = (by) => { loading += by; app.setAttribute("aria-busy", loading > 0); };
+    count(waits);
+    return () => count(-waits);
+  }, [waits]);
   return { ...state, again: useCallback(() => setRound((n) => n + 1), []) };
 }
 

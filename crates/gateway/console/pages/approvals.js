@@ -17,6 +17,7 @@ export function Approvals() {
   const open = data?.filter((one) => one.state === "pending") ?? [];
   const index = Math.min(at, Math.max(0, open.length - 1));
   const answer = async (question, decision, more = {}) => {
+    setSaid(null);
     try {
       await post(`/api/approvals/${encodeURIComponent(question.id)}`, { decision, ...more });
       setSaid({ message: `${question.tool ?? question.id}: ${decision}.` });
@@ -26,19 +27,21 @@ export function Approvals() {
     }
     again();
   };
+  // A key is for what is drawn, which effects are too late to know.
+  const press = useRef(null);
+  press.current = (key) => {
+    const question = open[index];
+    if (key === "j") setAt(Math.min(index + 1, open.length - 1));
+    else if (key === "k") setAt(Math.max(index - 1, 0));
+    else if (question?.kind === "call" && key === "a") answer(question, "approve");
+    else if (question?.kind === "call" && key === "d") answer(question, "deny");
+    else if (question?.kind === "call" && key === "w") answer(question, "always");
+  };
   useEffect(() => {
-    const key = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName)) return;
-      const question = open[index];
-      if (event.key === "j") setAt(Math.min(index + 1, open.length - 1));
-      else if (event.key === "k") setAt(Math.max(index - 1, 0));
-      else if (question?.kind === "call" && event.key === "a") answer(question, "approve");
-      else if (question?.kind === "call" && event.key === "d") answer(question, "deny");
-      else if (question?.kind === "call" && event.key === "w") answer(question, "always");
-    };
+    const key = (event) => event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName) || press.current(event.key);
     addEventListener("keydown", key);
     return () => removeEventListener("keydown", key);
-  });
+  }, []);
   return html`<${Page} title="Approvals" about="Calls that wait for your word, and what servers ask."
       actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also what is settled</label>`}>
     <${Problem} error=${error} />
@@ -57,7 +60,7 @@ function Question({ question, chosen, choose, answer }) {
   useEffect(() => { if (chosen) box.current?.scrollIntoView({ block: "nearest" }); }, [chosen]);
   const left = question.expires - Date.now();
   const way = question.agents?.length ? html`<ol class="way" aria-label="Path of agents">${question.agents.map((step) => html`<li><strong>${step.agent}</strong> ${step.reason}</li>`)}</ol>` : null;
-  return html`<article ref=${box} class=${chosen ? "chosen" : ""} onClick=${choose} aria-current=${chosen ? "true" : undefined}>
+  return html`<article ref=${box} class=${chosen ? "question chosen" : "question"} onClick=${choose} aria-current=${chosen ? "true" : undefined}>
     <h2>${question.kind === "call" ? question.tool : "A server asks"} <span class="dim">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
     ${way}
     ${question.reason && html`<p>${question.reason}</p>`}
