@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
@@ -50,6 +51,8 @@ type Answer = Box<dyn for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutpu
 pub enum FakeList {
     /// Lists these.
     Tools(Vec<Arc<RegisteredTool>>),
+    /// Lists these after this time.
+    After(Duration, Vec<Arc<RegisteredTool>>),
     /// Fails, and says this.
     Fails(&'static str),
     /// Never answers.
@@ -158,7 +161,7 @@ impl FakeProvider {
     /// A listing of the tools that it has now.
     pub fn listing(self: &Arc<Self>) -> Listing {
         let tools = match &*self.list() {
-            FakeList::Tools(tools) => tools.clone(),
+            FakeList::Tools(tools) | FakeList::After(_, tools) => tools.clone(),
             FakeList::Fails(_) | FakeList::Hangs => Vec::new(),
         };
         Listing { provider: Arc::clone(self) as _, tools, error: None, withheld: Vec::new() }
@@ -187,6 +190,10 @@ impl Provider for FakeProvider {
         let list = FakeProvider::list(self).clone();
         match list {
             FakeList::Tools(tools) => Ok(tools),
+            FakeList::After(time, tools) => {
+                tokio::time::sleep(time).await;
+                Ok(tools)
+            }
             FakeList::Fails(why) => Err(ProviderError::new(why)),
             FakeList::Hangs => std::future::pending().await,
         }

@@ -3,39 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::cli::ok;
-use crate::gateway::{Gateway, posted_to};
+use crate::gateway::Gateway;
 use crate::support::{Fixture, until};
-
-/// A server whose process begins to listen late.
-fn slow(milliseconds: u32) -> Fixture {
-    let program = toolwright_testkit::bin("misbehaving-mcp");
-    let args = format!("['--slow-start', '{milliseconds}']");
-    Fixture::with(&format!("mcpServers:\n  odd: {{command: {}, args: {args}}}\n", program.display()))
-}
-
-#[test]
-fn first_instructions_name_a_late_server() {
-    let client =
-        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                      "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-                      "io.modelcontextprotocol/clientCapabilities": {}});
-    // On a busy machine the server may take longer than anybody waits; a fresh start then has another chance.
-    let names_it = |ask: &dyn Fn() -> Value| {
-        let mut reported = (0..8).map(|_| ask()["result"]["instructions"].to_string());
-        reported.any(|reported| reported.contains("odd ("))
-    };
-    for (method, params) in [("initialize", client.clone()), ("server/discover", json!({"_meta": meta}))] {
-        let ask = || Gateway::start(&slow(200), &["--stdio"]).ask(method, params.clone());
-        assert!(names_it(&ask), "{method}");
-    }
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client});
-    let ask = || {
-        let gateway = Gateway::start(&slow(200), &["--http", "127.0.0.1:0"]);
-        posted_to(&gateway.address(), "/mcp", "accept: application/json\r\n", &initialize)
-    };
-    assert!(names_it(&ask), "over HTTP");
-}
 
 #[test]
 fn a_hanging_server_delays_instructions_briefly() {

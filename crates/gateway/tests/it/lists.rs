@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright_core::catalogue::SourceNotice;
+use toolwright_core::catalogue::{Health, ProviderKind, SourceNotice};
 use toolwright_core::policy::{Policy, Profile};
+use toolwright_testkit::{FakeList, FakeProvider, definition, own};
 
 use crate::sources::Source;
-use crate::stdio::Client;
+use crate::stdio::{Client, modern};
 use crate::support::{Fixture, LEGACY, rpc};
 
 const KINDS: [&str; 3] = ["prompts/list", "resources/list", "resources/templates/list"];
@@ -51,6 +52,26 @@ async fn listed(client: &mut Client, method: &str) -> Vec<&'static str> {
 
 async fn reported(client: &mut Client, method: &str) {
     while client.next().await["method"] != method {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_instructions_await_a_slow_server() {
+    for (seconds, expect) in [(1, true), (5, false)] {
+        let legacy = rpc(1, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}));
+        for asked in [legacy, modern(1, "server/discover", json!({}))] {
+            let fixture = Fixture::new().await;
+            let tools = vec![own(definition("slow:echo@1.0.0"))];
+            let slow = FakeProvider::new("slow", ProviderKind::Mcp, Vec::new());
+            slow.lists(FakeList::After(Duration::from_secs(seconds), tools));
+            let slow = slow.with(|slow| (slow.instructions, slow.health) = (Some("Be patient."), Health::Starting));
+            fixture.catalogue.add_provider(Arc::new(slow)).await.expect("added");
+            let catalogue = Arc::clone(&fixture.catalogue);
+            tokio::spawn(async move { catalogue.refresh("slow").await });
+            let answer = Client::of(&fixture).ask(&asked).await;
+            let reported = answer["result"]["instructions"].to_string();
+            assert_eq!(reported.contains("Be patient."), expect, "{asked} of one that takes {seconds} s: {answer}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

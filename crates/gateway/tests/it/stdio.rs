@@ -62,7 +62,7 @@ impl Client {
     }
 }
 
-fn modern(id: i64, method: &str, mut params: Value) -> Value {
+pub(crate) fn modern(id: i64, method: &str, mut params: Value) -> Value {
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
     rpc(id, method, params)
