@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
-use toolwright_core::store::{LogMessage, LogRow, MessageKind, StoreError};
+use toolwright_core::store::{LogMessage, MessageKind, StoreError};
 
 use super::run_calls::Meter;
 use super::{Driver, DriverError, RunOptions};
@@ -22,9 +22,21 @@ const WAIT: Duration = Duration::from_secs(3600);
 const MAX_JOBS: usize = 1_000;
 
 impl Driver {
-    /// The messages of the session that the conversation does not have yet, oldest first, at most a few.
-    pub(super) async fn mail(&self, state: &RunState, options: &RunOptions) -> Result<Vec<Notice>, StoreError> {
-        self.notices(self.last_notice(state, options).await?, options).await
+    /// The messages of the session that the conversation does not have yet, oldest first, at most a few. What jobs used
+    /// whose ends they tell is metered.
+    pub(super) async fn mail(
+        &self,
+        state: &RunState,
+        meter: &Meter,
+        options: &RunOptions,
+    ) -> Result<Vec<Notice>, StoreError> {
+        let mail = self.notices(self.last_notice(state, options).await?, options).await?;
+        for job in mail.iter().filter_map(|(_, job)| job.as_ref()) {
+            if job.run.as_deref() == Some(&*options.run_id) {
+                meter.job_ended(&state.spec().model, job);
+            }
+        }
+        Ok(mail.into_iter().map(|(notice, _)| notice).collect())
     }
 
     /// The to-do list of the session.
@@ -33,12 +45,15 @@ impl Driver {
         Ok(TodoList::of_rows(rows))
     }
 
-    /// The messages of the session behind the number `after`.
-    async fn notices(&self, after: u64, options: &RunOptions) -> Result<Vec<Notice>, StoreError> {
+    /// The messages of the session behind the number `after`, with the jobs whose ends they tell.
+    async fn notices(&self, after: u64, options: &RunOptions) -> Result<Vec<(Notice, Option<JobRecord>)>, StoreError> {
         let rows = self.executor.services().log.messages(&options.session.id, after, MAX_MAIL).await?;
         let mut mail = Vec::with_capacity(rows.len());
         for row in rows {
-            mail.extend(self.notice(&row).await?);
+            let Some(message) = row.message() else { continue };
+            let job = self.job(message).await?;
+            let text = job.as_ref().map_or_else(|| message.notice(row.author.name()), JobRecord::message);
+            mail.push((Notice { seq: row.seq, kind: message.kind, text, source: message.source() }, job));
         }
         Ok(mail)
     }
@@ -52,11 +67,16 @@ impl Driver {
 
     /// Lets a run that another started, and that has answered, go on where somebody has written to it meanwhile. Returns
     /// whether the model is asked again.
-    pub(super) async fn heed(&self, state: &mut RunState, options: &RunOptions) -> Result<bool, StoreError> {
+    pub(super) async fn heed(
+        &self,
+        state: &mut RunState,
+        meter: &Meter,
+        options: &RunOptions,
+    ) -> Result<bool, StoreError> {
         if options.parent.is_none() || options.is_part() {
             return Ok(false);
         }
-        let mail = self.mail(state, options).await?;
+        let mail = self.mail(state, meter, options).await?;
         Ok(state.go_on(&mail))
     }
 
@@ -71,7 +91,7 @@ impl Driver {
         let Some(limit) = self.job_wait.filter(|_| state.can_wake()) else { return Ok(false) };
         let until = Instant::now() + state.time_left().map_or(limit, |left| left.min(limit));
         loop {
-            let mail = self.mail(state, options).await?;
+            let mail = self.mail(state, meter, options).await?;
             if !mail.is_empty() {
                 // The usage of what ended may leave no other turn.
                 self.take_used(state, meter, options).await?;
@@ -98,9 +118,12 @@ impl Driver {
         let mut after = self.last_notice(state, options).await?;
         while state.is_over() {
             if log.wait(&options.session.id, after, WAIT).await? {
-                let news = self.notices(after, options).await?;
+                let news: Vec<Notice> =
+                    self.notices(after, options).await?.into_iter().map(|(notice, _)| notice).collect();
                 if state.is_woken_by(&news) {
-                    state.receive(&self.mail(state, options).await?);
+                    let meter = Meter::of(options, self.prices(), state.used_by_jobs());
+                    state.receive(&self.mail(state, &meter, options).await?);
+                    meter.count(state);
                     break;
                 }
                 after = news.last().map_or(after, |notice| notice.seq);
@@ -132,15 +155,6 @@ impl Driver {
             0 => self.executor.services().log.cursor(session, session.as_str()).await,
             seq => Ok(seq),
         }
-    }
-
-    async fn notice(&self, row: &LogRow) -> Result<Option<Notice>, StoreError> {
-        let Some(message) = row.message() else { return Ok(None) };
-        let text = match self.job(message).await? {
-            Some(job) => job.message(),
-            None => message.notice(row.author.name()),
-        };
-        Ok(Some(Notice { seq: row.seq, kind: message.kind, text, source: message.source() }))
     }
 
     /// The job whose end a message tells, while its record is kept.

@@ -359,7 +359,7 @@ impl Driver {
         let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
         let _driven = (!options.is_part()).then(|| {
             let run = self.call_context(state, &snapshot, options, &options.cancel, &in_flight);
-            self.executor.drive(RunContext { order: None, ..run })
+            self.executor.drive(Arc::clone(&options.run_id), RunContext { order: None, ..run })
         });
         let mut asked = false;
         let mut noted = 0;
@@ -383,7 +383,9 @@ impl Driver {
             }
             let mut shown = RequestTools::default();
             if state.waits_for_model() {
-                state.tell(&self.mail(state, options).await?);
+                let mail = self.mail(state, &meter, options).await?;
+                meter.count(state);
+                state.tell(&mail);
                 if let Some(account) = &options.account {
                     state.warn(&account.near_limits().await?);
                 }
@@ -436,7 +438,7 @@ impl Driver {
                 Step::AwaitApproval(_) if asked => return self.ended(state, &meter, options).await,
                 Step::AwaitApproval(_) => state.ask_again(),
                 Step::Done(_) if self.settle_children(state, options).await? => {}
-                Step::Done(_) if self.heed(state, options).await? => {}
+                Step::Done(_) if self.heed(state, &meter, options).await? => {}
                 Step::Done(_) if self.wake(state, &meter, options).await? => {}
                 Step::AwaitDispatch(_) | Step::Done(_) => return self.ended(state, &meter, options).await,
             }

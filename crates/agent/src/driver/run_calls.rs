@@ -15,6 +15,7 @@ use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::UsageRecorder;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::job::JobRecord;
 use toolwright_core::model::{Cost, PriceTable, Usage};
 use toolwright_core::operation::Origin;
 use toolwright_core::outcome::Outcome;
@@ -362,6 +363,24 @@ impl Meter {
         true
     }
 
+    /// A job of the run has ended: what it used is counted, as far as it is not yet. The record has what it used in all,
+    /// also in a process that died before the run was saved.
+    pub(super) fn job_ended(&self, model: &str, job: &JobRecord) {
+        let (used, cost) = usage_of(&job.outcome);
+        let mut of_jobs = self.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = of_jobs.iter().find(|(call, _)| *call == job.call).map(|(_, total)| *total).unwrap_or_default();
+        let more = used.beyond(counted);
+        if more == Usage::default() {
+            return;
+        }
+        add_to(&mut of_jobs, &job.call, more);
+        let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        total.0.add(more);
+        total.1.add(if counted == Usage::default() { cost } else { Cost::of_usage(more, self.prices.of(model)) });
+        drop(total);
+        self.report(model, more);
+    }
+
     /// What the run used itself, for those above it alone.
     pub(super) fn report(&self, model: &str, usage: Usage) {
         if let Some(above) = &self.above {
@@ -384,6 +403,19 @@ impl UsageRecorder for Meter {
     }
 }
 
+/// Adds to what the job of a call has used.
+fn add_to(of_jobs: &mut Vec<(CallId, Usage)>, job: &CallId, usage: Usage) {
+    match of_jobs.iter_mut().find(|(call, _)| call == job) {
+        Some((_, total)) => total.add(usage),
+        None => {
+            if of_jobs.len() >= MAX_JOBS {
+                of_jobs.remove(0);
+            }
+            of_jobs.push((job.clone(), usage));
+        }
+    }
+}
+
 /// Counts the model usage of one job.
 struct JobMeter {
     run: Arc<Meter>,
@@ -393,15 +425,7 @@ struct JobMeter {
 impl UsageRecorder for JobMeter {
     fn record(&self, model: &str, usage: Usage) {
         let mut of_jobs = self.run.of_jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        match of_jobs.iter_mut().find(|(call, _)| *call == self.call) {
-            Some((_, total)) => total.add(usage),
-            None => {
-                if of_jobs.len() >= MAX_JOBS {
-                    of_jobs.remove(0);
-                }
-                of_jobs.push((self.call.clone(), usage));
-            }
-        }
+        add_to(&mut of_jobs, &self.call, usage);
         self.run.record(model, usage);
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod agent_tools;
+mod agent_tree;
 mod budget;
 mod compaction;
 mod context;
@@ -13,6 +14,7 @@ mod extract;
 mod faults;
 mod fixture;
 mod jobs;
+mod live_agents;
 mod long_talks;
 mod prompt_cache;
 mod rate_limits;

@@ -11,8 +11,8 @@ use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren};
 use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::store::SessionLog as _;
 
+use crate::agent_tree::{Scripts, Tree, WAIT, Waits, agent, send_to_job, start};
 use crate::fixture::{Reply, begin_with, options, until};
-use crate::sub_agents::{Scripts, Tree, WAIT, Waits, agent, send_to_job, start};
 
 /// A root with these limits, whose answer leaves agents alone.
 async fn run_boss(tree: &Tree, limits: AgentLimits) -> RunReport {

@@ -163,6 +163,48 @@ async fn usage_of_jobs_counts_at_any_time() {
     }
 }
 
+#[tokio::test]
+async fn usage_of_jobs_counts_once_despite_crashes() {
+    for (breaks_at, written) in (1..=6).flat_map(|n| [(n, true), (n, false)]) {
+        let dir = tempfile::tempdir().unwrap();
+        let fixture = async |breaks_at| {
+            let script = vec![
+                Reply::Calls(vec![("1", "t__asks", json!({}))]),
+                Reply::Text("I have begun."),
+                Reply::Text("It was found."),
+            ];
+            let fragile = |store| Fragile::new(store, breaks_at, written);
+            Fixture::with_store(dir.path(), script, vec![Arc::new(Asks(Mode::Background))], fragile).await
+        };
+        let broken = fixture(breaks_at).await;
+        let driver = broken.driver.clone().with_job_wait(Duration::from_secs(20));
+        let mut state = begin(Limits::default());
+        let outcome = driver.run(&mut state, &options()).await;
+        drop((broken, driver));
+        let fixture = fixture(usize::MAX).await;
+        let driver = fixture.driver.clone().with_job_wait(Duration::from_secs(20));
+        if outcome.is_err() {
+            state = driver.load(&options()).await.unwrap_or_else(|_| begin(Limits::default()));
+            driver.run(&mut state, &options()).await.unwrap();
+        }
+        assert_eq!(state.report().usage, USED, "save {breaks_at}, written {written}");
+    }
+}
+
+#[tokio::test]
+async fn usage_of_a_job_between_tasks_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let script =
+        vec![Reply::Calls(vec![("1", "t__asks", json!({}))]), Reply::Text("I have begun."), Reply::Text("Yes.")];
+    let fixture = Fixture::new(dir.path(), script, vec![Arc::new(Asks(Mode::Background))]).await;
+    let mut state = begin(Limits::default());
+    fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert!(fixture.executor.services().log.wait(&options().session.id, 0, Duration::from_secs(20)).await.unwrap());
+    fixture.driver.receive(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!((report.answer.as_str(), report.usage.input_tokens), ("Yes.", 14), "the job's request and the own one");
+}
+
 /// A call whose arguments need a repair.
 fn unfit_script() -> Vec<Reply> {
     vec![Reply::Calls(vec![("1", "t__add", json!({"n": "one"}))]), Reply::Text("done")]

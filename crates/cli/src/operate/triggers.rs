@@ -10,6 +10,7 @@ use toolwright::core::trigger::{
     Creator, Firing, Target, Trigger, TriggerConfig, TriggerKind, TriggerRequest, Triggers as _,
 };
 
+use crate::app::agent::unknown;
 use crate::app::{Global, not_nested, open};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{print_json, say, say_warning};
@@ -99,9 +100,13 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             return print_list(global.json, documents.collect(), &table(app, &shown), "no triggers");
         }
         TriggersCommand::Add { kind, keys } => {
+            let config = config(*kind, keys)?;
+            if let Some(agent) = config.agent.as_deref().filter(|agent| app.config().agent(agent).is_none()) {
+                return Err(unknown(&app.config(), agent));
+            }
             let request = TriggerRequest {
                 id: None,
-                config: config(*kind, keys)?,
+                config,
                 target: Target::Run,
                 rights: app.owners_rights(),
                 creator: Creator::Owner,

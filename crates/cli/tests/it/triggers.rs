@@ -124,7 +124,7 @@ async fn a_webhook_takes_only_fresh_signed_requests() {
 
 #[test]
 fn unusable_triggers_are_refused_by_the_program() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with("agents: {clerk: {description: Counts.}}\ndefaults: {triggers: true}\n");
     let check = |words: &[&str], says: &str| fails(&fixture, &[&["triggers", "add"], words].concat(), 2, &[says]);
     check(&["schedule", "cron=0 0 30 2 *", "prompt=p"], "never fires");
     check(&["schedule", "hourly_at=3", "time_zone=Europe/Olso", "prompt=p"], "like Europe/Oslo");
@@ -132,6 +132,12 @@ fn unusable_triggers_are_refused_by_the_program() {
     check(&["timer", "interval=1h"], "needs a `prompt`");
     check(&["daily", "prompt=p"], "one of timer, schedule");
     fails(&fixture, &["triggers", "rm", "timer_00000000"], 3, &["was not found"]);
+    let unknown = "there is no agent `clrk`; did you mean `clerk`?";
+    let timer = ["interval=1h", "prompt=p", "agent=clrk"];
+    fails(&fixture, &[&["triggers", "add", "timer"], &timer[..]].concat(), 3, &[unknown]);
+    let called = run(&fixture, &[&["call", "trigger__timer"], &timer[..]].concat());
+    assert!(String::from_utf8_lossy(&called.stdout).contains(unknown), "{called:?}");
+    assert!(triggers(&fixture).is_empty());
 }
 
 #[test]

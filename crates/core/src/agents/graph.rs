@@ -1,4 +1,4 @@
-//! What can be told of several agents together: cycles of destinations, and tools that nobody has.
+//! What can be told of several agents together: cycles of destinations, and names of agents and tools that nobody has.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,17 @@ pub fn find_cycle(agents: &[AgentSpec]) -> Option<Vec<String>> {
         }
     }
     None
+}
+
+/// That there is no agent of this name among `known`, and the nearest.
+#[must_use]
+pub fn unknown_agent<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> String {
+    let hint = match nearest(name, known.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.clone().next().is_none() => "none is defined: `toolwright agents new` writes a first one".into(),
+        None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
+    };
+    format!("there is no agent `{name}`; {hint}")
 }
 
 /// Globs of the agent that no tool of these names matches, with the nearest name. `names` are ids without version and wire

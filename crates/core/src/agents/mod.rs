@@ -6,7 +6,7 @@ pub mod handoff;
 mod spec;
 mod tree;
 
-pub use graph::{find_cycle, unknown_tools};
+pub use graph::{find_cycle, unknown_agent, unknown_tools};
 pub use spec::{AgentLimits, AgentSpec, Destination, History, NameError, OnChildren, Router, check_name, legal_name};
 pub use tree::{
     AgentNode, AgentTree, DEFAULT_AGENTS, DEFAULT_DEPTH, DEFAULT_LIVE, NearLimit, NewAgent, Request, Seat, Spending,

@@ -120,6 +120,9 @@ pub struct JobRecord {
     pub principal: String,
     /// The call that began it.
     pub call: CallId,
+    /// The run that made the call, if it began as a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
     /// The process it is with, unless it has ended or nobody has it.
     pub owner: Option<JobOwner>,
     /// How often it was dispatched.
@@ -460,6 +463,7 @@ mod tests {
             session: SessionId::new("s"),
             principal: "owner".into(),
             call: CallId::new("c"),
+            run: None,
             owner: None,
             attempts: 1,
             created_ms: 0,

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{
-    AuxiliaryRequest, ModelBudget, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority,
-    ModelRequest, ModelResponse, ModelSettings, Usage,
-};
+use super::{ModelBudget, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse};
 use crate::cancel::Cancel;
 
 /// Asks models within a budget: each request reserves its room, and settles what it used. Auxiliary requests do not count.
@@ -46,30 +43,7 @@ impl ModelClient for BudgetedClient {
         answer
     }
 
-    async fn send_auxiliary(
-        &self,
-        model: &str,
-        request: &dyn AuxiliaryRequest,
-        priority: ModelPriority,
-        events: &dyn ModelEvents,
-        cancel: &Cancel,
-    ) -> Result<Usage, ModelError> {
-        self.client.send_auxiliary(model, request, priority, events, cancel).await
-    }
-
-    fn has_tool_search(&self, model: &str) -> bool {
-        self.client.has_tool_search(model)
-    }
-
-    async fn ready(&self, model: &str) -> Result<(), ModelError> {
-        self.client.ready(model).await
-    }
-
-    fn card(&self, model: &str) -> ModelCard {
-        self.client.card(model)
-    }
-
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
-        self.client.answer_tokens(model, max_tokens, settings)
+    fn inner(&self) -> Option<&dyn ModelClient> {
+        Some(&*self.client)
     }
 }

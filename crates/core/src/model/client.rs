@@ -175,18 +175,26 @@ pub trait ModelClient: Send + Sync {
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError>;
 
+    /// The client that this one is in front of, which answers what it does not: what follows goes to it.
+    fn inner(&self) -> Option<&dyn ModelClient> {
+        None
+    }
+
     /// Sends something else than a conversation, as a request to this model.
     ///
     /// # Errors
     /// [`ModelError`].
     async fn send_auxiliary(
         &self,
-        _model: &str,
+        model: &str,
         request: &dyn AuxiliaryRequest,
-        _priority: ModelPriority,
+        priority: ModelPriority,
         events: &dyn ModelEvents,
         cancel: &Cancel,
     ) -> Result<Usage, ModelError> {
+        if let Some(inner) = self.inner() {
+            return inner.send_auxiliary(model, request, priority, events, cancel).await;
+        }
         if let Some(cause) = cancel.cause() {
             let message = format!("the model request was cancelled {}", cause.describe());
             return Err(ModelError::new(ModelErrorKind::Canceled, message));
@@ -196,8 +204,8 @@ pub trait ModelClient: Send + Sync {
 
     /// Whether the API of this model takes deferred tools ([`Exposed::Deferred`]) and loads them by the results
     /// of the one that finds them. False where that is not known.
-    fn has_tool_search(&self, _model: &str) -> bool {
-        false
+    fn has_tool_search(&self, model: &str) -> bool {
+        self.inner().is_some_and(|inner| inner.has_tool_search(model))
     }
 
     /// Makes ready what [`ModelClient::card`] tells of this model, where that takes more than a look: a recording is
@@ -206,19 +214,22 @@ pub trait ModelClient: Send + Sync {
     ///
     /// # Errors
     /// `Unsupported` with the reason, where there is no such model as far as can be told without asking it.
-    async fn ready(&self, _model: &str) -> Result<(), ModelError> {
-        Ok(())
+    async fn ready(&self, model: &str) -> Result<(), ModelError> {
+        match self.inner() {
+            Some(inner) => inner.ready(model).await,
+            None => Ok(()),
+        }
     }
 
     /// What is known of this model before it is asked. Does no I/O.
-    fn card(&self, _model: &str) -> ModelCard {
-        ModelCard::default()
+    fn card(&self, model: &str) -> ModelCard {
+        self.inner().map_or_else(ModelCard::default, |inner| inner.card(model))
     }
 
     /// Tokens that an answer of this model may have, its thoughts among them, to a request with this limit and these
     /// settings; `None` where its client knows of no limit. Does no I/O.
-    fn answer_tokens(&self, _model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
-        max_tokens
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+        self.inner().map_or(max_tokens, |inner| inner.answer_tokens(model, max_tokens, settings))
     }
 
     /// The same, for who has to reckon with some limit: a request without one, of a model whose client knows of none

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use toolwright_core::agents::unknown_agent;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
@@ -17,7 +18,7 @@ use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, StoreError
 use toolwright_core::tool::Tool;
 
 use super::channel::not_reached;
-use super::{define, parse};
+use super::{BuiltinOptions, define, parse};
 
 /// Characters of a message and of instructions.
 const MAX_TEXT: usize = 32_768;
@@ -40,15 +41,19 @@ enum Verb {
 struct GroupTool {
     verb: Verb,
     channels: Channels,
-    /// Agents that may change groups.
+    /// The agents that there are.
+    agents: Vec<String>,
+    /// Those of them that may change groups.
     privileged: Vec<String>,
 }
 
 /// The tools of `group`.
-pub(super) fn tools(channels: &Channels, privileged: &[String]) -> Vec<Arc<dyn Tool>> {
+pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     use Verb::{AddAgent, Channel, RemoveAgent, Send, Start, Status, Stop, Wire};
     let verbs = [AddAgent, RemoveAgent, Start, Stop, Channel, Wire, Send, Status];
-    let tool = |verb| GroupTool { verb, channels: channels.clone(), privileged: privileged.to_vec() };
+    let BuiltinOptions { channels, agents, privileged, .. } = options;
+    let tool =
+        |verb| GroupTool { verb, channels: channels.clone(), agents: agents.clone(), privileged: privileged.clone() };
     verbs.into_iter().map(|verb| Arc::new(tool(verb)) as _).collect()
 }
 
@@ -200,6 +205,10 @@ impl GroupTool {
         let member = || members.iter().find(|member| member.name == name).ok_or_else(|| unknown(name));
         match self.verb {
             Verb::AddAgent => {
+                let known = self.agents.iter().map(String::as_str);
+                if !arguments.agent.is_empty() && !known.clone().any(|known| known == arguments.agent) {
+                    return Ok(ToolOutput::failure(unknown_agent(&arguments.agent, known)));
+                }
                 let created_ms = context.services.clock.wall_ms();
                 let added = Member {
                     name: arguments.name.clone(),

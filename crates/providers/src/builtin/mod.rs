@@ -57,7 +57,9 @@ pub struct BuiltinOptions {
     pub channels: Channels,
     /// Whether there are groups of agents that stay.
     pub groups: bool,
-    /// Agents that may change groups, by name.
+    /// The agents that there are, by name.
+    pub agents: Vec<String>,
+    /// Those of them that may change groups.
     pub privileged: Vec<String>,
     /// The kinds of triggers that there are tools for.
     pub triggers: Vec<TriggerKind>,
@@ -111,6 +113,7 @@ impl Default for BuiltinOptions {
             shell: ShellConfig::default(),
             channels: Channels::default(),
             groups: false,
+            agents: Vec::new(),
             privileged: Vec::new(),
             triggers: TriggerKind::ALL.to_vec(),
             optional: OptionalTool::ALL.to_vec(),
@@ -130,9 +133,9 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
         tools.extend(channel::tools(&options.channels));
     }
     if options.groups {
-        tools.extend(group::tools(&options.channels, &options.privileged));
+        tools.extend(group::tools(options));
     }
-    tools.extend(trigger::tools(&options.triggers));
+    tools.extend(trigger::tools(options));
     tools.extend(OptionalTool::ALL.into_iter().filter(|tool| options.optional.contains(tool)).map(OptionalTool::tool));
     tools
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::ToolId;
+use toolwright_core::agents::unknown_agent;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::duration::iso;
@@ -16,7 +17,7 @@ use toolwright_core::trigger::{
     Creator, Installed, Rights, Target, TriggerConfig, TriggerKind, TriggerRequest, WEBHOOKS,
 };
 
-use super::define;
+use super::{BuiltinOptions, define};
 
 /// A tool that installs triggers of one kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +27,8 @@ pub struct TriggerTool {
     description: String,
     /// Arguments that are set already, and that no caller can set.
     set: Map<String, Value>,
+    /// The agents that it may name.
+    agents: Vec<String>,
 }
 
 impl TriggerTool {
@@ -40,7 +43,7 @@ impl TriggerTool {
             TriggerKind::Webhook => "Fires when a signed HTTP request arrives.",
         };
         let id = format!("trigger:{}@1.0.0", kind.as_str());
-        Self { id, kind, description: description.to_owned(), set: Map::new() }
+        Self { id, kind, description: description.to_owned(), set: Map::new(), agents: Vec::new() }
     }
 
     /// A tool of a configuration: `trigger__{name}`, with arguments that it sets.
@@ -55,13 +58,20 @@ impl TriggerTool {
     ) -> Result<Self, String> {
         let id = ToolId::format("trigger", name, "1.0.0").map_err(|error| error.to_string())?;
         let plain = Self::of(kind);
-        Ok(Self { id: id.to_string(), description: description.unwrap_or(plain.description), kind, set })
+        Ok(Self { id: id.to_string(), description: description.unwrap_or(plain.description), set, ..plain })
+    }
+
+    /// The tool where there are these agents.
+    #[must_use]
+    pub fn with_agents(self, agents: Vec<String>) -> Self {
+        Self { agents, ..self }
     }
 }
 
-/// The tools of these kinds.
-pub(super) fn tools(kinds: &[TriggerKind]) -> Vec<Arc<dyn Tool>> {
-    kinds.iter().map(|kind| Arc::new(TriggerTool::of(*kind)) as _).collect()
+/// The tools of the kinds that are wanted.
+pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
+    let tool = |kind: &TriggerKind| Arc::new(TriggerTool::of(*kind).with_agents(options.agents.clone())) as _;
+    options.triggers.iter().map(tool).collect()
 }
 
 #[async_trait]
@@ -158,6 +168,10 @@ impl Tool for TriggerTool {
             let said = error.to_string();
             ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said)
         })?;
+        let known = self.agents.iter().map(String::as_str);
+        if let Some(agent) = config.agent.as_deref().filter(|agent| !known.clone().any(|known| known == *agent)) {
+            return Ok(ToolOutput::failure(unknown_agent(agent, known)));
+        }
         let tools =
             context.calls.snapshot().map(|tools| tools.list().iter().map(|entry| entry.id().to_string()).collect());
         let request = TriggerRequest {

@@ -17,8 +17,8 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
-    Effort, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
-    ModelSettings, NotRecorded, RequestAllowance, Usage, is_replay,
+    Effort, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NotRecorded,
+    RequestAllowance, Usage, is_replay,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
@@ -465,19 +465,7 @@ impl ModelClient for Accounted {
         Ok(answer)
     }
 
-    fn has_tool_search(&self, model: &str) -> bool {
-        self.executor.options.services.model.has_tool_search(model)
-    }
-
-    async fn ready(&self, model: &str) -> Result<(), ModelError> {
-        self.executor.options.services.model.ready(model).await
-    }
-
-    fn card(&self, model: &str) -> ModelCard {
-        self.executor.options.services.model.card(model)
-    }
-
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
-        self.executor.options.services.model.answer_tokens(model, max_tokens, settings)
+    fn inner(&self) -> Option<&dyn ModelClient> {
+        Some(&*self.executor.options.services.model)
     }
 }

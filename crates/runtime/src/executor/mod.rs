@@ -38,7 +38,7 @@ use toolwright_core::plan::{Plan, Planned, plan};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::LedgerStore;
 
-use self::background::DrivenSessions;
+use self::background::DrivenRuns;
 use self::flow::Flow;
 use self::pipeline::PanicSafeEvents;
 use crate::jobs::JobManager;
@@ -48,7 +48,7 @@ use crate::queue::{CallOrder, WorkspaceLocks};
 pub use self::admission::{
     Before, GuardBinding, GuardConfig, GuardContext, Guarded, InputGuard, Interceptor, ModelGuard, Verdict,
 };
-pub use self::background::{DrivenSession, PromotedTo, Promotion, RecoveryOptions};
+pub use self::background::{DrivenRun, PromotedTo, Promotion, RecoveryOptions};
 pub use self::call_record::ENDED_MS;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::flow::EndedCall;
@@ -68,7 +68,7 @@ pub struct Executor {
     models: Arc<ModelRequests>,
     locks: WorkspaceLocks,
     in_flight: Arc<InFlight>,
-    driven: Arc<DrivenSessions>,
+    driven: Arc<DrivenRuns>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -95,9 +95,9 @@ impl Executor {
         self.models.ids.begin(lineage)
     }
 
-    /// While what this returns lives, jobs of the run's session that dead processes left go on under these terms.
-    pub fn drive(&self, run: RunContext) -> DrivenSession {
-        self.driven.enter(run)
+    /// While what this returns lives, jobs of the session of run `id` that dead processes left go on under these terms.
+    pub fn drive(&self, id: Arc<str>, terms: RunContext) -> DrivenRun {
+        self.driven.enter(id, terms)
     }
 
     /// What sends and records requests to models.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::agents::{
-    AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, ancestors, near_limits,
+    AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, ancestors, near_limits, time_left,
 };
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
@@ -22,7 +22,7 @@ pub struct AgentAccount {
     prices: PriceTable,
     /// Whether a limit of tokens or money counts for it. Without one nothing is written before it ends.
     is_limited: bool,
-    /// The rest of its ancestors' time when it began.
+    /// The rest of its ancestors' time when it began; without it, of its own too.
     time: Option<TimeLeft>,
     /// Whether it has started agents.
     has_children: AtomicBool,
@@ -54,8 +54,8 @@ impl AgentAccount {
         Ok(Arc::new(Self { tree, id, prices, is_limited: limits_spending, time, has_children, state }))
     }
 
-    /// The account of an agent of the tree that does not run here, for what goes on without it; `None` if the tree does not
-    /// have it.
+    /// The account of an agent of the tree that does not run here, for what goes on without it, within the rest of its time;
+    /// `None` if the tree does not have it.
     ///
     /// # Errors
     /// Those of the store.
@@ -63,16 +63,19 @@ impl AgentAccount {
         tree: Arc<dyn AgentTree>,
         id: &str,
         prices: PriceTable,
+        now_ms: u64,
     ) -> Result<Option<Arc<Self>>, StoreError> {
         let nodes = tree.agents_of(id).await?;
         let Some(node) = nodes.iter().find(|node| &*node.id == id) else { return Ok(None) };
         let is_limited = ancestors(&nodes, Some(id)).any(|node| node.limits.limits_spending());
+        let time = time_left(&nodes, Some(id), now_ms);
         let state = Mutex::new(Balance { spent: node.spent, ..Balance::default() });
         let (id, has_children) = (Arc::clone(&node.id), AtomicBool::new(true));
-        Ok(Some(Arc::new(Self { tree, id, prices, is_limited, time: None, has_children, state })))
+        Ok(Some(Arc::new(Self { tree, id, prices, is_limited, time, has_children, state })))
     }
 
-    /// The rest of its ancestors' time when it began: of the one whose time is over first.
+    /// The rest of its ancestors' time when it began: of the one whose time is over first. What goes on without the agent
+    /// has the rest of its own, too.
     #[must_use]
     pub fn time(&self) -> Option<&TimeLeft> {
         self.time.as_ref()

@@ -15,9 +15,8 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
-    AuxiliaryRequest, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestAllowance, RetryConfig, Traffic, Usability,
-    Usage, pause, retry,
+    AuxiliaryRequest, MAX_REFUSED_FORMS, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
+    ModelPriority, ModelRequest, ModelResponse, RequestAllowance, RetryConfig, Traffic, Usability, Usage, pause, retry,
 };
 use toolwright_core::setting::TimeSpan;
 
@@ -215,20 +214,8 @@ impl ModelClient for ModelTraffic {
         }
     }
 
-    fn has_tool_search(&self, model: &str) -> bool {
-        self.client.has_tool_search(model)
-    }
-
-    async fn ready(&self, model: &str) -> Result<(), ModelError> {
-        self.client.ready(model).await
-    }
-
-    fn card(&self, model: &str) -> ModelCard {
-        self.client.card(model)
-    }
-
-    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
-        self.client.answer_tokens(model, max_tokens, settings)
+    fn inner(&self) -> Option<&dyn ModelClient> {
+        Some(&*self.client)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) use super::owner::LEASE_MS;
 const MAX_LIST: usize = 10_000;
 
 const COLUMNS: &str = "jobs.id, tool, arguments, state, session, principal, call, attempts, created_ms, ended_ms, \
-                       pid, boot, started";
+                       pid, boot, started, run";
 const FROM: &str = "FROM jobs LEFT JOIN job_owners ON job_owners.id = jobs.owner";
 
 /// What was asked about the job ?1: the questions about its call from its beginning on, if no other job had a call of
@@ -45,6 +45,9 @@ const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AN
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobTerms {
+    /// Its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run: Option<String>,
     /// Its policy, and then each that it is within.
     pub(crate) policies: Vec<Arc<Policy>>,
     /// The tools that the job's calls may reach; `None`: it makes none.
@@ -122,8 +125,6 @@ pub(crate) enum Admission {
 #[derive(Debug)]
 pub(crate) struct NewJob {
     pub(crate) record: JobRecord,
-    /// The run whose call it is: it has one job for one call.
-    pub(crate) run: Option<String>,
     /// Whether it may be dispatched again if its effect is unknown.
     pub(crate) resumable: bool,
     pub(crate) plan: JobPlan,
@@ -184,10 +185,10 @@ impl SqliteStore {
         self.thread
             .run("create a job", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let NewJob { record, run, resumable, .. } = &job;
+                let NewJob { record, resumable, .. } = &job;
                 let known = transaction
                     .prepare_cached("SELECT id FROM jobs WHERE run = ?1 AND call = ?2")?
-                    .query_row(params![run, record.call.as_str()], |row| row.get::<_, String>(0))
+                    .query_row(params![record.run, record.call.as_str()], |row| row.get::<_, String>(0))
                     .optional()?;
                 if let Some(id) = known {
                     return Ok(id);
@@ -208,7 +209,7 @@ impl SqliteStore {
                         record.session.as_str(),
                         record.principal,
                         record.call.as_str(),
-                        run,
+                        record.run,
                         owner,
                         record.attempts,
                         record.created_ms.cast_signed(),
@@ -261,7 +262,7 @@ impl SqliteStore {
             .thread
             .run("read a job", move |db| {
                 db.prepare_cached(&format!("SELECT {COLUMNS}, outcome {FROM} WHERE jobs.id = ?1"))?
-                    .query_row([key], |row| Ok((record(row)?, row.get::<_, Option<String>>(13)?)))
+                    .query_row([key], |row| Ok((record(row)?, row.get::<_, Option<String>>(14)?)))
                     .optional()
             })
             .await?;
@@ -387,6 +388,7 @@ fn record(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
         session: SessionId::new(row.get::<_, String>(4)?),
         principal: row.get(5)?,
         call: CallId::new(row.get::<_, String>(6)?),
+        run: row.get(13)?,
         owner,
         attempts: row.get(7)?,
         created_ms: row.get::<_, i64>(8)?.cast_unsigned(),
@@ -489,7 +491,7 @@ impl SqliteStore {
                         "SELECT {COLUMNS}, resumable, plan {FROM} WHERE jobs.id = ?1 AND owner IS NULL AND ended_ms IS NULL"
                     );
                     let read = transaction.prepare_cached(&sql)?.query_row([&id], |row| {
-                        Ok(TakenJob { record: record(row)?, resumable: row.get(13)?, plan: json_column(row, 14)? })
+                        Ok(TakenJob { record: record(row)?, resumable: row.get(14)?, plan: json_column(row, 15)? })
                     });
                     match read.optional() {
                         Ok(None) => {}

@@ -70,6 +70,7 @@ impl ProviderSettings {
             shell: config.sections.shell.clone(),
             channels: config.sections.channels.clone(),
             groups: defaults.groups,
+            agents: agent_names(config),
             privileged: config
                 .agents
                 .iter()
@@ -182,12 +183,16 @@ fn trigger_tools(config: &Config) -> Vec<TriggerTool> {
             Ok(_) if is_taken => {
                 tracing::warn!("tools.{name}: trigger__{name} is a built-in tool; choose another name")
             }
-            Ok(tool) => return Some(tool),
+            Ok(tool) => return Some(tool.with_agents(agent_names(config))),
             Err(error) => tracing::warn!("tools.{name}: {error}"),
         }
         None
     };
     config.sections.tools.iter().filter_map(tool).collect()
+}
+
+fn agent_names(config: &Config) -> Vec<String> {
+    config.agents.iter().map(|agent| agent.spec.name.clone()).collect()
 }
 
 /// What a tool must not change as a matter of course: every file that may be configuration, there or not,

@@ -81,13 +81,17 @@ async fn a_member_works_on_its_mail_and_survives_a_restart() {
 #[tokio::test]
 async fn members_change_groups_only_if_privileged() {
     let dir = tempfile::tempdir().expect("dir");
-    let tw = with_groups(dir.path()).build().await.expect("builds");
+    let groups = with_groups(dir.path()).settings(json!({
+        "defaults": {"groups": true}, "models": {"default": MODEL}, "agents": {"looker": {"description": "Looks."}},
+    }));
+    let tw = groups.build().await.expect("builds");
     let said = async |tool: &str, arguments| match tw.call(tool, arguments).await {
         Ok(outcome) => outcome.text(),
         Err(error) => error.to_string(),
     };
     for (tool, arguments, expect) in [
         ("group__status", json!({}), "The group has no members."),
+        ("group__add_agent", json!({"name": "b", "agent": "loker"}), "no agent `loker`; did you mean `looker`?"),
         ("group__add_agent", json!({"name": "a"}), "Added a."),
         ("group__add_agent", json!({"name": "a"}), "has a member `a` already"),
         ("group__start", json!({"name": "b"}), "There is no member `b` of the group"),

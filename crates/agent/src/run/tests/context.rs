@@ -97,6 +97,7 @@ fn notices_and_jobs_are_not_the_users_words() {
         session: SessionId::new("s"),
         principal: "p".into(),
         call: CallId::new("j"),
+        run: None,
         owner: None,
         attempts: 1,
         created_ms: 0,

@@ -31,8 +31,8 @@ use super::pipeline::{CallState, Destination, EarlyExit, Panic, Stage, catch_pan
 use super::run::Limits;
 use super::{Executor, RunContext};
 
-pub use self::driven::DrivenSession;
-pub(super) use self::driven::DrivenSessions;
+pub use self::driven::DrivenRun;
+pub(super) use self::driven::DrivenRuns;
 pub use self::recovery::RecoveryOptions;
 use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
@@ -169,7 +169,7 @@ impl Executor {
         let PromotableCall { call, run, op } = kept;
         let mut new = self.new_job(call, admission(admitted), JobState::Running, run);
         // A resumed run finds this call's end in its journal.
-        new.run = None;
+        new.record.run = None;
         let events = self.job_events(&new.record, &op.inside());
         // A job outlives what cancels its caller. Until it is kept the tool waits, where it runs within this call.
         run.cancel.leave_parent();
@@ -255,6 +255,7 @@ impl Executor {
             session: session.id.clone(),
             principal: session.principal.id.clone(),
             call: call.id.clone(),
+            run: run.journal.as_ref().map(|(_, run)| run.to_string()),
             owner: None,
             attempts: u32::from(state == JobState::Running),
             created_ms: services.clock.wall_ms(),
@@ -277,8 +278,7 @@ impl Executor {
             admission,
             reason: None,
         };
-        let run = run.journal.as_ref().map(|(_, run)| run.to_string());
-        NewJob { record, run, resumable: call.entry.is_resumable(), plan }
+        NewJob { record, resumable: call.entry.is_resumable(), plan }
     }
 }
 

@@ -15,6 +15,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
+use super::driven::Driven;
 use crate::approvals::ResumedQuestion;
 use crate::catalogue::Catalogue;
 use crate::executor::admission::{Admitted, Asking, JobAdmission, Judgement};
@@ -22,7 +23,7 @@ use crate::executor::call_record::ApprovalAnswer;
 use crate::executor::pipeline::catch_panic_now;
 use crate::executor::{Executor, RunContext};
 use crate::jobs::{JobManager, Live};
-use crate::store::jobs::{Admission, JobStep, Startable, TakenJob};
+use crate::store::jobs::{Admission, JobStep, JobTerms, Startable, TakenJob};
 
 /// How often it is looked for jobs that nobody has.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -34,6 +35,9 @@ const PAGES: usize = 64;
 const ENOUGH: usize = 1024;
 /// How often a job is dispatched at most: one that ends its process each time must not go on for ever.
 const MAX_ATTEMPTS: u32 = 100;
+/// Why a job of a run that nobody knows any more does not go on.
+const NO_ACCOUNT: &str = "its process died, and it was not run again: the run that it is charged to is not known any more, so its \
+    limits cannot be kept. Start it again if it is still needed";
 /// Why a person is asked about a job that has not kept the reason.
 const UNKNOWN_REASON: &str = "it waited for approval when the process that had it ended";
 
@@ -154,22 +158,16 @@ impl Executor {
         let TakenJob { record, plan, .. } = job;
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
-        let run = match self.driven.get(&session.id) {
-            // It may be another run of the session than the one that began the job.
-            Some(run) => plan.terms.restrict(run),
-            None => match catch_panic_now(|| (options.context)(session, Arc::clone(snapshot))) {
-                Ok(run) => match plan.terms.narrow(run, Arc::clone(jobs.store()) as _, &self.options.prices).await {
-                    Ok(run) => run,
-                    Err(error) => {
-                        tracing::warn!(job = record.id, "the terms of a job could not be read: {error}");
-                        return jobs.leave(live, JobStep::Released).await;
-                    }
-                },
-                Err(panicked) => {
-                    let outcome = Outcome::failed(record.call, panicked.error("what makes the terms of a job"));
-                    return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;
-                }
-            },
+        let run = match self.job_context(jobs, plan.terms, session, snapshot, options).await {
+            Ok(Ok(run)) => run,
+            Ok(Err(error)) => {
+                let outcome = Outcome::failed(record.call, error);
+                return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;
+            }
+            Err(error) => {
+                tracing::warn!(job = record.id, "the terms of a job could not be read: {error}");
+                return jobs.leave(live, JobStep::Released).await;
+            }
         };
         // What is kept of its result fits whoever called, as if no process had died.
         let run = RunContext { results_for: plan.results_for, ..run };
@@ -197,6 +195,28 @@ impl Executor {
         };
         let op = self.begin(&run.lineage);
         self.launch(jobs, live, call, leave, &run, &op);
+    }
+
+    /// The context of a job that was taken, or why it cannot go on.
+    async fn job_context(
+        &self,
+        jobs: &JobManager,
+        terms: JobTerms,
+        session: Session,
+        snapshot: &Arc<Snapshot>,
+        options: &RecoveryOptions,
+    ) -> Result<Result<RunContext, ToolError>, StoreError> {
+        let run = match self.driven.get(&session.id, terms.run.as_deref()) {
+            Some(Driven::Own(run)) => return Ok(Ok(RunContext { request: terms.request, ..run })),
+            Some(Driven::Other(run)) => run,
+            None => match catch_panic_now(|| (options.context)(session, Arc::clone(snapshot))) {
+                Ok(run) => run,
+                Err(panicked) => return Ok(Err(panicked.error("what makes the terms of a job"))),
+            },
+        };
+        let (tree, now_ms) = (Arc::clone(jobs.store()) as _, self.options.services.clock.wall_ms());
+        let narrowed = terms.narrow(run, tree, self.models.prices(), now_ms).await?;
+        Ok(narrowed.ok_or_else(|| ToolError::new(ErrorKind::LimitExceeded, NO_ACCOUNT)))
     }
 
     /// Whether a job that was taken may run. What policy denies by now does not. What has waited for a person waits

@@ -1,5 +1,5 @@
-//! What a job keeps of the run that began it. A process that takes the job over, and drives no run of its session, has terms
-//! of its own, which may be wider: those of the run hold within them.
+//! What a job keeps of the run that began it. A process that takes the job over, and does not drive that run, has terms of
+//! its own, which may be wider: those of the run hold within them.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ impl JobTerms {
         let chain = std::iter::successors(Some(&run.policy), |policy| policy.within.as_ref());
         let reachable = || run.snapshot.list().iter().map(|entry| entry.id().clone()).collect();
         Self {
+            run: run.journal.as_ref().map(|(_, run)| run.to_string()),
             policies: chain.cloned().collect(),
             tools: call.awaits_others().then(reachable),
             request: run.request.clone(),
@@ -29,7 +30,7 @@ impl JobTerms {
     }
 
     /// These terms within those of a run: the stricter policy, only these tools, and the user's words of that time.
-    pub(super) fn restrict(&self, run: RunContext) -> RunContext {
+    fn restrict(&self, run: RunContext) -> RunContext {
         let kept =
             self.policies.iter().rev().map(|policy| Policy::clone(policy)).reduce(|outer, policy| policy.under(outer));
         let policy = match kept {
@@ -46,24 +47,32 @@ impl JobTerms {
         RunContext { policy, snapshot, request: self.request.clone(), ..run }
     }
 
-    /// The terms of a process that drives no run of the job's session, within these.
+    /// The terms of another run, or of a process that drives none of the job's session, within these; `None` if the account
+    /// that the job is charged to is not known any more.
     pub(super) async fn narrow(
         self,
         run: RunContext,
         tree: Arc<dyn AgentTree>,
         prices: &PriceTable,
-    ) -> Result<RunContext, StoreError> {
-        let account = match &self.account {
-            Some(account) => AgentAccount::known(tree, account, prices.clone()).await?,
-            None => None,
+        now_ms: u64,
+    ) -> Result<Option<RunContext>, StoreError> {
+        let account = match (&self.account, &run.account) {
+            (Some(id), Some(account)) if **account.id() == **id => Some(Arc::clone(account)),
+            (Some(id), _) => match AgentAccount::known(tree, id, prices.clone(), now_ms).await? {
+                None => return Ok(None),
+                known => known,
+            },
+            (None, _) => None,
         };
         let run = self.restrict(run);
-        Ok(RunContext {
+        Ok(Some(RunContext {
             account,
+            // What another run began is no part of this one.
+            usage: run.usage.filter(|_| self.run.is_none()),
             agents: self.agents.into(),
             model: self.model.map(Into::into).or(run.model),
             asker: self.asker.map(Into::into),
             ..run
-        })
+        }))
     }
 }

@@ -14,11 +14,10 @@ use serde_json::Value;
 use toolwright_agent::{
     BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec, RunState, Transcript,
 };
-use toolwright_core::agents::AgentSpec;
+use toolwright_core::agents::{AgentSpec, unknown_agent};
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
-use toolwright_core::pattern::nearest;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_core::store::StoreError;
 use toolwright_core::store::group::CHANGES;
@@ -88,16 +87,8 @@ impl Toolwright {
     pub fn agent_named(self: &Arc<Self>, name: &str) -> Result<Agent, Error> {
         let config = self.config();
         let Some(AgentEntry { spec, .. }) = config.agent(name) else {
-            let names = || config.agents.iter().map(|agent| agent.spec.name.as_str());
-            let all = || names().collect::<Vec<_>>().join(", ");
-            let hint = match nearest(name, names()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None if config.agents.is_empty() => {
-                    "none is defined: `toolwright agents new` writes a first one".to_owned()
-                }
-                None => format!("there are {}", all()),
-            };
-            return Err(Error::Usage(format!("there is no agent `{name}`; {hint}")));
+            let known = config.agents.iter().map(|agent| agent.spec.name.as_str());
+            return Err(Error::Usage(unknown_agent(name, known)));
         };
         let model = spec.model.as_deref().or(config.sections.models.default.as_deref()).or(self.default_model());
         let mut agent = self.agent(model.unwrap_or_default());
