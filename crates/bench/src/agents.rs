@@ -18,7 +18,7 @@ use toolwright_core::{
     CallId, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, ToolCall,
 };
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
+use toolwright_runtime::{EventHub, Executor, ExecutorOptions, JobManager, RunContext, SqliteStore, SystemClock};
 use toolwright_testkit::FakeModel;
 
 use crate::Failure;
@@ -64,8 +64,16 @@ impl Bench {
         }));
         let events = Arc::new(EventHub::default());
         let _observer = events.subscribe();
-        let services = Services { events, model, ..Services::none(Arc::new(SystemClock)) };
-        let options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
+        let jobs = JobManager::new(Arc::clone(&store), dir.path());
+        let services = Services {
+            events,
+            model,
+            log: Arc::clone(&store) as _,
+            jobs: Arc::clone(&jobs) as _,
+            ..Services::none(Arc::new(SystemClock))
+        };
+        let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
+        options.jobs = Some(jobs);
         let parts = AgentParts {
             runs: Arc::clone(&store) as _,
             tree: Arc::clone(&store) as _,
@@ -166,5 +174,15 @@ fn row(what: &'static str, times: &mut [Duration], elapsed: Duration, (rss_mb, o
         runs_per_s: per_second(times.len(), elapsed),
         rss_mb,
         rss_of_runs_mb: (of_runs * 10.0).round() / 10.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn agents_are_timed_alone_and_at_once() {
+        let rows = super::run(16, 4).expect("they run");
+        let runs: Vec<_> = rows.iter().map(|row| (row.what, row.runs)).collect();
+        assert_eq!(runs, [("one after another", 16), ("at once", 4)]);
     }
 }

@@ -132,7 +132,10 @@ impl Driver {
             return Ok(Vec::new());
         }
         let jobs = &self.executor.services().jobs;
-        let mut found = jobs.list(JobScope::Of(&options.session), Listed::Open, MAX_CHILDREN).await?;
+        let mut found = match jobs.list(JobScope::Of(&options.session), Listed::Open, MAX_CHILDREN).await {
+            Err(StoreError::Unsupported(_)) => return Ok(Vec::new()),
+            found => found?,
+        };
         let snapshot = self.catalogue.snapshot();
         found
             .retain(|job| !job.state.is_over() && snapshot.get(job.tool.as_str()).is_some_and(|entry| is_agent(entry)));

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright_agent::{Limits, RunOptions, RunSpec, Status};
+use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
 use toolwright_core::agents::{AgentLimits, AgentSpec};
 use toolwright_core::model::Usage;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::trace::TraceOp;
-use toolwright_core::{Effects, Policy, Profile, Session, SessionId};
+use toolwright_core::{Effects, Policy, Profile, Services, Session, SessionId};
+use toolwright_runtime::{Executor, ExecutorOptions, SystemClock};
 
 use crate::agent_tree::{Inbox, Tree, agent, start, three_levels};
-use crate::fixture::{Counter, Reply, begin_with, options};
+use crate::fixture::{Counter, Reply, begin, begin_with, options};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_levels_roll_up_to_the_root() {
@@ -42,6 +43,21 @@ async fn three_levels_roll_up_to_the_root() {
     assert_eq!((listed.len(), listed[0].sums.model_calls), (1, 8), "agents are part of the run that began them");
     assert_eq!(tree.agents().await, (3, 0), "an agent that has ended holds nothing");
     assert!(!tree.shown("b").iter().any(|name| name == "agent__a" || name == "agent__b"), "{:?}", tree.shown("b"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_run_where_there_are_no_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (scripts, agents) = three_levels();
+    let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
+    let tree = Tree::new(dir.path(), scripts, agents, vec![tool.clone()]).await;
+    let (store, model) = (tree.store.clone(), tree.model.clone());
+    let services = Services { model: model.clone(), log: store.clone(), ..Services::none(Arc::new(SystemClock)) };
+    let executor = Executor::new(ExecutorOptions::new(Arc::new(services), store.clone(), store.clone()));
+    let driver = Driver::new(executor, tree.catalogue.clone(), model, Some(store.clone()));
+    let driver = driver.with_agents(store, AgentLimits::default());
+    let report = driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
+    assert_eq!((report.answer.as_str(), tool.count()), ("all done", 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
