@@ -5,17 +5,38 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 import urllib.parse
 
 from coding_agents import CLAUDE_CODE, CODEX, said, setting
-from harness import CALL_TIMEOUT, HERE, NODE, PEERS, TOOLWRIGHT, Gateway, Process, cases, environment, workspace
+from harness import BINARIES, CALL_TIMEOUT, HERE, NODE, PEERS, ROOT, TOOLWRIGHT, Gateway, Process, cases, environment, workspace
 from model_peers import API_KEY, APIS, MODELS, base_url, scripted_model
 
 MODEL, TOKEN = "scripted/m", "facade-token"
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@contextlib.contextmanager
+def in_order(folder, root, enter=()):
+    """A root URL that stands for this one. At the end every stream that came from it is held against the order of its API."""
+    streams = folder / "streams"
+    streams.mkdir()
+    command = [*enter, sys.executable, HERE / "stream_relay.py", root, streams]
+    with Process(command, r"relay: (http://\S+)") as relay:
+        yield relay.ready[1]
+        # A client has read the last event before the stream ends.
+        deadline = time.monotonic() + CALL_TIMEOUT
+        while list(streams.glob("*.part")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert not list(streams.glob("*.part")), "a stream did not end"
+    for file in streams.glob("*.events"):
+        path, stream = file.read_text().split("\n", 1)
+        checked = subprocess.run([BINARIES / "stream-order", path], input=stream, capture_output=True, text=True)
+        assert checked.returncode == 0, f"{checked.stderr}{stream}"
 
 
 @contextlib.contextmanager
@@ -26,7 +47,8 @@ def served(turns, api="openai_chat"):
         models = {"default": MODEL, "endpoints": {"scripted": endpoint}}
         with Gateway(folder, {}, models=models, server={"token": TOKEN}) as gateway:
             parts = urllib.parse.urlsplit(gateway.url)
-            yield f"{parts.scheme}://{parts.netloc}"
+            with in_order(folder, f"{parts.scheme}://{parts.netloc}") as root:
+                yield root
 
 
 def openai(root):
@@ -247,6 +269,55 @@ def test_models_of_every_api_answer_every_client(api):
         assert text_of(last) == "It rains.", last
 
 
+HEADERS = {"betas", "user_profile_id", "workspace_id"}
+
+
+def test_every_field_of_the_sdks_is_in_the_tables():
+    from anthropic.types import beta, message_create_params as messages
+    from openai.types.chat import completion_create_params as chat
+    from openai.types.responses import response_create_params as responses
+
+    docs = (ROOT / "docs/facades.md").read_text()
+    for title, *params in (
+        ("Chat Completions", chat.CompletionCreateParamsStreaming),
+        ("Responses", responses.ResponseCreateParamsStreaming),
+        ("Messages", messages.MessageCreateParamsStreaming, beta.message_create_params.MessageCreateParamsStreaming),
+    ):
+        table = docs.split(f"### {title}\n")[1].split("\n### ")[0]
+        listed = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+        fields = {field for one in params for field in one.__annotations__}
+        assert fields - HEADERS <= listed, f"{title}: {sorted(fields - HEADERS - listed)}"
+
+
+def test_processes_share_conversations():
+    turns = [{"text": "heard {{user}}", "delay_ms": 1500}]
+    with workspace() as folder, scripted_model(folder, turns) as model, contextlib.ExitStack() as stack:
+        endpoint = {"api": "openai_chat", "base_url": base_url("openai_chat", model), "api_key": API_KEY}
+        models = {"default": MODEL, "endpoints": {"scripted": endpoint}}
+        roots = []
+        for _ in range(2):
+            gateway = stack.enter_context(Gateway(folder, {}, models=models, server={"token": TOKEN}))
+            roots.append(gateway.url.removesuffix("/mcp"))
+        one, other = map(openai, roots)
+        conversation = one.conversations.create().id
+        begun = one.responses.create(model=MODEL, input="one", conversation=conversation, background=True)
+        import openai as sdk
+
+        try:
+            other.responses.create(model=MODEL, input="two", conversation=conversation)
+        except sdk.ConflictError:
+            pass
+        else:
+            raise AssertionError("two processes answered in one conversation at once")
+        # Whoever asks, it is worked on by the process that began it.
+        deadline = time.monotonic() + CALL_TIMEOUT
+        while (now := other.responses.retrieve(begun.id)).status == "in_progress" and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert (now.status, now.output_text) == ("completed", "heard one"), now
+        again = other.responses.create(model=MODEL, input="two", conversation=conversation)
+        assert again.output_text == "heard two", again
+
+
 def passes(command, env):
     """Runs a program that ends with `passed`."""
     done = subprocess.run(
@@ -331,8 +402,8 @@ def behind_facade(folder, turns):
         command = [*here.enter, TOOLWRIGHT, "serve", "--http", "127.0.0.1:0", "--config", config, "--root", here.root, "--policy", "client"]
         env = environment(folder, TOOLWRIGHT_STATE_DIR=str(folder / "facade-state"))
         with Process(command, r"toolwright: ready (http://\S+)/mcp", env, here.root) as gateway:
-            here.model = gateway.ready[1]
-            yield here
+            with in_order(folder, gateway.ready[1], here.enter) as here.model:
+                yield here
 
 
 @cases((CLAUDE_CODE, "Bash", {"command": "echo from-the-agent"}), (CODEX, "exec_command", {"cmd": "echo from-the-agent"}))

@@ -8,7 +8,7 @@ use toolwright_core::approval::Approver;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
-use toolwright_core::store::ObjectStore;
+use toolwright_core::store::{ObjectStore, RunStore};
 use toolwright_models::Api;
 
 use crate::config::ModelsMean;
@@ -89,4 +89,7 @@ pub trait AgentSource: std::fmt::Debug + Send + Sync {
 
     /// Keeps responses and conversations.
     fn objects(&self) -> Arc<dyn ObjectStore>;
+
+    /// Claims what one process works on.
+    fn runs(&self) -> Arc<dyn RunStore>;
 }

@@ -121,6 +121,9 @@ pub struct FacadeConfig {
     pub on_disconnect: OnDisconnect,
     /// Who decides where policy asks, unless the token says otherwise.
     pub approvals: FacadeApprovals,
+    /// What Chat Completions shows of calls that run here, as it has no items for them: `hidden` for nothing, or `reasoning`
+    /// for lines of `reasoning_content`.
+    pub chat_calls: ChatCalls,
 }
 
 impl Default for FacadeConfig {
@@ -130,6 +133,7 @@ impl Default for FacadeConfig {
             models: ModelsMean::Agent,
             on_disconnect: OnDisconnect::Cancel,
             approvals: FacadeApprovals::Inbox,
+            chat_calls: ChatCalls::Hidden,
         }
     }
 }
@@ -164,6 +168,16 @@ pub enum FacadeApprovals {
     Inbox,
     /// The client: by the tool `approve_tool_call` if it brings that, by items of Responses, else nobody.
     Tool,
+}
+
+/// What Chat Completions shows of calls that run here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatCalls {
+    /// Nothing.
+    Hidden,
+    /// A line for each call and one for its result, as reasoning.
+    Reasoning,
 }
 
 /// Tokens are not shown.

@@ -37,6 +37,19 @@ fn need(holds: bool, what: &str, event: &Value) -> Checked {
     if holds { Ok(()) } else { Err(format!("{what}: {event}")) }
 }
 
+/// Checks a stream of the API that is served at this path.
+///
+/// # Errors
+/// What is out of order.
+pub fn check_stream(path: &str, stream: &str) -> Checked {
+    match path {
+        "/v1/chat/completions" => check_chat(stream),
+        "/v1/responses" => check_responses(stream),
+        "/v1/messages" => check_messages(stream),
+        other => Err(format!("no stream is served at {other}")),
+    }
+}
+
 /// Checks a stream of Chat Completions.
 ///
 /// # Errors
@@ -44,9 +57,10 @@ fn need(holds: bool, what: &str, event: &Value) -> Checked {
 pub fn check_chat(stream: &str) -> Checked {
     let events = events(stream)?;
     let (mut id, mut finished, mut done, mut calls, mut said_role) = (None, false, false, 0, false);
+    let (mut failed, mut counted, mut counts) = (false, false, false);
     for (name, data) in &events {
-        if done {
-            return Err(format!("after [DONE]: {data}"));
+        if done || failed {
+            return Err(format!("after the end: {data}"));
         }
         if data == "[DONE]" {
             done = true;
@@ -55,19 +69,22 @@ pub fn check_chat(stream: &str) -> Checked {
         let event = json(data)?;
         need(name.is_empty(), "an event has a name", &event)?;
         if event.get("error").is_some() {
-            return need(!finished, "an error after the end", &event);
+            need(!finished, "an error after the end", &event)?;
+            need(event["error"]["message"].is_string(), "an error without a message", &event)?;
+            failed = true;
+            continue;
         }
         need(event["object"] == "chat.completion.chunk", "no chunk", &event)?;
         need(id.get_or_insert_with(|| event["id"].clone()) == &event["id"], "another id", &event)?;
         let Some(choice) = event["choices"].get(0) else {
-            need(finished && event["usage"].is_object(), "no choice before the end", &event)?;
+            need(finished && !counted && event["usage"].is_object(), "no choice before the end", &event)?;
+            counted = true;
             continue;
         };
         need(!finished, "a choice after the finish reason", &event)?;
-        if !said_role {
-            need(choice["delta"]["role"] == "assistant", "the first chunk has no role", &event)?;
-            said_role = true;
-        }
+        let has_role = choice["delta"]["role"] == "assistant";
+        need(has_role != std::mem::replace(&mut said_role, true), "the role is not in the first chunk alone", &event)?;
+        counts |= event.get("usage").is_some();
         for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
             let index = call["index"].as_u64().ok_or("a call has no index")?;
             if call.get("id").is_some() {
@@ -83,7 +100,7 @@ pub fn check_chat(stream: &str) -> Checked {
             finished = true;
         }
     }
-    if finished && done { Ok(()) } else { Err("the stream has no end".into()) }
+    if failed || (finished && done && counted == counts) { Ok(()) } else { Err("the stream has no end".into()) }
 }
 
 /// Checks a stream of Messages.
@@ -101,9 +118,11 @@ pub fn check_messages(stream: &str) -> Checked {
         }
         if name == "error" {
             need(event["error"]["type"].is_string(), "no error", &event)?;
-            return need(!stopped, "an error after the end", &event);
+            need(!stopped, "an error after the end", &event)?;
+            stopped = true;
+            continue;
         }
-        need(!stopped, "an event after message_stop", &event)?;
+        need(!stopped, "an event after the end", &event)?;
         need(started != (name == "message_start"), "message_start is not the first event, or comes twice", &event)?;
         match name.as_str() {
             "message_start" => {
@@ -168,6 +187,10 @@ pub fn check_responses(stream: &str) -> Checked {
         need(event["sequence_number"] == sequence, "the sequence number is not the next", &event)?;
         let index = event["output_index"].as_u64();
         match (sequence, name.as_str()) {
+            (_, "error") => {
+                need(event["message"].is_string(), "an error without a message", &event)?;
+                ended = true;
+            }
             (0, "response.created") => id = event["response"]["id"].clone(),
             (0, _) => return Err(format!("response.created is not the first event: {event}")),
             (1, "response.in_progress") => {}

@@ -56,7 +56,8 @@ fn script() -> Vec<Reply> {
 }
 
 /// The script's two answers, and one to each call.
-const USED: Usage = Usage { input_tokens: 28, output_tokens: 12, cached_tokens: 0, cache_written_tokens: 0 };
+const USED: Usage =
+    Usage { input_tokens: 28, output_tokens: 12, cached_tokens: 0, cache_written_tokens: 0, reasoning_tokens: 0 };
 
 #[tokio::test]
 async fn model_usage_of_calls_counts_and_is_reported() {

@@ -27,8 +27,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What `--help` says of the JSON form.
 pub(crate) const JSON_FORM: &str = "\
 With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
-usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens unless it is 0}, cost_usd, open_costs (model
-attempts that may have cost something beside that) unless it is 0}, left_out,
+usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens and reasoning_tokens unless they are 0},
+cost_usd, open_costs (model attempts that may have cost something beside that) unless it is 0}, left_out,
 turns: [{turn, ops: [{op, trace, parent,
 kind: tool | model | job | guard, name, call, status: ok, the kind of failure, running, or unknown (its process ended
 before it), started_ms, latency_ms, wait_ms, person_ms (in which people were asked; no part of latency_ms),
@@ -219,7 +219,11 @@ fn facts(op: &TraceOp) -> String {
                 .map(|(tokens, what)| format!("{tokens} {what}"))
                 .collect();
             let cached = if cache.is_empty() { String::new() } else { format!(" ({})", cache.join(", ")) };
-            facts.push(format!("{}{cached} → {} tokens", usage.input_tokens, usage.output_tokens));
+            let reasoning = match usage.reasoning_tokens {
+                0 => String::new(),
+                tokens => format!(" ({tokens} reasoning)"),
+            };
+            facts.push(format!("{}{cached} → {}{reasoning} tokens", usage.input_tokens, usage.output_tokens));
         }
         None if op.kind != OpKind::Guard => {
             facts.push(format!("{} → {}", sizes(op.characters_in), sizes(op.characters_out)));
@@ -350,6 +354,7 @@ mod tests {
                 output_tokens: 12,
                 cached_tokens: 300,
                 cache_written_tokens: 40,
+                reasoning_tokens: 5,
             },
             cost_usd: Some(0.0123),
             ..entry(1, None, OpKind::Model, "p/m", 500, 500)
@@ -370,7 +375,7 @@ mod tests {
             drawn,
             "run r  1970-01-01 00:00:00\n\
              turn 1\n\
-             \u{20} ✓ p/m                           +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached, 40 written to the cache) → 12 tokens, $0.01\n\
+             \u{20} ✓ p/m                           +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached, 40 written to the cache) → 12 (5 reasoning) tokens, $0.01\n\
              \u{20} ✓ agent:batch@1.0.0             +500 ms  ··········━━━━━━━━━━    500 ms  20 B → 2.0 kB\n\
              \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0    +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
              total 2 calls, 1 requests, 900 → 12 tokens, $0.01, 1 failed, 1.0 s\n"

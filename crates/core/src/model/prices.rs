@@ -19,6 +19,9 @@ pub struct Usage {
     /// Prompt tokens written to the provider's cache, where they are billed apart.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_written_tokens: u64,
+    /// Answer tokens that were reasoning, where the API says how many. They are part of the answer tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -38,6 +41,7 @@ impl Usage {
         sum(&mut self.output_tokens, other.output_tokens);
         sum(&mut self.cached_tokens, other.cached_tokens);
         sum(&mut self.cache_written_tokens, other.cache_written_tokens);
+        sum(&mut self.reasoning_tokens, other.reasoning_tokens);
     }
 
     /// What this is more than `other`.
@@ -48,6 +52,7 @@ impl Usage {
             output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
             cached_tokens: self.cached_tokens.saturating_sub(other.cached_tokens),
             cache_written_tokens: self.cache_written_tokens.saturating_sub(other.cache_written_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_sub(other.reasoning_tokens),
         }
     }
 
@@ -61,12 +66,13 @@ impl Usage {
     /// takes them so.
     #[must_use]
     pub fn bounded(self) -> Self {
-        let Self { input_tokens, output_tokens, cached_tokens, cache_written_tokens } = self;
+        let Self { input_tokens, output_tokens, cached_tokens, cache_written_tokens, reasoning_tokens } = self;
         Self {
             input_tokens: input_tokens.min(MAX_TOKENS),
             output_tokens: output_tokens.min(MAX_TOKENS),
             cached_tokens: cached_tokens.min(MAX_TOKENS),
             cache_written_tokens: cache_written_tokens.min(MAX_TOKENS),
+            reasoning_tokens: reasoning_tokens.min(MAX_TOKENS),
         }
     }
 }
@@ -180,6 +186,7 @@ mod tests {
             output_tokens: tokens,
             cached_tokens: tokens,
             cache_written_tokens: tokens,
+            reasoning_tokens: tokens,
         };
         for (one, other, sum, together) in
             [(1, 2, 3, 6), (u64::MAX, 1, u64::MAX, u64::MAX), (1 << 63, 1 << 63, u64::MAX, u64::MAX)]

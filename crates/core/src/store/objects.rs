@@ -14,6 +14,11 @@ pub trait ObjectStore: Send + Sync {
         Err(Unsupported("the store of objects").into())
     }
 
+    /// Keeps an object in the place of one of this kind and id; returns whether there was one. Otherwise keeps nothing.
+    async fn replace_object(&self, _owner: &str, _kind: &str, _id: &str, _object: &Value) -> Result<bool, StoreError> {
+        Err(Unsupported("the store of objects").into())
+    }
+
     /// The object, if there is one.
     async fn object(&self, _owner: &str, _kind: &str, _id: &str) -> Result<Option<Value>, StoreError> {
         Err(Unsupported("the store of objects").into())

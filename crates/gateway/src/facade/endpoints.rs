@@ -18,7 +18,7 @@ use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, ServedApi, ServedRequest, read_request};
 
 use super::output::{Frame, Output, Refusal};
-use super::{Facade, json as respond, text};
+use super::{Facade, Kind, json as respond, text};
 use crate::http::body::{BodyError, BodyRoom};
 use crate::http::{Connection, FACADES, Identity};
 
@@ -159,6 +159,7 @@ async fn begin(
     let (cancel, output) = (work.cancel.clone(), Arc::clone(&work.output));
     // Whoever fetches it finds it at once, and after a restart.
     if is_background {
+        work.busy = Some(facade.reserve(&work.principal.id, Kind::Response, &id).await?);
         facade.keep(&work, None).await?;
     }
     let working = facade.start(work, permits, None);
@@ -268,6 +269,7 @@ mod tests {
     use toolwright_core::model::ModelEvent;
     use toolwright_core::model::ModelEvents as _;
     use toolwright_models::served::{End, ResponseHead};
+    use toolwright_testkit::stream_order::check_stream;
 
     use super::super::output::Shows;
     use super::*;
@@ -288,7 +290,12 @@ mod tests {
             let output = output(api);
             let response = stream_response(api, Arc::clone(&output), KEEP_ALIVE, ()).await;
             let mut read = response.into_body().into_data_stream();
-            let mut next = async || read.next().await.map(|bytes| bytes.expect("events"));
+            let mut whole = Vec::new();
+            let mut next = async || {
+                let bytes = read.next().await.map(|bytes| bytes.expect("events"));
+                whole.extend(bytes.iter().flatten());
+                bytes
+            };
             assert_eq!(next().await.as_deref(), Some(&b": ping\n\n"[..]), "before the first event");
             output.on_event(ModelEvent::Text("hi".into()));
             assert!(next().await.is_some_and(|events| String::from_utf8_lossy(&events).contains("hi")));
@@ -296,6 +303,7 @@ mod tests {
             output.end(End::default())();
             assert!(next().await.is_some());
             assert_eq!(next().await, None);
+            check_stream(api.path(), &String::from_utf8_lossy(&whole)).unwrap_or_else(|error| panic!("{api}: {error}"));
         }
     }
 
@@ -310,8 +318,8 @@ mod tests {
             while let Some(bytes) = read.next().await {
                 text.push_str(&String::from_utf8_lossy(&bytes.expect("events")));
             }
-            let error = text.contains("response.failed") || text.contains("\"error\":{");
-            assert!(error && text.contains("too much"), "{api}: {text}");
+            check_stream(api.path(), &text).unwrap_or_else(|error| panic!("{api}: {error}\n{text}"));
+            assert!(text.contains("too much"), "{api}: {text}");
         }
     }
 
@@ -323,6 +331,6 @@ mod tests {
         let response = stream_response(ServedApi::Chat, Arc::clone(&output), KEEP_ALIVE, held).await;
         drop(response);
         assert_eq!(cancel.cause(), Some(CancelCause::CallerGone));
-        output.paced(async { output.on_event(ModelEvent::Text("x".repeat(1 << 20))) }, &cancel, || ()).await;
+        output.paced(async { output.on_event(ModelEvent::Text("x".repeat(1 << 20))) }, &cancel, false).await;
     }
 }

@@ -1,10 +1,12 @@
 //! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run of
 //! the ordinary driver, whose tools go through the executor; tools of the client are the client's to run.
 
+mod conversations;
 mod endpoints;
-mod objects;
 mod output;
+mod reserve;
 mod start;
+mod stored_responses;
 mod work;
 
 use std::collections::{HashMap, HashSet};
@@ -63,6 +65,17 @@ struct Live {
     output: Arc<Output>,
 }
 
+impl Live {
+    /// The response as it is now.
+    fn body(&self) -> Value {
+        let mut body = self.output.body();
+        if self.cancel.cause().is_some() && body["status"] == "in_progress" {
+            body["status"] = Value::from("cancelled");
+        }
+        body
+    }
+}
+
 /// What all requests share.
 pub(crate) struct Facade {
     gateway: Arc<Gateway>,
@@ -75,8 +88,8 @@ pub(crate) struct Facade {
     keep_alive: Duration,
     /// What tokens with a budget may still use, by name.
     budgets: HashMap<String, Arc<ModelBudget>>,
-    /// Conversations and waiting runs that a request works on, by owner, kind and id.
-    busy: Mutex<HashSet<(String, Kind, String)>>,
+    /// What a request of this process works on; see [`reserve`].
+    busy: Mutex<HashSet<reserve::Key>>,
     /// By owner and id.
     live: Mutex<HashMap<(String, String), Live>>,
 }
@@ -120,17 +133,6 @@ impl Facade {
             Some(live) => drop(all.insert(key, live)),
             None => drop(all.remove(&key)),
         }
-    }
-
-    /// Reserves what a request continues: two at once would each overwrite what the other leaves.
-    fn reserve(&self, owner: &str, kind: Kind, id: &str) -> Result<Busy<'_>, Refusal> {
-        let key = (owner.to_owned(), kind, id.to_owned());
-        let is_free = self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
-        if is_free {
-            return Ok(Busy { facade: self, key });
-        }
-        let why = format!("another request works on {} `{id}`: wait for its answer, then try again", kind.as_str());
-        Err(Refusal::new(Fault::Conflict, why))
     }
 
     /// The tools that a caller may use, by id; empty for all.
@@ -184,18 +186,6 @@ impl Facade {
     }
 }
 
-/// What no other request may continue meanwhile.
-struct Busy<'f> {
-    facade: &'f Facade,
-    key: (String, Kind, String),
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
-    }
-}
-
 /// What the requests of one token may use of models, until the server ends.
 fn bounds(budget: &ClientBudget) -> ModelBounds {
     ModelBounds {
@@ -243,14 +233,15 @@ pub(crate) fn router(facade: Option<Arc<Facade>>) -> Router {
         .route("/v1/models", get(endpoints::models))
         .route("/v1/models/{*name}", get(endpoints::model))
         .route("/v1/messages/count_tokens", post(endpoints::count_tokens))
-        .route("/v1/responses/{id}", get(objects::response).delete(objects::delete_response))
-        .route("/v1/responses/{id}/cancel", post(objects::cancel_response))
-        .route("/v1/responses/{id}/input_items", get(objects::input_items))
-        .route("/v1/conversations", post(objects::create_conversation))
+        .route("/v1/responses/{id}", get(stored_responses::response).delete(stored_responses::delete_response))
+        .route("/v1/responses/{id}/cancel", post(stored_responses::cancel_response))
+        .route("/v1/responses/{id}/input_items", get(stored_responses::input_items))
+        .route("/v1/conversations", post(conversations::create))
         .route(
             "/v1/conversations/{id}",
-            get(objects::conversation).post(objects::update_conversation).delete(objects::delete_conversation),
+            get(conversations::conversation).post(conversations::update).delete(conversations::delete),
         )
-        .route("/v1/conversations/{id}/items", get(objects::conversation_items).post(objects::add_conversation_items))
+        .route("/v1/conversations/{id}/items", get(conversations::items).post(conversations::add_items))
+        .route("/v1/conversations/{id}/items/{item}", get(conversations::item).delete(conversations::delete_item))
         .with_state(facade)
 }

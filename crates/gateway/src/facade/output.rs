@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 use toolwright_agent::RunWatcher;
 use toolwright_core::approval::ApprovalRequest;
 use toolwright_core::call::{RawArguments, ToolCall};
-use toolwright_core::cancel::Cancel;
+use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::text_for_model;
 use toolwright_core::model::{
     ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse, StopReason, WrittenCall,
@@ -87,6 +88,8 @@ pub(super) struct Output {
     api: ServedApi,
     shows: Shows,
     state: Mutex<State>,
+    /// Whether its owner deleted it: then nothing of it is kept.
+    pub(super) deleted: AtomicBool,
     /// Told when a call waits for a person.
     pub(super) asked: Notify,
     /// Told when an answer that waits for a person is kept.
@@ -124,6 +127,8 @@ struct State {
 struct Unread {
     events: String,
     refused: Option<(Refusal, String)>,
+    /// The work is ending: what it still says is little, and waits for nobody.
+    is_ending: bool,
     /// Nothing follows.
     ended: bool,
 }
@@ -146,6 +151,7 @@ impl Output {
             api,
             shows,
             state: Mutex::new(state),
+            deleted: AtomicBool::new(false),
             asked: Notify::new(),
             pending: Notify::new(),
             more: Notify::new(),
@@ -201,12 +207,34 @@ impl Output {
     }
 
     fn has_room(&self) -> bool {
-        self.state().unread.as_ref().is_none_or(|unread| unread.events.len() < MAX_UNREAD)
+        let has_room = |unread: &Unread| unread.is_ending || unread.ended || unread.events.len() < MAX_UNREAD;
+        self.state().unread.as_ref().is_none_or(has_room)
+    }
+
+    /// The work ends soon, and says why.
+    fn ending(&self) {
+        if let Some(unread) = &mut self.state().unread {
+            unread.is_ending = true;
+        }
+    }
+
+    /// Ends the stream with an error, and the work goes on.
+    fn cut(&self) {
+        let why = "the stream was not read for a minute, and ends here; the work goes on";
+        let body = Refusal::new(Fault::Internal, why).body(self.api);
+        self.write(|state| {
+            let events = state.writer.interrupt(&body);
+            state.send(&events);
+            if let Some(unread) = &mut state.unread {
+                unread.ended = true;
+            }
+        });
     }
 
     /// Runs what writes this answer, at the pace of its reader: while more than [`MAX_UNREAD`] bytes wait the work does, and
-    /// with it what it reads from a model. `stalled` is called once nobody has read for [`STALL`]; then nobody will.
-    pub(super) async fn paced<T>(&self, work: impl Future<Output = T>, cancel: &Cancel, stalled: impl Fn()) -> T {
+    /// with it what it reads from a model. A reader that has read nothing for [`STALL`] counts as gone: the work is cancelled,
+    /// or `goes_on` without it. Should it read again, it reads what waited, and how the stream ended.
+    pub(super) async fn paced<T>(&self, work: impl Future<Output = T>, cancel: &Cancel, goes_on: bool) -> T {
         let mut work = pin!(work);
         loop {
             let full = poll_fn(|_| if self.has_room() { Poll::Pending } else { Poll::Ready(()) });
@@ -218,10 +246,13 @@ impl Output {
             while !self.has_room() {
                 tokio::select! {
                     () = self.room.notified() => {}
-                    _ = cancel.cancelled() => self.leave(),
+                    _ = cancel.cancelled() => self.ending(),
                     () = tokio::time::sleep(STALL) => {
-                        self.leave();
-                        stalled();
+                        if goes_on {
+                            self.cut();
+                        } else {
+                            cancel.cancel(CancelCause::CallerGone);
+                        }
                     }
                 }
             }
@@ -309,7 +340,7 @@ impl Output {
 
 impl State {
     fn send(&mut self, events: &str) {
-        if let Some(unread) = &mut self.unread {
+        if let Some(unread) = self.unread.as_mut().filter(|unread| !unread.ended) {
             unread.events.push_str(events);
         }
     }
@@ -393,13 +424,11 @@ impl ModelEvents for Output {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use toolwright_testkit::stream_order::check_stream;
 
     use super::*;
-
-    fn output() -> Output {
-        Output::new(ServedApi::Chat, ResponseHead::default(), Shows::default(), true)
-    }
 
     const PIECE: usize = 10_000;
 
@@ -416,7 +445,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_waits_for_its_reader() {
-        let (output, most, cancel) = (output(), AtomicUsize::new(0), Cancel::new());
+        let output = Output::new(ServedApi::Chat, ResponseHead::default(), Shows::default(), true);
+        let (most, cancel) = (AtomicUsize::new(0), Cancel::new());
         let reading = async {
             let mut read = 0;
             while let Some(Frame::Events(events)) = output.next().await {
@@ -425,18 +455,37 @@ mod tests {
             }
             read
         };
-        let (read, ()) = tokio::join!(reading, output.paced(speak(&output, &most), &cancel, || ()));
+        let (read, ()) = tokio::join!(reading, output.paced(speak(&output, &most), &cancel, false));
         assert!(read > 200 * PIECE, "all of it is read: {read}");
         let most = most.load(Ordering::Relaxed);
         assert!(most < MAX_UNREAD + 2 * PIECE, "{most} bytes waited");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn readers_that_stall_are_given_up() {
-        let (output, most, stalled) = (output(), AtomicUsize::new(0), AtomicBool::new(false));
-        let note = || stalled.store(true, Ordering::Relaxed);
-        output.paced(speak(&output, &most), &Cancel::new(), note).await;
-        assert!(stalled.load(Ordering::Relaxed));
-        assert!(output.next().await.is_none());
+    async fn readers_that_stall_read_how_it_ended() {
+        for api in ServedApi::ALL {
+            for goes_on in [true, false] {
+                let output = Output::new(api, ResponseHead::default(), Shows::default(), true);
+                let (most, cancel) = (AtomicUsize::new(0), Cancel::new());
+                let work = async {
+                    tokio::select! {
+                        () = speak(&output, &most) => {}
+                        _ = cancel.cancelled() => output.fail(&Refusal::new(Fault::Internal, "cancelled")),
+                    }
+                };
+                output.paced(work, &cancel, goes_on).await;
+                assert_eq!(cancel.cause().is_some(), !goes_on);
+                let mut stream = String::new();
+                while let Some(Frame::Events(events)) = output.next().await {
+                    stream.push_str(&events);
+                }
+                assert!(stream.len() > MAX_UNREAD, "what waited is read");
+                check_stream(api.path(), &stream).unwrap_or_else(|error| panic!("{api} {goes_on}: {error}"));
+                let why = if goes_on { "not read for a minute" } else { "cancelled" };
+                assert!(stream.contains(why), "{api}: it says why");
+                let body = output.body().to_string();
+                assert_eq!(body.len() > 200 * PIECE, goes_on, "{api}: what goes on is whole");
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Starts the work of requests, each in its own task, and takes up what a process left that has ended.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -12,10 +13,11 @@ use toolwright_core::session::PeerProcess;
 use toolwright_models::served::{ResponseHead, ServedApi, ServedRequest, losses, read_request};
 
 use super::output::{Output, Refusal, Shows};
+use super::reserve::Busy;
 use super::work::Work;
 use super::{Facade, Live};
 use crate::agents::Target;
-use crate::config::{FacadeApprovals, OnDisconnect};
+use crate::config::{ChatCalls, FacadeApprovals, OnDisconnect};
 use crate::http::{Connection, Identity};
 
 /// A run that a process left.
@@ -54,6 +56,7 @@ impl Facade {
             model: request.model.clone(),
             created,
             include_usage: request.include_usage,
+            shows_calls: self.config.chat_calls == ChatCalls::Reasoning,
             echo: std::mem::take(&mut request.echo),
             custom_tools: request.custom_tools.clone(),
             namespaced: request.namespaced.clone(),
@@ -78,13 +81,15 @@ impl Facade {
             session: None,
             lost: lost.unwrap_or_default(),
             cancel: Cancel::new(),
+            kept: AtomicBool::new(false),
+            busy: None,
         })
     }
 
     /// Works in a task of its own, so that a shutdown waits for its end even if the client is gone.
     pub(super) fn start(
         self: &Arc<Self>,
-        work: Work,
+        mut work: Work,
         permits: [OwnedSemaphorePermit; 2],
         resumed: Option<Resumed>,
     ) -> JoinHandle<Result<(), Refusal>> {
@@ -94,6 +99,7 @@ impl Facade {
         let facade = Arc::clone(self);
         self.gateway.running.spawn(async move {
             let _permits = permits;
+            let busy = work.busy.take();
             let output = &work.output;
             let _closes = Closes(output);
             let mut working = std::pin::pin!(facade.work(&work, resumed));
@@ -115,6 +121,9 @@ impl Facade {
                 }
             }
             facade.set_live(&work.principal.id, &work.id, None);
+            if let Some(busy) = busy {
+                busy.release().await;
+            }
             done
         })
     }
@@ -125,13 +134,14 @@ impl Facade {
         }
     }
 
-    /// Takes up the run behind a kept response that is in progress, if its process has ended. Returns the response as it is
-    /// then; `None` if nothing is left of the run.
+    /// Takes up the run behind a kept response that is in progress, if its process has ended; `busy` reserves the response.
+    /// Returns the response as it is then; `None` if nothing is left of the run.
     pub(super) async fn take_up(
         self: &Arc<Self>,
         sender: (&Identity, &Connection),
         id: &str,
         kept: &Value,
+        busy: Busy,
     ) -> Result<Option<Value>, Refusal> {
         let Some(body) = kept["request"].as_str() else { return Ok(None) };
         let request = read_request(ServedApi::Responses, body.as_bytes())?;
@@ -142,6 +152,8 @@ impl Facade {
         }
         let permits = self.admit()?;
         work.goes_on = true;
+        work.kept = AtomicBool::new(true);
+        work.busy = Some(busy);
         work.body = Bytes::from(body.to_owned());
         work.session = kept["of_session"].as_str().map(str::to_owned);
         let session = work.session.clone().unwrap_or_else(|| work.id.clone());

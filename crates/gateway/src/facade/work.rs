@@ -1,6 +1,8 @@
 //! The work of one request: a run of the ordinary driver, or one request to a model; what it leaves for the next request.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,17 +10,18 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use toolwright_agent::{ClientTerms, Driver, RunOptions, RunReport, RunSpec, RunState, Status};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
-use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::cancel::Cancel;
 use toolwright_core::content::joined_text;
-use toolwright_core::model::{Message, ModelRequest};
+use toolwright_core::model::{CallResult, Message, ModelRequest};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest};
 use toolwright_runtime::executor::{Asked, ModelAsk};
 
 use super::output::{Output, QUESTION, Refusal};
+use super::reserve::Busy;
 use super::start::Resumed;
-use super::{Busy, Facade, Kind};
+use super::{Facade, Kind};
 use crate::Gateway;
 use crate::agents::{PreparedRun, RunOrder, Target};
 use crate::config::FacadeApprovals;
@@ -50,6 +53,10 @@ pub(super) struct Work {
     pub(super) goes_on: bool,
     pub(super) cancel: Cancel,
     pub(super) output: Arc<Output>,
+    /// Whether the store has it: what was deleted there meanwhile is not kept again.
+    pub(super) kept: AtomicBool,
+    /// Keeps others from taking it up, if it can be fetched while it is worked on.
+    pub(super) busy: Option<Busy>,
 }
 
 /// What an earlier request left.
@@ -105,8 +112,18 @@ impl Left {
 
 impl Facade {
     /// Works on a request, and keeps what the next may refer to before the answer ends.
-    pub(super) async fn work(&self, work: &Work, resumed: Option<Resumed>) -> Result<(), Refusal> {
-        let (earlier, _busy) = self.earlier(work).await?;
+    pub(super) async fn work(self: &Arc<Self>, work: &Work, resumed: Option<Resumed>) -> Result<(), Refusal> {
+        let (earlier, busy) = self.earlier(work).await?;
+        let done = self.answer(work, earlier, resumed).await;
+        // Who has the answer may continue at once.
+        if let Some(busy) = busy {
+            busy.release().await;
+        }
+        done.map(|send_end| send_end())
+    }
+
+    /// Answers, and keeps what the next request may refer to. Returns what sends the end.
+    async fn answer(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<impl FnOnce(), Refusal> {
         let items = earlier.items.clone();
         let answering = async {
             match &work.target {
@@ -114,16 +131,12 @@ impl Facade {
                 Target::Agent(_) | Target::Model(_) => self.run(work, earlier, resumed).await,
             }
         };
-        let stalled = || {
-            if !work.goes_on {
-                work.cancel.cancel(CancelCause::CallerGone);
-            }
-        };
-        let left = work.output.paced(answering, &work.cancel, stalled).await?;
+        let left = work.output.paced(answering, &work.cancel, work.goes_on).await?;
         let saved = left.to_json()?;
         let objects = self.source.objects();
         let owner = work.principal.id.as_str();
-        if !left.open.is_empty() {
+        let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
+        if !left.open.is_empty() && !is_deleted() {
             objects.put_object(owner, Kind::Turn.as_str(), &work.id, &saved).await?;
             for call in &left.open {
                 objects.put_object(owner, Kind::Call.as_str(), call, &json!(work.id)).await?;
@@ -141,17 +154,18 @@ impl Facade {
                     kept[key] = saved[key].clone();
                 }
                 kept["items"] = Value::Array(all);
-                objects.put_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
+                // One that was deleted meanwhile stays so.
+                objects.replace_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
             }
             self.keep(work, Some(&saved)).await?;
         }
-        send_end();
-        Ok(())
+        Ok(send_end)
     }
 
     /// Keeps a response as it is now.
     pub(super) async fn keep(&self, work: &Work, saved: Option<&Value>) -> Result<(), Refusal> {
-        if work.api != ServedApi::Responses || !work.request.store {
+        let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
+        if work.api != ServedApi::Responses || !work.request.store || is_deleted() {
             return Ok(());
         }
         let mut kept = saved.cloned().unwrap_or_else(|| json!({}));
@@ -164,12 +178,21 @@ impl Facade {
             (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
         }
         kept["input"] = Value::Array(work.input_items());
-        let objects = self.source.objects();
-        Ok(objects.put_object(&work.principal.id, Kind::Response.as_str(), &work.id, &kept).await?)
+        let (objects, kind) = (self.source.objects(), Kind::Response.as_str());
+        let (owner, id) = (work.principal.id.as_str(), work.id.as_str());
+        if work.kept.swap(true, Ordering::Relaxed) {
+            objects.replace_object(owner, kind, id, &kept).await?;
+        } else {
+            objects.put_object(owner, kind, id, &kept).await?;
+        }
+        if is_deleted() {
+            objects.remove_object(owner, kind, id).await?;
+        }
+        Ok(())
     }
 
     /// What the request continues, reserved for it.
-    async fn earlier(&self, work: &Work) -> Result<(Earlier, Option<Busy<'_>>), Refusal> {
+    async fn earlier(self: &Arc<Self>, work: &Work) -> Result<(Earlier, Option<Busy>), Refusal> {
         let objects = self.source.objects();
         let (owner, request) = (work.principal.id.as_str(), &work.request);
         if let Some(id) = &request.previous_response {
@@ -184,7 +207,7 @@ impl Facade {
         }
         if let Some(id) = &request.conversation {
             let about = |fault, why: String| Refusal::new(fault, why).about("conversation");
-            let busy = self.reserve(owner, Kind::Conversation, id)?;
+            let busy = self.reserve(owner, Kind::Conversation, id).await?;
             let found = objects.object(owner, Kind::Conversation.as_str(), id).await?;
             let found = found.ok_or_else(|| about(Fault::NotFound, format!("there is no conversation `{id}`")))?;
             let mut earlier = Earlier::read(&found)?;
@@ -206,7 +229,7 @@ impl Facade {
         let Some(call) = last else { return nothing() };
         let Some(turn) = objects.object(owner, Kind::Call.as_str(), &call).await? else { return nothing() };
         let turn = turn.as_str().unwrap_or_default();
-        let busy = self.reserve(owner, Kind::Turn, turn)?;
+        let busy = self.reserve(owner, Kind::Turn, turn).await?;
         match objects.object(owner, Kind::Turn.as_str(), turn).await? {
             Some(saved) => Ok((Earlier::read(&saved)?, Some(busy))),
             None => nothing(),
@@ -382,6 +405,9 @@ fn begin(work: &Work, earlier: Earlier, spec: RunSpec) -> Result<RunState, Refus
     }
     let wrong = |error: &dyn std::fmt::Display| Refusal::new(Fault::Conflict, error.to_string());
     let waits = !state.is_over();
+    if waits || is_chained {
+        answered_once(&state, &results)?;
+    }
     state.respecify(spec);
     if waits {
         let mut decisions: Vec<(CallId, ApprovalDecision)> = Vec::new();
@@ -414,6 +440,20 @@ fn begin(work: &Work, earlier: Earlier, spec: RunSpec) -> Result<RunState, Refus
     }
     state.continue_with(said).map_err(|error| wrong(&error))?;
     Ok(state)
+}
+
+/// Checks that each result is that of a call, or question, that waits for one, and the only one.
+fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal> {
+    let mut waiting: HashSet<String> = state.client_calls().into_iter().map(|call| call.id).collect();
+    let mut questions = HashSet::new();
+    for CallResult { call_id, .. } in results {
+        let is_first = if call_id.starts_with(QUESTION) { questions.insert(call_id) } else { waiting.remove(call_id) };
+        if !is_first {
+            let why = format!("no call `{call_id}` waits for a result, or it has one: send one result for each call");
+            return Err(Refusal::new(Fault::Invalid, why));
+        }
+    }
+    Ok(())
 }
 
 /// Asks the client about a call: by its tool, or by an item. Returns the id of the question.

@@ -423,24 +423,27 @@ pub(crate) struct UsagePointers {
 impl UsagePointers {
     /// What `usage` says of a request.
     pub(crate) fn read(&self, usage: &Value) -> Usage {
+        let (output_tokens, reasoning_tokens) = self.answer_tokens(usage);
         Usage {
             input_tokens: count(usage, self.prompt),
-            output_tokens: self.answer_tokens(usage),
+            output_tokens,
             cached_tokens: count(usage, self.cached),
             cache_written_tokens: count(usage, self.cache_written),
+            reasoning_tokens,
         }
     }
 
-    /// The tokens of the response including its reasoning, as OpenAI counts them. Two servers count the reasoning apart, so
-    /// that the total is larger: xAI, which reports how much it is, and Google's endpoint of this API, which reports only the
-    /// three figures.
-    fn answer_tokens(&self, usage: &Value) -> u64 {
+    /// The tokens of the response including its reasoning, as OpenAI counts them, and those of its reasoning. Two servers
+    /// count the reasoning apart, so that the total is larger: xAI, which reports how much it is, and Google's endpoint of
+    /// this API, which reports only the three figures.
+    fn answer_tokens(&self, usage: &Value) -> (u64, u64) {
         let [prompt, answer, all] = [self.prompt, self.answer, self.all].map(|place| count(usage, place));
         let beside = all.saturating_sub(prompt).saturating_sub(answer);
-        let is_reasoning = match usage.pointer(self.reasoning).and_then(Value::as_u64) {
+        let reported = usage.pointer(self.reasoning).and_then(Value::as_u64);
+        let is_reasoning = match reported {
             Some(reasoning) => beside == reasoning,
             None => usage.pointer(self.cached).is_none(),
         };
-        if is_reasoning { answer.saturating_add(beside) } else { answer }
+        if is_reasoning { (answer.saturating_add(beside), beside) } else { (answer, reported.unwrap_or(0).min(answer)) }
     }
 }

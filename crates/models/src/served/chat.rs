@@ -176,6 +176,11 @@ impl ChatWriter {
         self.chunk(json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), None, out);
     }
 
+    fn reason(&mut self, text: &str, out: &mut String) {
+        self.reasoning.push_str(text);
+        self.delta(json!({"reasoning_content": text}), None, out);
+    }
+
     fn finish_reason(&self) -> &'static str {
         match self.end.stop {
             StopReason::MaxTokens => "length",
@@ -190,7 +195,7 @@ fn usage(usage: &Usage) -> Value {
     json!({
         "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens, "total_tokens": usage.tokens(),
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens, "audio_tokens": 0},
     })
 }
 
@@ -209,9 +214,14 @@ impl Writer for ChatWriter {
                 self.text.push_str("\n\n");
                 self.delta(json!({"content": "\n\n"}), None, out);
             }
-            Piece::Reasoning(text) => {
-                self.reasoning.push_str(text);
-                self.delta(json!({"reasoning_content": text}), None, out);
+            Piece::Reasoning(text) => self.reason(text, out),
+            // The API has no items for them.
+            Piece::Began(call) if self.head.shows_calls => {
+                self.reason(&format!("{} {}\n", call.name, call.arguments), out);
+            }
+            Piece::Ended { ok, text, .. } if self.head.shows_calls => {
+                let what = if *ok { "result" } else { "error" };
+                self.reason(&format!("{what}: {text}\n"), out);
             }
             Piece::Call(call) | Piece::Question { call, .. } => {
                 let index = self.calls.len();
@@ -223,7 +233,6 @@ impl Writer for ChatWriter {
                 self.delta(json!({"tool_calls": [rest]}), None, out);
                 self.calls.push(written(&call.arguments));
             }
-            // The API has no items for them.
             Piece::Break | Piece::Began(_) | Piece::Ended { .. } | Piece::Opaque(_) => {}
         }
     }
@@ -237,7 +246,7 @@ impl Writer for ChatWriter {
         out.push_str("data: [DONE]\n\n");
     }
 
-    fn fail(&mut self, error: &Value, out: &mut String) {
+    fn interrupt(&self, error: &Value, out: &mut String) {
         event(None, error, out);
     }
 

@@ -49,10 +49,11 @@ fields! {
         logprobs: Refused(&["false"]), "";
         max_completion_tokens: Honoured, "of each answer of the model";
         max_tokens: Honoured, "as `max_completion_tokens`";
-        messages: Honoured, "texts, images as data URLs, text files";
+        messages: Honoured, "texts, images and text files as data URLs; addresses are refused";
         metadata: Ignored, "";
         modalities: Refused(&["[\"text\"]"]), "";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
+        moderation: Refused(&[]), "";
         n: Refused(&["1"]), "";
         parallel_tool_calls: Honoured, "";
         prediction: Ignored, "";
@@ -79,14 +80,18 @@ fields! {
         web_search_options: Refused(&[]), "agents bring their own tools";
     }
     Messages {
+        billing_policy: Refused(&[]), "the keys of the server pay";
         cache_control: Ignored, "prompts are cached as configured; also in blocks";
+        compaction: Refused(&[]), "room is made as configured";
         container: Refused(&[]), "";
         context_management: Ignored, "room is made as configured";
         diagnostics: Ignored, "";
+        fallback_credit_token: Ignored, "";
+        fallbacks: Ignored, "agents fall back as configured";
         inference_geo: Ignored, "";
         max_tokens: Honoured, "of each answer of the model";
         mcp_servers: Refused(&["[]"]), "configure the servers here";
-        messages: Honoured, "texts, images as base64, text documents";
+        messages: Honoured, "texts, images as base64, text documents; addresses are refused";
         metadata: Honoured, "`user_id` names a session";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
         output_config: Honoured, "`effort` and `format`";
@@ -98,23 +103,27 @@ fields! {
         system: Honoured, "";
         temperature: Honoured, "";
         thinking: Honoured, "";
+        thread: Refused(&[]), "send the whole conversation";
         tool_choice: Honoured, "in the first answer of the model";
         tools: Honoured, "tools with an `input_schema`; web search and web fetch of the API have no effect";
         top_k: Honoured, "";
         top_p: Honoured, "";
     }
     Responses {
+        access_programs: Refused(&[]), "";
         background: Honoured, "";
         client_metadata: Ignored, "";
         context_management: Ignored, "room is made as configured";
         conversation: Honoured, "";
+        image: Refused(&[]), "answers are text";
         include: Honoured, "`reasoning.encrypted_content`, of models themselves; the rest has no effect";
-        input: Honoured, "texts, images as data URLs, text files, calls and their outputs";
+        input: Honoured, "texts, images and text files as data URLs, calls and their outputs; addresses and ids of files are refused";
         instructions: Honoured, "";
         max_output_tokens: Honoured, "of each answer of the model";
         max_tool_calls: Honoured, "";
         metadata: Honoured, "";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
+        moderation: Refused(&[]), "";
         parallel_tool_calls: Honoured, "";
         previous_response_id: Honoured, "";
         prompt: Refused(&[]), "send the text as `instructions`";

@@ -321,6 +321,7 @@ fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": fresh, "cache_creation_input_tokens": usage.cache_written_tokens,
         "cache_read_input_tokens": usage.cached_tokens, "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
     })
 }
 
@@ -360,7 +361,7 @@ impl Writer for MessagesWriter {
         Self::event("message_stop", json!({}), out);
     }
 
-    fn fail(&mut self, error: &Value, out: &mut String) {
+    fn interrupt(&self, error: &Value, out: &mut String) {
         event(Some("error"), error, out);
     }
 

@@ -196,6 +196,8 @@ pub struct ResponseHead {
     pub created: u64,
     /// Whether a stream of Chat ends with its usage.
     pub include_usage: bool,
+    /// Whether Chat shows calls that run here, as reasoning.
+    pub shows_calls: bool,
     /// Fields that Responses repeats.
     pub echo: Map<String, Value>,
     /// Tools whose calls have free text in place of arguments.

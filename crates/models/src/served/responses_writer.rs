@@ -233,7 +233,7 @@ impl ResponsesWriter {
 fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.input_tokens, "input_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "output_tokens": usage.output_tokens, "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens": usage.output_tokens, "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.tokens(),
     })
 }
@@ -276,6 +276,15 @@ impl Writer for ResponsesWriter {
         self.error = json!({"code": error["error"]["type"], "message": error["error"]["message"]});
         let response = self.body();
         self.event("response.failed", json!({"response": response}), out);
+    }
+
+    fn interrupt(&self, error: &Value, out: &mut String) {
+        let error = &error["error"];
+        let body = json!({
+            "type": "error", "code": error["type"], "message": error["message"], "param": null,
+            "sequence_number": self.sequence,
+        });
+        event(Some("error"), &body, out);
     }
 
     fn body(&self) -> Value {

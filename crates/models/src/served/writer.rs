@@ -18,8 +18,13 @@ pub(super) trait Writer: Send {
     /// Ends the stream.
     fn end(&mut self, end: End, out: &mut String);
 
-    /// Ends the stream with an error.
-    fn fail(&mut self, error: &Value, out: &mut String);
+    /// Ends the stream with an error, and the answer with it.
+    fn fail(&mut self, error: &Value, out: &mut String) {
+        self.interrupt(error, out);
+    }
+
+    /// Ends the stream with an error, but not the answer.
+    fn interrupt(&self, error: &Value, out: &mut String);
 
     /// The whole answer.
     fn body(&self) -> Value;
@@ -86,6 +91,14 @@ impl ResponseWriter {
     pub fn fail(&mut self, error: &Value) -> String {
         let mut out = String::new();
         self.writer.fail(error, &mut out);
+        out
+    }
+
+    /// An error that ends the stream while the answer goes on: pieces that follow are in [`body`](Self::body) alone.
+    #[must_use]
+    pub fn interrupt(&self, error: &Value) -> String {
+        let mut out = String::new();
+        self.writer.interrupt(error, &mut out);
         out
     }
 

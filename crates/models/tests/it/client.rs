@@ -125,7 +125,9 @@ async fn thoughts_stops_and_tokens() {
                 Api::Ollama => (0, 0),
                 Api::OpenAiChat | Api::OpenAiResponses | Api::Anthropic => (600, 400),
             };
-            let usage = Usage { input_tokens: 1200, output_tokens: 70, cached_tokens, cache_written_tokens };
+            let reasoning_tokens = if api == Api::Ollama { 0 } else { 30 };
+            let usage =
+                Usage { input_tokens: 1200, output_tokens: 70, cached_tokens, cache_written_tokens, reasoning_tokens };
             assert_eq!(answer.usage, usage, "{api}");
         }
     }

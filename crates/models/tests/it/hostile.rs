@@ -198,7 +198,9 @@ fn figures_that_no_request_has_are_not_believed() {
         output_tokens: MAX_TOKENS,
         cached_tokens: MAX_TOKENS,
         cache_written_tokens: MAX_TOKENS,
+        reasoning_tokens: MAX_TOKENS,
     };
+    const NO_REASONING: Usage = Usage { reasoning_tokens: 0, ..MOST };
     for count in [MAX_TOKENS + 1, i64::MAX.cast_unsigned(), u64::MAX] {
         for (api, answer, most) in [
             (
@@ -214,14 +216,14 @@ fn figures_that_no_request_has_are_not_believed() {
                 json!({"object": "response", "status": "completed", "output": [],
                     "usage": {"input_tokens": count, "output_tokens": count, "total_tokens": count,
                         "input_tokens_details": {"cached_tokens": count, "cache_write_tokens": count}}}),
-                MOST,
+                NO_REASONING,
             ),
             (
                 Api::Anthropic,
                 json!({"type": "message", "content": [], "stop_reason": "end_turn",
                     "usage": {"input_tokens": count, "output_tokens": count, "cache_read_input_tokens": count,
                         "cache_creation_input_tokens": count}}),
-                MOST,
+                NO_REASONING,
             ),
             (
                 Api::Gemini,
@@ -233,7 +235,7 @@ fn figures_that_no_request_has_are_not_believed() {
             (
                 Api::Ollama,
                 json!({"message": {"content": "a"}, "done": true, "prompt_eval_count": count, "eval_count": count}),
-                Usage { cache_written_tokens: 0, cached_tokens: 0, ..MOST },
+                Usage { cache_written_tokens: 0, cached_tokens: 0, ..NO_REASONING },
             ),
         ] {
             let answer = decode_whole(api, answer.to_string().as_bytes()).unwrap();

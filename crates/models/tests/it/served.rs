@@ -12,15 +12,7 @@ use toolwright_models::served::{
     End, FIELDS, Fault, Handling, Piece, ResponseHead, ResponseWriter, ServedApi, error_body, fields_of, read_request,
 };
 use toolwright_models::{Decoder, decode_whole, encode};
-use toolwright_testkit::stream_order::{check_chat, check_messages, check_responses};
-
-fn check_order(api: ServedApi, stream: &str) -> Result<(), String> {
-    match api {
-        ServedApi::Chat => check_chat(stream),
-        ServedApi::Responses => check_responses(stream),
-        ServedApi::Messages => check_messages(stream),
-    }
-}
+use toolwright_testkit::stream_order::check_stream;
 
 fn least(api: ServedApi) -> Value {
     match api {
@@ -314,7 +306,7 @@ proptest! {
                 _ => {}
             }
         }
-        let usage = Usage { input_tokens: 20, output_tokens: 7, cached_tokens: 5, cache_written_tokens: 0 };
+        let usage = Usage { input_tokens: 20, output_tokens: 7, cached_tokens: 5, reasoning_tokens: 3, ..Usage::default() };
         let stop = match (cut, calls.is_empty()) {
             (true, _) => StopReason::MaxTokens,
             (false, true) => StopReason::End,
@@ -328,7 +320,7 @@ proptest! {
                 stream.push_str(&writer.piece(piece));
             }
             stream.push_str(&writer.end(End { stop: stop.clone(), usage, pending: false }));
-            check_order(api, &stream).map_err(TestCaseError::fail)?;
+            check_stream(api.path(), &stream).map_err(TestCaseError::fail)?;
             let mut decoder = Decoder::new(api.api());
             decoder.feed(stream.as_bytes(), &mut |_| {});
             let streamed = decoder.finish().map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -383,7 +375,7 @@ fn signed_reasoning_is_written_and_read_back() {
         stream.push_str(&writer.piece(&Piece::Opaque(data)));
         stream.push_str(&writer.piece(&Piece::Text("hello".into())));
         stream.push_str(&writer.end(End::default()));
-        check_order(api, &stream).unwrap();
+        check_stream(api.path(), &stream).unwrap();
         let mut decoder = Decoder::new(api.api());
         let mut heard = Vec::new();
         decoder.feed(stream.as_bytes(), &mut |event| heard.push(event));
@@ -407,11 +399,46 @@ fn signed_reasoning_is_written_and_read_back() {
     }
 }
 
+/// The stream of an answer: text, a call that runs here and one of the client; `error`: it breaks off with one.
+fn stream(api: ServedApi, error: bool) -> String {
+    let head = ResponseHead { id: "resp_1".into(), model: "m".into(), include_usage: true, ..ResponseHead::default() };
+    let mut writer = ResponseWriter::new(api, head);
+    let call = |id: &str| WrittenCall { id: id.into(), name: "look".into(), arguments: "{\"a\":1}".into() };
+    let mut stream = writer.begin();
+    for piece in [
+        Piece::Text("hello".into()),
+        Piece::Began(call("own")),
+        Piece::Ended { id: "own".into(), ok: true, text: "done".into() },
+        Piece::Call(call("theirs")),
+    ] {
+        stream.push_str(&writer.piece(&piece));
+    }
+    let failed = error_body(api, Fault::Internal, "broken", None);
+    stream.push_str(&if error { writer.interrupt(&failed) } else { writer.end(End::default()) });
+    stream
+}
+
 #[test]
 fn checkers_find_what_is_out_of_order() {
-    assert!(check_chat("data: [DONE]\n\n").is_err());
-    assert!(check_messages("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n").is_err());
-    assert!(check_responses("").is_err());
-    let twice = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[],\"usage\":{\"input_tokens\":1}}}\n\n";
-    assert!(check_messages(&twice.repeat(2)).unwrap_err().contains("twice"));
+    for api in ServedApi::ALL {
+        let check = |frames: &[&str]| check_stream(api.path(), &frames.concat());
+        for error in [false, true] {
+            let whole = stream(api, error);
+            let frames: Vec<&str> = whole.split_inclusive("\n\n").collect();
+            assert_eq!(check(&frames), Ok(()), "{whole}");
+            // Whatever event is missing, comes twice or comes before its turn is found; but for pieces of a text.
+            for at in 0..frames.len() {
+                let is_piece = |frame: &str| {
+                    let pieces =
+                        ["\"content\":\"hello", "\"arguments\":\"{", "text_delta", "input_json_delta", "in_progress"];
+                    pieces.iter().any(|piece| frame.contains(piece))
+                };
+                let less = [&frames[..at], &frames[at + 1..]].concat();
+                let twice = [&frames[..=at], &frames[at..]].concat();
+                for changed in [less, twice] {
+                    assert!(check(&changed).is_err() || is_piece(frames[at]), "{api} {at}: {}", changed.concat());
+                }
+            }
+        }
+    }
 }

@@ -490,9 +490,16 @@ fn cached_tokens_count_once_in_every_api() {
     ];
     let prices = Prices { input: 10.0, output: 100.0, cached: Some(1.0), cache_written: Some(12.5) };
     for (api, answer, written) in cases {
+        let reasoning_tokens = if api == Api::Gemini { 20 } else { 0 };
         let usage =
             decode_whole(api, answer.to_string().as_bytes()).unwrap_or_else(|error| panic!("{api}: {error}")).usage;
-        let expect = Usage { input_tokens: 1000, output_tokens: 50, cached_tokens: 600, cache_written_tokens: written };
+        let expect = Usage {
+            input_tokens: 1000,
+            output_tokens: 50,
+            cached_tokens: 600,
+            cache_written_tokens: written,
+            reasoning_tokens,
+        };
         assert_eq!(usage, expect, "{api}");
         let fresh = (400 - written) as f64;
         let cost = (fresh * 10.0 + 600.0 + written as f64 * 12.5 + 5000.0) / 1e6;

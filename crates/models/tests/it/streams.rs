@@ -109,7 +109,7 @@ fn calls_of_whole_answers_are_read() {
     assert_eq!(answer.calls, [call("call_x1", "tide_table", r#"{"port":"Bergen"}"#)]);
     assert!(answer.reasoning.starts_with("The question is about tides") && answer.text.is_empty());
     // xAI counts the reasoning beside the answer.
-    assert_eq!(answer.usage, usage(180, 24 + 140, 64));
+    assert_eq!(answer.usage, Usage { reasoning_tokens: 140, ..usage(180, 24 + 140, 64) });
 
     let answer =
         decode_whole(Api::Anthropic, include_bytes!("../fixtures/anthropic/call_without_arguments.json")).unwrap();
@@ -138,23 +138,23 @@ fn check_usage(api: Api, figures: &Value, expect: Usage) {
 
 #[test]
 fn reasoning_tokens_count_as_output_tokens() {
-    // (prompt, cached, answer, reasoning, all) -> tokens of the answer
+    // (prompt, cached, answer, reasoning, all) -> tokens of the answer, and of its reasoning
     for (prompt, cached, answer, reasoning, all, expect) in [
         // OpenAI: among those of the answer.
-        (32, Some(6), 103, Some(94), Some(135), 103),
+        (32, Some(6), 103, Some(94), Some(135), (103, 94)),
         // xAI: beside them.
-        (32, Some(6), 9, Some(94), Some(135), 103),
-        (21, None, 0, Some(60), Some(81), 60),
+        (32, Some(6), 9, Some(94), Some(135), (103, 94)),
+        (21, None, 0, Some(60), Some(81), (60, 60)),
         // Google under OpenAI's names says only how many there are of all.
-        (9, None, 3, None, Some(105), 96),
-        (9, None, 3, None, Some(12), 3),
+        (9, None, 3, None, Some(105), (96, 93)),
+        (9, None, 3, None, Some(12), (3, 0)),
         // Other sums mean nothing that is known.
-        (32, Some(6), 9, None, Some(135), 9),
-        (32, Some(6), 9, Some(0), Some(135), 9),
-        (32, Some(6), 9, Some(90), Some(135), 9),
-        (32, Some(6), 103, Some(94), None, 103),
-        (32, None, 103, None, None, 103),
-        (32, None, 103, None, Some(0), 103),
+        (32, Some(6), 9, None, Some(135), (9, 0)),
+        (32, Some(6), 9, Some(0), Some(135), (9, 0)),
+        (32, Some(6), 9, Some(90), Some(135), (9, 9)),
+        (32, Some(6), 103, Some(94), None, (103, 94)),
+        (32, None, 103, None, None, (103, 0)),
+        (32, None, 103, None, Some(0), (103, 0)),
     ] {
         let details = |name: &str, value: Option<u64>| value.map_or(Value::Null, |value| json!({name: value}));
         let chat = json!({"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": all,
@@ -163,7 +163,8 @@ fn reasoning_tokens_count_as_output_tokens() {
         let responses = json!({"input_tokens": prompt, "output_tokens": answer, "total_tokens": all,
             "input_tokens_details": details("cached_tokens", cached),
             "output_tokens_details": details("reasoning_tokens", reasoning)});
-        let expect = usage(prompt, expect, cached.unwrap_or(0));
+        let (output_tokens, reasoning_tokens) = expect;
+        let expect = Usage { reasoning_tokens, ..usage(prompt, output_tokens, cached.unwrap_or(0)) };
         check_usage(Api::OpenAiChat, &chat, expect);
         check_usage(Api::OpenAiResponses, &responses, expect);
     }

@@ -237,8 +237,14 @@ mod tests {
             store.flush().await.expect("flush");
             let traces = store.find_traces("last").await.expect("traces");
             let usage = traces[0].sums.usage;
-            let sums = [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_written_tokens];
-            assert_eq!(sums, [expect; 4]);
+            let sums = [
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cached_tokens,
+                usage.cache_written_tokens,
+                usage.reasoning_tokens,
+            ];
+            assert_eq!(sums, [expect; 5]);
             store.operations(&traces[0], 99).await.expect("operations")
         };
         let append = |tokens: u64| {
@@ -247,6 +253,7 @@ mod tests {
                 output_tokens: tokens,
                 cached_tokens: tokens,
                 cache_written_tokens: tokens,
+                reasoning_tokens: tokens,
             };
             store.append(LedgerEntry { usage, kind: OpKind::Model, ..entry("ok") });
         };

@@ -25,6 +25,18 @@ impl ObjectStore for SqliteStore {
             .await
     }
 
+    async fn replace_object(&self, owner: &str, kind: &str, id: &str, object: &Value) -> Result<bool, StoreError> {
+        let key = (owner.to_owned(), kind.to_owned(), id.to_owned());
+        let text = to_json(object)?;
+        self.thread
+            .run("replace an object", move |db| {
+                let (owner, kind, id) = key;
+                let sql = "UPDATE objects SET object = ?4, saved_ms = ?5 WHERE owner = ?1 AND kind = ?2 AND id = ?3";
+                db.execute(sql, params![owner, kind, id, text, now_ms()]).map(|replaced| replaced > 0)
+            })
+            .await
+    }
+
     async fn object(&self, owner: &str, kind: &str, id: &str) -> Result<Option<Value>, StoreError> {
         let key = (owner.to_owned(), kind.to_owned(), id.to_owned());
         let found: Option<String> = self
@@ -67,7 +79,10 @@ mod tests {
             assert_eq!(store.object(owner, kind, "r").await.expect("read"), expect, "{owner} {kind}");
         }
         assert!(!store.remove_object("b", "response", "r").await.expect("nothing there"));
+        assert!(store.replace_object("a", "response", "r", &json!(3)).await.expect("replaced"));
+        assert_eq!(store.object("a", "response", "r").await.expect("read"), Some(json!(3)));
         assert!(store.remove_object("a", "response", "r").await.expect("removed"));
+        assert!(!store.replace_object("a", "response", "r", &json!(4)).await.expect("nothing there"));
         assert_eq!(store.object("a", "response", "r").await.expect("read"), None);
     }
 }

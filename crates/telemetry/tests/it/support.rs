@@ -172,7 +172,13 @@ pub(crate) fn answered(op: &Op, model: &str, ok: bool, ms: u64) -> Event {
         stop: ok.then_some(StopReason::ToolCalls),
         latency_us: ms * 1000,
         usage: if ok {
-            Usage { input_tokens: 1000, output_tokens: 50, cached_tokens: 900, cache_written_tokens: 60 }
+            Usage {
+                input_tokens: 1000,
+                output_tokens: 50,
+                cached_tokens: 900,
+                cache_written_tokens: 60,
+                reasoning_tokens: 0,
+            }
         } else {
             Usage::default()
         },

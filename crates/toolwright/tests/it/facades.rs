@@ -5,8 +5,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolwright::core::approval::{ApprovalDecision, QuestionState};
 use toolwright::{Builder, Profile, Toolwright};
-use toolwright_testkit::model_server::{Reply, Turn};
-use toolwright_testkit::stream_order::{check_chat, check_messages, check_responses};
+use toolwright_testkit::model_server::{Answer as ModelAnswer, Reply, Tokens, Turn};
+use toolwright_testkit::stream_order::check_stream;
 
 use crate::support::{Add, Send, builder, calls, scripted, sum, with_model};
 
@@ -49,6 +49,9 @@ impl Served {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("reads");
         let (head, text) = answer.split_once("\r\n\r\n").expect("a head");
+        if head.to_ascii_lowercase().contains("text/event-stream") {
+            check_stream(path, text).unwrap_or_else(|error| panic!("{path}: {error}\n{text}"));
+        }
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         Answered { status, head: head.to_ascii_lowercase(), text: text.to_owned() }
     }
@@ -104,12 +107,6 @@ async fn agents_with_tools_answer_every_api() {
         assert_eq!((whole.status, text_of(&whole.json()).as_str()), (200, "It is 42."), "{}", whole.text);
         let streamed = served.post(path, request(path, "2 + 40?", true)).await;
         assert!(streamed.head.contains("text/event-stream"), "{}", streamed.head);
-        let checked = match path {
-            "/v1/responses" => check_responses(&streamed.text),
-            "/v1/messages" => check_messages(&streamed.text),
-            _ => check_chat(&streamed.text),
-        };
-        checked.unwrap_or_else(|error| panic!("{path}: {error}\n{}", streamed.text));
         assert!(streamed.text.contains("42"), "{}", streamed.text);
         let shows = streamed.text.contains("math__add");
         assert_eq!(shows, path != "/v1/chat/completions", "calls that run here are items where there are some");
@@ -214,7 +211,12 @@ async fn responses_are_kept_for_their_owner() {
     let within = json!({"model": MODEL, "input": "three", "conversation": conversation["id"]});
     assert_eq!(text_of(&served.post("/v1/responses", within).await.json()), "heard three");
     let items = format!("/v1/conversations/{}/items?order=asc", conversation["id"].as_str().expect("an id"));
-    assert_eq!(served.get(&items).await.json()["data"].as_array().map(Vec::len), Some(2));
+    let listed = served.get(&items).await.json();
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(2));
+    let item = items.replace("?order=asc", &format!("/{}", listed["data"][0]["id"].as_str().expect("an id")));
+    assert_eq!(served.get(&item).await.json(), listed["data"][0]);
+    let refused = served.send("DELETE", &item, &format!("x-api-key: {KEY}"), &Value::Null).await;
+    assert_eq!(refused.status, 409, "the run behind it has it too: {}", refused.text);
     let deleted = served.send("DELETE", &path, &format!("x-api-key: {KEY}"), &Value::Null).await;
     assert_eq!((deleted.json()["deleted"].clone(), served.get(&path).await.status), (json!(true), 404));
     served.end().await;
@@ -259,7 +261,7 @@ async fn raw_models_cross_apis_and_name_losses() {
     assert!(trace.text.contains("\"lost\":[\"top_k\"]"), "the ledger has them too: {}", trace.text);
     body["stream"] = json!(true);
     let streamed = served.post("/v1/messages", body).await;
-    check_messages(&streamed.text).expect("in order");
+    assert!(streamed.text.contains("streamed"), "{}", streamed.text);
     assert!(model.requests().iter().all(|request| request.body.get("tools").is_none()), "no tools of ours");
     served.end().await;
 }
@@ -343,21 +345,121 @@ async fn pending_responses_go_on_after_a_restart() {
     served.end().await;
     let served = Served::of(with_model(builder(), &model)).await;
     let path = format!("/v1/responses/{}", pending["id"].as_str().expect("an id"));
-    let taken_up = served.get(&path).await.json();
-    assert_eq!(taken_up["status"], "in_progress", "{taken_up}");
+    // However many ask for it, it is driven once.
+    let polls = futures_util::future::join_all((0..4).map(|_| served.get(&path))).await;
+    assert!(polls.iter().all(|poll| poll.json()["status"] == "in_progress"), "{}", polls[0].text);
     let inbox = served.tw.inbox();
     let question = loop {
         let asked = inbox.questions(Some(QuestionState::Pending), 9).await.expect("questions");
         match asked.first() {
-            Some(question) => break question.id.clone(),
+            Some(question) => {
+                assert_eq!(asked.len(), 1, "one run asks");
+                break question.id.clone();
+            }
             None => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
         }
     };
     inbox.answer(&question, &ApprovalDecision::Approve, "test").await.expect("answered");
     let done = completed(&served, &path).await;
     assert_eq!((done["status"].clone(), text_of(&done).as_str()), (json!("completed"), "sent to me"), "{done}");
+    assert_eq!(model.requests().len(), 2, "the model was asked by one run");
     served.end().await;
     std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_deleted_stays_so() {
+    let folder = tempfile();
+    let slow = || Turn::text("done").with_delay(std::time::Duration::from_millis(300));
+    let (first, model) = scripted(builder().state_dir(&folder), vec![slow(), slow()]).await;
+    let served = Served::of(first).await;
+    let conversation = served.post("/v1/conversations", json!({})).await.json();
+    let begin = async |within: &Value| {
+        let mut body = json!({"model": MODEL, "input": "x", "background": true});
+        if !within.is_null() {
+            body["conversation"] = within.clone();
+        }
+        let begun = served.post("/v1/responses", body).await.json();
+        format!("/v1/responses/{}", begun["id"].as_str().expect("an id"))
+    };
+    let (within, alone) = (begin(&conversation["id"]).await, begin(&Value::Null).await);
+    let conversation = format!("/v1/conversations/{}", conversation["id"].as_str().expect("an id"));
+    for path in [&conversation, &alone] {
+        let deleted = served.send("DELETE", path, &format!("x-api-key: {KEY}"), &Value::Null).await;
+        assert_eq!(deleted.json()["deleted"], true, "{}", deleted.text);
+        assert_eq!(served.get(path).await.status, 404);
+    }
+    assert_eq!(completed(&served, &within).await["status"], "completed", "a response outlives its conversation");
+    served.end().await;
+    let served = Served::of(with_model(builder().state_dir(&folder), &model)).await;
+    assert_eq!((served.get(&conversation).await.status, served.get(&alone).await.status), (404, 404));
+    assert_eq!(served.get(&within).await.status, 200);
+    served.end().await;
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_has_cached_and_reasoning_tokens() {
+    let tokens = Tokens { input: 100, cached: 40, cache_written: 0, output: 20, thinking: 7 };
+    let answer = || Turn::from(Reply::Answer(ModelAnswer { text: "warm".into(), tokens, ..ModelAnswer::default() }));
+    let (builder, _model) = scripted(builder(), (0..3).map(|_| answer()).collect()).await;
+    let served = Served::of(builder).await;
+    for (path, figures) in [
+        (
+            "/v1/chat/completions",
+            ["/prompt_tokens_details/cached_tokens", "/completion_tokens_details/reasoning_tokens"],
+        ),
+        ("/v1/responses", ["/input_tokens_details/cached_tokens", "/output_tokens_details/reasoning_tokens"]),
+        ("/v1/messages", ["/cache_read_input_tokens", "/output_tokens_details/thinking_tokens"]),
+    ] {
+        let usage = served.post(path, request(path, "warm?", false)).await.json()["usage"].clone();
+        assert_eq!(figures.map(|figure| usage.pointer(figure)), [Some(&json!(40)), Some(&json!(7))], "{usage}");
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_call_takes_one_result() {
+    let script = vec![Turn::from(Reply::calls(vec![("weather", json!({"city": "Oslo"}))])), Turn::text("It rains.")];
+    let (builder, model) = scripted(builder(), script).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/responses";
+    let mut first = request(path, "Weather?", false);
+    first["tools"] = client_tool(path);
+    let asked = served.post(path, first.clone()).await.json();
+    let next = with_result(path, &first, &asked, "rain");
+    let (mut twice, mut other) = (next.clone(), next.clone());
+    let again = next["input"][0].clone();
+    twice["input"].as_array_mut().expect("items").push(again);
+    other["input"][0]["call_id"] = json!("unheard_of");
+    for wrong in [twice, other] {
+        let refused = served.post(path, wrong).await;
+        assert_eq!(refused.status, 400, "{}", refused.text);
+    }
+    let done = served.post(path, next.clone()).await.json();
+    assert_eq!(text_of(&done), "It rains.", "{done}");
+    let mut late = next;
+    late["previous_response_id"] = done["id"].clone();
+    assert_eq!(served.post(path, late).await.status, 400, "it has its result");
+    assert_eq!(model.requests().len(), 2);
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chat_shows_calls_as_reasoning_if_asked() {
+    let settings = json!({"server": {"facades": {"chat_calls": "reasoning"}}});
+    let script = (0..2).flat_map(|_| [calls("math__add", sum(2, 40)), Turn::text("It is 42.")]).collect();
+    let (builder, _model) = scripted(builder().tool(Add).settings(settings), script).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/chat/completions";
+    let whole = served.post(path, request(path, "2 + 40?", false)).await.json();
+    let message = &whole["choices"][0]["message"];
+    assert_eq!((&message["content"], message.get("tool_calls")), (&json!("It is 42."), None), "{message}");
+    let shown = message["reasoning_content"].as_str().expect("reasoning");
+    assert!(shown.contains("math__add {") && shown.contains("result: 42"), "{shown}");
+    let streamed = served.post(path, request(path, "2 + 40?", true)).await;
+    assert!(streamed.text.contains("\"reasoning_content\":\"result: 42"), "{}", streamed.text);
+    served.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -305,7 +305,9 @@ impl AnthropicDecoder {
             self.answer.usage.cache_written_tokens = written;
         }
         if usage.get("output_tokens").is_some_and(Value::is_u64) {
-            self.answer.usage = Usage { output_tokens: count(&usage, "/output_tokens"), ..self.answer.usage };
+            let reasoning_tokens = count(&usage, "/output_tokens_details/thinking_tokens");
+            self.answer.usage =
+                Usage { output_tokens: count(&usage, "/output_tokens"), reasoning_tokens, ..self.answer.usage };
         }
     }
 }

@@ -238,6 +238,7 @@ impl GeminiDecoder {
             input_tokens: sum(figures.prompt_token_count, figures.tool_use_prompt_token_count),
             output_tokens: sum(figures.candidates_token_count, figures.thoughts_token_count),
             cached_tokens: figures.cached_content_token_count.unwrap_or(0),
+            reasoning_tokens: figures.thoughts_token_count.unwrap_or(0),
             ..Usage::default()
         };
     }

@@ -177,6 +177,7 @@ impl Interaction {
                 input_tokens: sum("/total_input_tokens", "/total_tool_use_tokens"),
                 output_tokens: sum("/total_output_tokens", "/total_thought_tokens"),
                 cached_tokens: count(&usage, "/total_cached_tokens"),
+                reasoning_tokens: count(&usage, "/total_thought_tokens"),
                 ..Usage::default()
             };
         }

@@ -37,7 +37,7 @@ CREATE TABLE traces (
     tool_calls INTEGER NOT NULL DEFAULT 0, model_calls INTEGER NOT NULL DEFAULT 0, jobs INTEGER NOT NULL DEFAULT 0,
     failures INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
     output_tokens INTEGER NOT NULL DEFAULT 0, cached_tokens INTEGER NOT NULL DEFAULT 0,
-    cache_written_tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL, open_costs INTEGER NOT NULL DEFAULT 0, last INTEGER,
+    cache_written_tokens INTEGER NOT NULL DEFAULT 0, reasoning_tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL, open_costs INTEGER NOT NULL DEFAULT 0, last INTEGER,
     parent TEXT, root TEXT);
 CREATE UNIQUE INDEX traces_by_key ON traces (session, ifnull(run, ''), principal);
 CREATE INDEX traces_by_end ON traces (ended_ms);

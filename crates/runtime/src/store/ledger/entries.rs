@@ -138,6 +138,7 @@ fn as_kept(usage: Usage) -> Usage {
         output_tokens: kept(usage.output_tokens),
         cached_tokens: kept(usage.cached_tokens),
         cache_written_tokens: kept(usage.cache_written_tokens),
+        reasoning_tokens: kept(usage.reasoning_tokens),
     }
 }
 

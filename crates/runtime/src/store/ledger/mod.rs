@@ -126,7 +126,7 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
 
 const TRACE_COLUMNS: &str = "run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, \
                              jobs, failures, input_tokens, output_tokens, cached_tokens, cost_usd, \
-                             cache_written_tokens, open_costs, parent, root";
+                             cache_written_tokens, open_costs, parent, root, reasoning_tokens";
 
 fn summaries(db: &Connection, rest: &str, parameters: &[&dyn ToSql]) -> rusqlite::Result<Vec<TraceSummary>> {
     let mut statement = db.prepare_cached(&format!("SELECT {TRACE_COLUMNS} FROM traces {rest}"))?;
@@ -157,6 +157,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
                 output_tokens: tokens(row, 11)?,
                 cached_tokens: tokens(row, 12)?,
                 cache_written_tokens: tokens(row, 14)?,
+                reasoning_tokens: tokens(row, 18)?,
             },
             cost_usd: row.get(13)?,
             open_costs: unsigned(row, 15)?,
@@ -288,7 +289,8 @@ mod tests {
             id: OpId::new(u64::MAX),
             lineage: Lineage { turn: 3, parent, ..Lineage::in_trace(TraceId::new(u128::MAX)) },
         };
-        let usage = Usage { input_tokens: 1, output_tokens: 2, cached_tokens: 3, cache_written_tokens: 4 };
+        let usage =
+            Usage { input_tokens: 1, output_tokens: 2, cached_tokens: 3, cache_written_tokens: 4, reasoning_tokens: 5 };
         let all = [
             usual.clone(),
             LedgerEntry { call: Some(CallId::new("c")), validated: true, decided_by: "rule".into(), ..usual.clone() },

@@ -20,6 +20,7 @@ const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_
                       output_tokens = min(9223372036854775807, output_tokens + ?10), \
                       cached_tokens = min(9223372036854775807, cached_tokens + ?11), \
                       cache_written_tokens = min(9223372036854775807, cache_written_tokens + ?13), \
+                      reasoning_tokens = min(9223372036854775807, reasoning_tokens + ?16), \
                       open_costs = open_costs + ?14, last = ?15, \
                       cost_usd = CASE WHEN ?12 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?12 END WHERE id = ?1";
 
@@ -165,6 +166,7 @@ fn update<'a>(db: &Connection, added: impl Iterator<Item = &'a Added>) -> rusqli
             most(sums.usage.cache_written_tokens),
             sums.open_costs.cast_signed(),
             last,
+            most(sums.usage.reasoning_tokens),
         ])?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use toolwright_agent::BASE_PROMPT;
 use toolwright_core::approval::{Answers, Approver};
 use toolwright_core::pattern::nearest;
-use toolwright_core::store::ObjectStore;
+use toolwright_core::store::{ObjectStore, RunStore};
 use toolwright_core::trigger::Rights;
 use toolwright_gateway::{AgentSource, ModelsMean, PreparedRun, RunOrder, Target};
 use toolwright_models::Api;
@@ -116,5 +116,9 @@ impl AgentSource for Facades {
 
     fn objects(&self) -> Arc<dyn ObjectStore> {
         self.0.objects()
+    }
+
+    fn runs(&self) -> Arc<dyn RunStore> {
+        self.0.runs()
     }
 }

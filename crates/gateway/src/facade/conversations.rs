@@ -1,0 +1,186 @@
+//! Conversations that are kept, each its owner's alone. Responses add to them; see [`super::work`].
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+use toolwright_models::served::{Fault, input_items as with_ids, input_messages};
+
+use super::output::Refusal;
+use super::stored_responses::{Page, Shared, answered, deleted, list, missing};
+use super::{Facade, Kind};
+use crate::http::Identity;
+
+fn shown(id: &str, kept: &Value) -> Value {
+    json!({"id": id, "object": "conversation", "created_at": kept["created_at"], "metadata": kept["metadata"]})
+}
+
+async fn read(facade: &Facade, body: Body) -> Result<Map<String, Value>, Refusal> {
+    let (bytes, _room) = facade.body(body).await?;
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    serde_json::from_slice(&bytes).map_err(|error| Refusal::new(Fault::Invalid, format!("the body: {error}")))
+}
+
+fn new_items(given: &Map<String, Value>) -> Result<Vec<Value>, Refusal> {
+    let items = given.get("items").map(list).unwrap_or_default();
+    input_messages(&items)?;
+    Ok(with_ids(&items, |_| format!("msg_{}", uuid::Uuid::new_v4().simple())))
+}
+
+/// Changes a conversation that no request works on. Returns what `change` does, and the conversation.
+async fn changed<T>(
+    facade: &std::sync::Arc<Facade>,
+    identity: &Identity,
+    id: &str,
+    change: impl FnOnce(&mut Value) -> Result<T, Refusal>,
+) -> Result<(T, Value), Refusal> {
+    let owner = &identity.principal().id;
+    let busy = facade.reserve(owner, Kind::Conversation, id).await?;
+    let mut kept = facade.find(identity, Kind::Conversation, id).await?;
+    let done = change(&mut kept)?;
+    let is_there = facade.source.objects().replace_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
+    busy.release().await;
+    if is_there { Ok((done, kept)) } else { Err(missing(Kind::Conversation, id)) }
+}
+
+/// The items of a conversation, if no response has read them: then the run behind it has them as well.
+fn own_items(kept: &Value) -> Result<Vec<Value>, Refusal> {
+    if kept["state"].is_object() || kept["messages"].is_array() {
+        let why = "this conversation has responses: send further items as the `input` of the next, or begin another";
+        return Err(Refusal::new(Fault::Conflict, why));
+    }
+    Ok(list(&kept["items"]))
+}
+
+/// `POST /v1/conversations`.
+pub(super) async fn create(State(facade): Shared, Extension(identity): Extension<Identity>, body: Body) -> Response {
+    let create = async {
+        let given = read(&facade, body).await?;
+        let id = format!("conv_{}", uuid::Uuid::new_v4().simple());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let metadata = given.get("metadata").filter(|metadata| metadata.is_object()).cloned();
+        let kept = json!({
+            "created_at": now, "metadata": metadata.unwrap_or_else(|| json!({})), "items": new_items(&given)?,
+        });
+        let owner = &identity.principal().id;
+        facade.source.objects().put_object(owner, Kind::Conversation.as_str(), &id, &kept).await?;
+        Ok(shown(&id, &kept))
+    };
+    answered(create.await)
+}
+
+/// `GET /v1/conversations/{id}`.
+pub(super) async fn conversation(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Response {
+    answered(facade.find(&identity, Kind::Conversation, &id).await.map(|kept| shown(&id, &kept)))
+}
+
+/// `POST /v1/conversations/{id}`.
+pub(super) async fn update(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Response {
+    let update = async {
+        let given = read(&facade, body).await?;
+        let metadata = given.get("metadata").filter(|metadata| metadata.is_object()).cloned();
+        let change = |kept: &mut Value| {
+            if let Some(metadata) = metadata {
+                kept["metadata"] = metadata;
+            }
+            Ok(())
+        };
+        let ((), kept) = changed(&facade, &identity, &id, change).await?;
+        Ok(shown(&id, &kept))
+    };
+    answered(update.await)
+}
+
+/// `DELETE /v1/conversations/{id}`. A response that is being worked on in it is not kept in it.
+pub(super) async fn delete(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Response {
+    let objects = facade.source.objects();
+    let delete = async {
+        match objects.remove_object(&identity.principal().id, Kind::Conversation.as_str(), &id).await? {
+            true => Ok(deleted(Kind::Conversation, &id)),
+            false => Err(missing(Kind::Conversation, &id)),
+        }
+    };
+    answered(delete.await)
+}
+
+/// `GET /v1/conversations/{id}/items`.
+pub(super) async fn items(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+    Query(page): Query<Page>,
+) -> Response {
+    answered(facade.find(&identity, Kind::Conversation, &id).await.map(|kept| page.of(list(&kept["items"]))))
+}
+
+/// `POST /v1/conversations/{id}/items`.
+pub(super) async fn add_items(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Response {
+    let add = async {
+        let added = new_items(&read(&facade, body).await?)?;
+        let change = |kept: &mut Value| {
+            let mut items = own_items(kept)?;
+            items.extend(added.iter().cloned());
+            kept["items"] = Value::Array(items);
+            Ok(())
+        };
+        changed(&facade, &identity, &id, change).await?;
+        Ok(Page::whole().of(added))
+    };
+    answered(add.await)
+}
+
+fn no_item(id: &str) -> Refusal {
+    Refusal::new(Fault::NotFound, format!("there is no item `{id}`"))
+}
+
+/// `GET /v1/conversations/{id}/items/{item}`.
+pub(super) async fn item(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path((id, item)): Path<(String, String)>,
+) -> Response {
+    let found = facade.find(&identity, Kind::Conversation, &id).await.and_then(|kept| {
+        list(&kept["items"]).into_iter().find(|one| one["id"] == item.as_str()).ok_or_else(|| no_item(&item))
+    });
+    answered(found)
+}
+
+/// `DELETE /v1/conversations/{id}/items/{item}`.
+pub(super) async fn delete_item(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path((id, item)): Path<(String, String)>,
+) -> Response {
+    let change = |kept: &mut Value| {
+        let mut items = own_items(kept)?;
+        let before = items.len();
+        items.retain(|one| one["id"] != item.as_str());
+        if items.len() == before {
+            return Err(no_item(&item));
+        }
+        kept["items"] = Value::Array(items);
+        Ok(())
+    };
+    answered(changed(&facade, &identity, &id, change).await.map(|((), kept)| shown(&id, &kept)))
+}

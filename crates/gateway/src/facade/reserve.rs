@@ -1,0 +1,77 @@
+//! Reserves what a request continues: two at once would each overwrite what the other leaves. A reservation holds in every
+//! process of the state directory, and ends with its process.
+
+use std::sync::{Arc, PoisonError};
+
+use toolwright_core::store::Claim;
+use toolwright_models::served::Fault;
+
+use super::output::Refusal;
+use super::{Facade, Kind};
+
+/// Owner, kind and id.
+pub(super) type Key = (String, Kind, String);
+
+/// What no other request may continue meanwhile.
+pub(super) struct Busy {
+    facade: Arc<Facade>,
+    key: Key,
+    released: bool,
+}
+
+impl Facade {
+    /// Reserves a conversation, a waiting run, or a response that is not over.
+    ///
+    /// # Errors
+    /// [`Fault::Conflict`] while another request has it.
+    pub(super) async fn reserve(self: &Arc<Self>, owner: &str, kind: Kind, id: &str) -> Result<Busy, Refusal> {
+        let taken = || {
+            let why = format!("another request works on {} `{id}`: wait for its answer, then try again", kind.as_str());
+            Refusal::new(Fault::Conflict, why)
+        };
+        let key = (owner.to_owned(), kind, id.to_owned());
+        if !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
+            return Err(taken());
+        }
+        // Processes know each other by the claims of the store; requests of one process are told apart here.
+        let busy = Busy { facade: Arc::clone(self), key, released: false };
+        match self.source.runs().claim(&name(&busy.key)).await? {
+            Claim::Held => Ok(busy),
+            Claim::TakenBy(_) => Err(taken()),
+        }
+    }
+}
+
+/// The name of its claim, which no run has.
+fn name((owner, kind, id): &Key) -> String {
+    format!("{} {owner} {id}", kind.as_str())
+}
+
+async fn release(facade: &Facade, key: &Key) {
+    if let Err(error) = facade.source.runs().release(&name(key)).await {
+        // It keeps only other processes out, and only until this one ends.
+        tracing::warn!("the reservation of {} `{}` stays: {error}", key.1.as_str(), key.2);
+    }
+    facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+}
+
+impl Busy {
+    /// Ends the reservation. Whoever is answered after that may continue at once.
+    pub(super) async fn release(mut self) {
+        release(&self.facade, &self.key).await;
+        self.released = true;
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        let (facade, key) = (Arc::clone(&self.facade), self.key.clone());
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move { release(&facade, &key).await })),
+            Err(_) => drop(facade.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&key)),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Responses that are kept, each its owner's alone: fetched, cancelled and deleted by id.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use toolwright_core::cancel::CancelCause;
+use toolwright_models::served::{Fault, ServedApi};
+
+use super::output::Refusal;
+use super::{Facade, Kind, json as respond};
+use crate::http::{Connection, Identity};
+
+pub(super) type Shared = State<Arc<Facade>>;
+
+/// Items on one page, as the API has it.
+const PAGE: usize = 20;
+const MAX_PAGE: usize = 100;
+
+pub(super) fn answered(result: Result<Value, Refusal>) -> Response {
+    match result {
+        Ok(body) => respond(200, &body),
+        Err(refusal) => refusal.response(ServedApi::Responses),
+    }
+}
+
+pub(super) fn missing(kind: Kind, id: &str) -> Refusal {
+    Refusal::new(Fault::NotFound, format!("there is no {} `{id}`", kind.as_str()))
+}
+
+pub(super) fn deleted(kind: Kind, id: &str) -> Value {
+    json!({"id": id, "object": format!("{}.deleted", kind.as_str()), "deleted": true})
+}
+
+impl Facade {
+    pub(super) async fn find(&self, identity: &Identity, kind: Kind, id: &str) -> Result<Value, Refusal> {
+        let found = self.source.objects().object(&identity.principal().id, kind.as_str(), id).await?;
+        found.ok_or_else(|| missing(kind, id))
+    }
+
+    /// The response as it is now. One whose process has ended is taken up, if a run is behind it.
+    async fn current(
+        self: &Arc<Self>,
+        identity: &Identity,
+        connection: &Connection,
+        id: &str,
+    ) -> Result<Value, Refusal> {
+        let owner = &identity.principal().id;
+        let live = || self.live(owner, id).map(|live| live.body());
+        if let Some(body) = live() {
+            return Ok(body);
+        }
+        let mut kept = self.find(identity, Kind::Response, id).await?;
+        if kept["response"]["status"] != "in_progress" {
+            return Ok(kept["response"].take());
+        }
+        // One request takes it up: another, here or in another process, may just do that, or may have done it.
+        let busy = match self.reserve(owner, Kind::Response, id).await {
+            Ok(busy) => busy,
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(kept["response"].take()),
+            Err(refusal) => return Err(refusal),
+        };
+        if let Some(body) = live() {
+            return Ok(body);
+        }
+        kept = self.find(identity, Kind::Response, id).await?;
+        if kept["response"]["status"] == "in_progress" {
+            if let Some(body) = self.take_up((identity, connection), id, &kept, busy).await? {
+                return Ok(body);
+            }
+            kept["response"]["status"] = json!("failed");
+            kept["response"]["error"] =
+                json!({"code": "server_error", "message": "the server ended while it worked on this response"});
+        }
+        Ok(kept["response"].take())
+    }
+
+    /// Deletes a response, and ends its run: nobody could fetch what that comes to.
+    async fn delete_response(&self, owner: &str, id: &str) -> Result<Value, Refusal> {
+        let live = self.live(owner, id);
+        if let Some(live) = &live {
+            live.output.deleted.store(true, Ordering::Relaxed);
+            live.cancel.cancel(CancelCause::User);
+            self.set_live(owner, id, None);
+        }
+        let objects = self.source.objects();
+        let was_kept = objects.remove_object(owner, Kind::Response.as_str(), id).await?;
+        objects.remove_object(owner, Kind::Turn.as_str(), id).await?;
+        if was_kept || live.is_some() { Ok(deleted(Kind::Response, id)) } else { Err(missing(Kind::Response, id)) }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Fetch {
+    stream: Option<bool>,
+}
+
+/// `GET /v1/responses/{id}`.
+pub(super) async fn response(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
+    Path(id): Path<String>,
+    Query(fetch): Query<Fetch>,
+) -> Response {
+    if fetch.stream == Some(true) {
+        let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
+        return answered(Err(Refusal::new(Fault::Invalid, why).about("stream")));
+    }
+    answered(facade.current(&identity, &connection, &id).await)
+}
+
+/// `DELETE /v1/responses/{id}`.
+pub(super) async fn delete_response(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+) -> Response {
+    answered(facade.delete_response(&identity.principal().id, &id).await)
+}
+
+/// `POST /v1/responses/{id}/cancel`.
+pub(super) async fn cancel_response(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
+    Path(id): Path<String>,
+) -> Response {
+    let now = facade.current(&identity, &connection, &id).await;
+    let Some(live) = facade.live(&identity.principal().id, &id) else { return answered(now) };
+    live.cancel.cancel(CancelCause::User);
+    respond(200, &live.body())
+}
+
+#[derive(Deserialize)]
+pub(super) struct Page {
+    after: Option<String>,
+    limit: Option<usize>,
+    order: Option<String>,
+}
+
+impl Page {
+    /// One page of all of these, the oldest first.
+    pub(super) fn whole() -> Self {
+        Self { after: None, limit: Some(MAX_PAGE), order: Some("asc".into()) }
+    }
+
+    /// The items of this page; the newest come first unless asked otherwise.
+    pub(super) fn of(&self, mut items: Vec<Value>) -> Value {
+        if self.order.as_deref() != Some("asc") {
+            items.reverse();
+        }
+        if let Some(after) = &self.after
+            && let Some(at) = items.iter().position(|item| item["id"] == after.as_str())
+        {
+            items.drain(..=at);
+        }
+        let limit = self.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+        let has_more = items.len() > limit;
+        items.truncate(limit);
+        let end = |item: Option<&Value>| item.map(|item| item["id"].clone());
+        json!({
+            "object": "list", "first_id": end(items.first()), "last_id": end(items.last()), "has_more": has_more,
+            "data": items,
+        })
+    }
+}
+
+pub(super) fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+/// `GET /v1/responses/{id}/input_items`.
+pub(super) async fn input_items(
+    State(facade): Shared,
+    Extension(identity): Extension<Identity>,
+    Path(id): Path<String>,
+    Query(page): Query<Page>,
+) -> Response {
+    answered(facade.find(&identity, Kind::Response, &id).await.map(|kept| page.of(list(&kept["input"]))))
+}
