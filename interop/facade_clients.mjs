@@ -64,8 +64,8 @@ async function anthropic(module) {
   await assert.rejects(client.messages.create({ model, max_tokens: 9, messages: user, unheard_of: 1 }), Anthropic.BadRequestError);
 }
 
-async function agents() {
-  const { Agent, OpenAIProvider, Runner, setTracingDisabled, tool } = await import('@openai/agents');
+async function agents(module) {
+  const { Agent, OpenAIProvider, Runner, setTracingDisabled, tool } = await import(module);
   setTracingDisabled(true);
   for (const useResponses of [true, false]) {
     const asked = [];
@@ -85,10 +85,10 @@ async function agents() {
   }
 }
 
-async function ai() {
-  const { generateText, stepCountIs, streamText, tool } = await import('ai');
-  const { createOpenAI } = await import('@ai-sdk/openai');
-  const { createAnthropic } = await import('@ai-sdk/anthropic');
+async function ai(module, openaiModule, anthropicModule) {
+  const { generateText, stepCountIs, streamText, tool } = await import(module);
+  const { createOpenAI } = await import(openaiModule);
+  const { createAnthropic } = await import(anthropicModule);
   const openaiProvider = createOpenAI({ baseURL: `${root}/v1`, apiKey: key });
   const anthropicProvider = createAnthropic({ baseURL: `${root}/v1`, apiKey: key });
   for (const one of [openaiProvider(model), openaiProvider.chat(model), anthropicProvider(model)]) {
@@ -108,7 +108,9 @@ async function ai() {
 }
 
 const clients = {
-  openai: () => openai('openai'), 'openai-old': () => openai('openai-old'), agents, ai,
+  openai: () => openai('openai'), 'openai-old': () => openai('openai-old'),
+  agents: () => agents('@openai/agents'), 'agents-old': () => agents('agents-old'),
+  ai: () => ai('ai', '@ai-sdk/openai', '@ai-sdk/anthropic'), 'ai-old': () => ai('ai-old', 'ai-openai-old', 'ai-anthropic-old'),
   anthropic: () => anthropic('@anthropic-ai/sdk'), 'anthropic-old': () => anthropic('anthropic-old'),
 };
 await clients[name]();

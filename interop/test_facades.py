@@ -342,7 +342,7 @@ def test_old_python_sdks_pass_as_well(name):
 PARALLEL = [{"calls": [{"name": "weather", "arguments": {"city": "Oslo"}}] * 2}, {"text": "It rains."}]
 
 
-@cases(*((name,) for name in ("openai", "openai-old", "anthropic", "anthropic-old", "agents", "ai")))
+@cases(*((name,) for name in ("openai", "openai-old", "anthropic", "anthropic-old", "agents", "agents-old", "ai", "ai-old")))
 def test_javascript_clients_pass(name):
     script = shutil.copy(HERE / "facade_clients.mjs", PEERS / "node/facade_clients.mjs")
     with served(PARALLEL) as root:
@@ -381,9 +381,10 @@ print("passed")
 """
 
 
-def test_python_agents_run_their_tools():
+@cases(("python-agents",), ("python-old",))
+def test_python_agents_run_their_tools(packages):
     with served(PARALLEL) as root:
-        passes([sys.executable, "-c", AGENTS, root, TOKEN, MODEL], {"PYTHONPATH": str(PEERS / "python-agents")})
+        passes([sys.executable, "-c", AGENTS, root, TOKEN, MODEL], {"PYTHONPATH": str(PEERS / packages)})
 
 
 # ---- coding agents --------------------------------------------------------------------------------------
