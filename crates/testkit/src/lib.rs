@@ -1,5 +1,6 @@
 //! For tests only: a scripted model server, a misbehaving MCP server, rules of model APIs, fixtures.
 
+#[cfg(feature = "servers")]
 pub mod conformance;
 mod data;
 mod fake_clock;
@@ -7,10 +8,15 @@ mod fake_model;
 mod fake_people;
 mod fake_provider;
 mod locate;
+#[cfg(feature = "servers")]
 pub mod misbehaving;
+#[cfg(feature = "servers")]
 pub mod model_server;
+#[cfg(feature = "servers")]
 pub mod rules;
+#[cfg(feature = "servers")]
 pub mod stream_order;
+#[cfg(feature = "servers")]
 mod wire;
 
 pub use data::test_data;

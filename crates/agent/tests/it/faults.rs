@@ -40,9 +40,9 @@ const TEXT: &str = "Let me look around here.";
 
 fn timeouts() -> Timeouts {
     Timeouts {
-        first_byte: Duration::from_secs(3),
-        idle: Duration::from_secs(2),
-        answer: Duration::from_secs(6),
+        first_byte: Duration::from_secs(6),
+        idle: Duration::from_secs(5),
+        answer: Duration::from_secs(12),
         ..Timeouts::default()
     }
 }

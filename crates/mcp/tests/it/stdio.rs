@@ -327,7 +327,7 @@ async fn newest_first(mode: &str) {
 #[tokio::test]
 async fn old_servers_are_found_once() {
     let in_time = |spec: &mut McpServerSpec| spec.config.connect_timeout = Duration::from_secs(9);
-    for (mode, handshakes, remembered) in [
+    let cases = [
         ("plain", &["server/discover", "initialize"][..], "initialize"),
         ("deaf to news", &["server/discover", "initialize"], "initialize"),
         // One process each: the first is not taken for a deaf one.
@@ -337,7 +337,9 @@ async fn old_servers_are_found_once() {
         ("deaf after news", &["server/discover", "initialize"], "initialize"),
         ("ends on news", &["server/discover", "initialize"], "initialize"),
         ("refuses news and ends", &["server/discover", "initialize", "initialize"], "initialize"),
-    ] {
+    ];
+    // Each mostly waits.
+    let started = cases.map(|(mode, handshakes, remembered)| async move {
         let script = script(mode);
         let rig = script.rig(in_time);
         assert_eq!(rig.names().await.len(), 3, "{mode}");
@@ -352,7 +354,8 @@ async fn old_servers_are_found_once() {
         assert_eq!(again.names().await.len(), 3, "{mode}");
         assert_eq!(shaken(&script.methods()[before..]), [remembered], "{mode}: another start need not find it again");
         again.provider.shut_down().await;
-    }
+    });
+    futures_util::future::join_all(started).await;
 }
 
 #[tokio::test]

@@ -389,7 +389,6 @@ fn what_many_operations_share_is_copied_within_bounds() {
         ),
         ("an example", parameter, json!({"parameters": {"P": {"name": "a", "in": "query", "example": vec![1; 8000]}}})),
     ] {
-        let start = std::time::Instant::now();
         let paths: serde_json::Map<String, Value> =
             (0..400).map(|at| (format!("/{at}"), json!({"post": operation}))).collect();
         let imported = import_of(&document(paths.into(), json!({"components": components})), |_| {});
@@ -400,7 +399,6 @@ fn what_many_operations_share_is_copied_within_bounds() {
         }
         let bytes = copied(&imported);
         assert!(bytes < 100 << 20, "{what}: {bytes} bytes");
-        assert!(start.elapsed() < std::time::Duration::from_secs(30), "{what}: {:?}", start.elapsed());
     }
     // The text of an operation itself, by many references to its path.
     let paths: serde_json::Map<String, Value> =
