@@ -28,7 +28,7 @@ pub use report::{
     Status,
 };
 pub use run::{
-    AfterPlan, ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Notice,
-    Resolved, RunPlan, RunSpec, RunState, Step, ToolBatch, TransitionError,
+    AfterPlan, BesideCall, ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant,
+    Limits, Notice, Resolved, RunPlan, RunSpec, RunState, Step, ToolBatch, TransitionError,
 };
 pub use tools::AgentTools;

@@ -52,8 +52,12 @@ impl Driver {
             batch.calls.iter().for_each(|call| watcher.began(call));
         }
         if !batch.grants.is_empty() {
-            run.approver = Arc::new(GrantedApprover::new(batch.grants, run.approver));
+            run.approver = Arc::new(GrantedApprover::new(batch.grants.clone(), run.approver));
         }
+        let asked: Vec<CallId> = batch.calls.iter().map(|call| call.id.clone()).collect();
+        let (repairs_before, started) = (batch.repairs.clone(), batch.started.clone());
+        let (calls, beside) = batch.in_order();
+        run.beside = beside.into();
         if let Some(approval) = state.plan().and_then(|plan| plan.approval.clone()) {
             run.approver = Arc::new(PlanApprover { approval, otherwise: run.approver });
         }
@@ -61,18 +65,19 @@ impl Driver {
             // The usage of repairs is recorded with the repairs.
             let repairs = Meter::of(options, self.prices(), &[]);
             let apart = RunContext { usage: Some(Arc::clone(&repairs) as _), ..run.clone() };
-            let checked = self.executor.check_calls(batch.calls, &batch.repairs, &apart).await;
+            let checked = self.executor.check_calls(calls, &repairs_before, &apart).await;
             state.on_cost(repairs.take().1);
             if state.on_checked(checked.usage, checked.mended()) {
                 self.save(state, options).await?;
             }
             Ok::<_, DriverError>(self.executor.run_checked(checked.calls, &run).await)
         };
-        let (outcomes, started) = tokio::join!(running, in_flight.join());
+        let (outcomes, joined) = tokio::join!(running, in_flight.join());
         let mut outcomes = outcomes?;
-        outcomes.extend(started);
+        outcomes.extend(joined);
         let is_known = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
-        let lost: Vec<Outcome> = batch.started.into_iter().filter(|id| !is_known(id)).map(lost).collect();
+        let lost: Vec<Outcome> = started.into_iter().filter(|id| !is_known(id)).map(lost).collect();
+        state.on_blocked(|id| asked.contains(id) && !is_known(id));
         outcomes.extend(lost);
         store_files(&mut outcomes, &*self.executor.services().outputs, &options.session.id).await;
         if let Some(watcher) = &options.watcher {

@@ -79,6 +79,7 @@ impl RunState {
         for (position, outcome) in positions.into_iter().zip(outcomes) {
             calls[position].end(self.apply_agent_tool(outcome));
         }
+        calls.iter_mut().for_each(TurnCall::unblock);
         self.phase = Phase::Calls { calls };
         if window_full {
             self.force_final("Your context window is full");
@@ -100,6 +101,7 @@ impl RunState {
             };
             call.decide(decision);
         }
+        calls.iter_mut().for_each(TurnCall::unblock);
         self.phase = Phase::Calls { calls };
         self.settle();
         Ok(())
@@ -109,6 +111,14 @@ impl RunState {
     pub fn ask_again(&mut self) {
         if let Phase::Calls { calls } = &mut self.phase {
             calls.iter_mut().for_each(TurnCall::ask_again);
+            calls.iter_mut().for_each(TurnCall::unblock);
+        }
+    }
+
+    /// These calls could not run: they wait for others that wait for a person, or for permission.
+    pub(crate) fn on_blocked(&mut self, which: impl Fn(&CallId) -> bool) {
+        if let Phase::Calls { calls } = &mut self.phase {
+            calls.iter_mut().filter(|call| which(&call.id)).for_each(TurnCall::block);
         }
     }
 

@@ -27,6 +27,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{Cost, Message, ModelRequest, Usage};
 use toolwright_core::model_repair::RepairRecord;
+use toolwright_core::plan::Beside;
 use toolwright_core::policy::UserRequest;
 use toolwright_core::session::CallId;
 use toolwright_core::store::MessageKind;
@@ -397,6 +398,32 @@ pub struct ToolBatch {
     pub repairs: Vec<(CallId, RepairRecord)>,
     /// Calls of the same turn that already run: their outcomes are awaited too.
     pub started: Vec<CallId>,
+    /// Calls of the same turn that are not to run now, and whose values others may need.
+    pub beside: Vec<BesideCall>,
+}
+
+/// A call of a turn that is not to run now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BesideCall {
+    /// How many of the calls that are to run stand before it.
+    pub after: usize,
+    /// The call as the model wrote it.
+    pub call: ToolCall,
+    /// Why it is not to run.
+    pub end: Beside,
+}
+
+impl ToolBatch {
+    /// All calls as they were written, and those of them that are not to run.
+    #[must_use]
+    pub fn in_order(self) -> (Vec<ToolCall>, Vec<(CallId, Beside)>) {
+        let ends = self.beside.iter().map(|one| (one.call.id.clone(), one.end.clone())).collect();
+        let mut calls = self.calls;
+        for one in self.beside.into_iter().rev() {
+            calls.insert(one.after.min(calls.len()), one.call);
+        }
+        (calls, ends)
+    }
 }
 
 /// A person's approval of one call. It holds for the question that was asked: same definition, same arguments.

@@ -125,6 +125,7 @@ impl RunState {
         let mut held = calls.iter_mut().filter(|call| call.is_held() && which(call.id.as_str())).peekable();
         let any = held.peek().is_some();
         held.for_each(|call| call.status = CallStatus::Ready);
+        calls.iter_mut().for_each(TurnCall::unblock);
         any
     }
 

@@ -14,12 +14,13 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::exposure::SEARCH_ID;
 use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::model_repair::{RepairEnd, RepairRecord};
-use toolwright_core::outcome::Outcome;
+use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::output::{DEFAULT_MAX_BYTES, TOOL_OUTPUT, head_and_tail, noted_outputs};
+use toolwright_core::plan::Beside;
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::MAX_WIRE_NAME;
 
-use super::{Grant, ToolBatch};
+use super::{BesideCall, Grant, ToolBatch};
 use crate::report::CallRecord;
 use crate::tools::{BATCH_ID, FINAL_REPORT};
 
@@ -80,6 +81,8 @@ pub(super) enum CallStatus {
     PendingApproval { request: ApprovalRequest },
     /// It can run: a person approved it.
     Granted(Grant),
+    /// It can run once others have that wait for a person, or for permission; perhaps a person approved it.
+    Blocked { grant: Option<Grant> },
     /// It has its one result.
     Answered(Box<Answer>),
 }
@@ -91,6 +94,9 @@ pub(super) struct Answer {
     /// Handles of the stored parts of a result that was too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handles: Vec<String>,
+    /// Why other calls find no value of it, as in `which failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lost: Option<String>,
 }
 
 impl TurnCall {
@@ -108,7 +114,8 @@ impl TurnCall {
 
     /// Whether it still takes an outcome.
     pub(super) fn is_open(&self) -> bool {
-        self.is_runnable() || self.is_held() || self.status == CallStatus::ForClient
+        let is_blocked = matches!(self.status, CallStatus::Blocked { .. });
+        self.is_runnable() || self.is_held() || is_blocked || self.status == CallStatus::ForClient
     }
 
     /// Whether it gives the final report. No other tool has that wire name: the namespace is reserved.
@@ -178,6 +185,7 @@ impl TurnCall {
         let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
         let notes = [repair_note(&outcome), self.note.take()];
         let (loads, handles) = (found_tools(&outcome), stored_handles(&outcome));
+        let lost = outcome.no_value().map(str::to_owned);
         let mut result = CallResult {
             call_id: record.id.clone(),
             name: self.wire_name.clone(),
@@ -186,7 +194,7 @@ impl TurnCall {
             loads,
         };
         result.content.extend(notes.into_iter().flatten().map(ContentBlock::text));
-        self.status = CallStatus::Answered(Box::new(Answer { result, record, handles }));
+        self.status = CallStatus::Answered(Box::new(Answer { result, record, handles, lost }));
     }
 
     /// Takes a person's decision about the pending call.
@@ -209,8 +217,38 @@ impl TurnCall {
                 ..Outcome::failed(self.id.clone(), ToolError::new(ErrorKind::Denied, "skipped"))
             },
         };
+        if outcome.ok {
+            outcome.extras.insert(STANDS_IN.into(), "skipped".into());
+        }
         outcome.tool = Some(request.tool);
         self.end(outcome);
+    }
+
+    /// It could not run: it waits for calls that wait themselves.
+    pub(super) fn block(&mut self) {
+        self.status = match std::mem::replace(&mut self.status, CallStatus::Ready) {
+            CallStatus::Ready => CallStatus::Blocked { grant: None },
+            CallStatus::Granted(grant) => CallStatus::Blocked { grant: Some(grant) },
+            other => other,
+        };
+    }
+
+    /// What it waited for may have ended.
+    pub(super) fn unblock(&mut self) {
+        self.status = match std::mem::replace(&mut self.status, CallStatus::Ready) {
+            CallStatus::Blocked { grant: None } => CallStatus::Ready,
+            CallStatus::Blocked { grant: Some(grant) } => CallStatus::Granted(grant),
+            other => other,
+        };
+    }
+
+    /// Why it is not to run with the others of its turn, if what it writes may concern them.
+    fn beside(&self) -> Option<Beside> {
+        match &self.status {
+            CallStatus::Held | CallStatus::PendingApproval { .. } | CallStatus::Blocked { .. } => Some(Beside::Held),
+            CallStatus::Answered(answer) => answer.lost.clone().map(Beside::Lost),
+            _ => None,
+        }
     }
 
     /// Lets a pending call run, which asks about it again.
@@ -318,10 +356,16 @@ pub(super) fn refuse_later_handoffs(calls: &mut [TurnCall]) {
     refuse(handoffs.skip(1), "a request is handed over once: the first hand-off of this answer counts");
 }
 
-/// The calls to run, the approvals that people gave, and the calls that already run.
+/// The calls to run, the approvals that people gave, the calls that already run, and those that are not to run.
 pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     let mut batch = ToolBatch::default();
-    for call in calls.iter().filter(|call| call.is_runnable()) {
+    for call in calls {
+        if let Some(end) = call.beside() {
+            batch.beside.push(BesideCall { after: batch.calls.len(), call: call.as_written(), end });
+        }
+        if !call.is_runnable() {
+            continue;
+        }
         batch.repairs.extend(call.repair.as_ref().map(|record| (call.id.clone(), (**record).clone())));
         match &call.status {
             CallStatus::Started => batch.started.push(call.id.clone()),

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::arguments::{Fitted, fit};
+use super::variables::{Kind, scope};
 use super::{Provenance, ValidCall};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::identity::name_table::Resolution;
@@ -11,6 +12,7 @@ use crate::model::call_meta::{
     ACTIVITY, DELEGATE, INSTANCE, OUTPUT, OUTPUT_METHOD, OUTPUT_PATH, REASONING, SCOPES, TOOL,
 };
 use crate::schema::Violation;
+use crate::store::state_path;
 
 pub use crate::model::call_meta::{CallMeta, META_FIELDS, Method, Route, is_meta_field};
 
@@ -217,6 +219,20 @@ pub(crate) fn check_output(
     violations.into_iter().map(|found| Violation { path: inside(found.path), ..found }).collect()
 }
 
+impl CallMeta {
+    /// The path of the state that the result goes to, and the instance that it is for.
+    #[must_use]
+    pub fn writes(&self) -> Option<(&str, Option<&str>)> {
+        Some((state_path(self.output_path.as_deref()?)?, self.instance.as_deref()))
+    }
+
+    /// The paths of the state that the scopes show.
+    pub fn seen_state(&self) -> impl Iterator<Item = Vec<&str>> {
+        let state = |text| scope(text).filter(|(kind, _)| *kind == Kind::State);
+        self.scopes.iter().filter_map(move |text| Some(state(text)?.1))
+    }
+}
+
 impl ValidCall {
     /// Whether it makes or awaits other calls while it runs, so that it may hold no slot and no lock.
     #[must_use]
@@ -233,7 +249,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::variables::{Kind, Known, Variables};
+    use crate::call::variables::{Known, Variables};
     use crate::call::{Caller, RawArguments, Rejection, ToolCall, check};
     use crate::catalogue::declared::DeclaredTools;
     use crate::catalogue::{Listing, RegisteredTool};

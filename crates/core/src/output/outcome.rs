@@ -21,6 +21,9 @@ pub const JOB_META: &str = "toolwright/job";
 /// as `job`, `approval`, `step` or `skipped`. The tool's output schema does not hold for it.
 pub const STANDS_IN: &str = "stands_in";
 
+/// Key in the extras of an outcome whose output could not be kept under its path in the state: why.
+pub const NOT_KEPT: &str = "state_error";
+
 /// Key in the extras of an output or outcome whose structured result is not what its tool's output schema promises: an object
 /// of the `path` in the result and a `message`.
 pub const SCHEMA_MISMATCH: &str = "output_schema_mismatch";
@@ -160,6 +163,19 @@ impl Outcome {
     #[must_use]
     pub fn model_text(&self) -> String {
         text_for_model(&self.content)
+    }
+
+    /// Why there is no value for the calls that refer to its result, as in `which failed`; `None`: there is one.
+    #[must_use]
+    pub fn no_value(&self) -> Option<&'static str> {
+        match self.extras.get(STANDS_IN).and_then(Value::as_str) {
+            _ if !self.ok => Some("which failed"),
+            Some("job") => Some("which goes on as a job"),
+            Some("approval") => Some("which waits for a person"),
+            Some("skipped") => Some("which was skipped"),
+            Some(_) => Some("which has no result yet"),
+            None => self.extras.contains_key(NOT_KEPT).then_some("which was not kept"),
+        }
     }
 
     /// What has happened: `done` and `failed` are the end of the call. `approval`: nothing has run, a job waits for a

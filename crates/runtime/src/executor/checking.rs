@@ -69,7 +69,8 @@ impl Executor {
     #[must_use]
     pub fn startable(&self, call: ToolCall, run: &RunContext) -> Option<ValidCall> {
         let call = check(call, &run.snapshot, caller(run)).ok()?;
-        let refers = !call.pending.is_empty() || !call.provenance.resolved.is_empty();
+        // Nor is a call known to be over when the others begin that refer to its result.
+        let refers = !call.pending.is_empty() || !call.provenance.resolved.is_empty() || call.meta.writes().is_some();
         // Whoever is asked about the calls that it makes is there when the turn is over.
         let awaits = call.awaits_others();
         if refers || awaits || call.unvalidated.is_some() {
@@ -109,26 +110,29 @@ impl Executor {
         let mut left = self.options.defaults.calls_per_turn;
         // Every call is checked before the first is asked about, so that `left` counts in call order.
         let (mut checked, mut asks) = (Vec::with_capacity(calls.len()), Vec::new());
-        let mut written: Vec<String> = Vec::new();
+        let mut written: Vec<(String, Option<String>)> = Vec::new();
         for call in calls {
             // What an earlier call of the turn writes is not there before that call has run.
             let except = run.variables.as_deref().filter(|_| !written.is_empty());
-            let except = except.map(|variables| Except::new(variables, written.iter().map(String::as_str)));
+            let places = written.iter().map(|(path, instance)| (path.as_str(), instance.as_deref()));
+            let except = except.map(|variables| Except::new(variables, places));
             let mut caller = caller(run);
             if let Some(except) = &except {
                 caller.variables = Some(except);
             }
+            let is_beside = run.beside.iter().any(|(id, _)| *id == call.id);
             let record = mended.iter().find(|(id, _)| *id == call.id).map(|(_, record)| record);
             learn_written(&call, snapshot, &*self.options.services.redactor);
             let ended = match record.and_then(|record| Some((record, record.candidate.clone()?))) {
                 Some((record, candidate)) => check_mended(call, record, candidate, snapshot, caller),
                 None => check(call, snapshot, caller),
             };
-            written.extend(match &ended {
-                Ok(call) => call.meta.output_path.clone(),
-                Err(rejection) => rejection.meta.output_path.clone(),
-            });
-            if let Some(options) = self.options.repair.as_ref().filter(|_| left > 0)
+            let meta = match &ended {
+                Ok(call) => &call.meta,
+                Err(rejection) => &rejection.meta,
+            };
+            written.extend(meta.writes().map(|(path, instance)| (path.to_owned(), instance.map(str::to_owned))));
+            if let Some(options) = self.options.repair.as_ref().filter(|_| left > 0 && !is_beside)
                 && let Some(request) = ended.as_ref().err().and_then(|rejection| model_repair::request(rejection))
             {
                 left -= 1;

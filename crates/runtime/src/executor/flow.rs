@@ -3,8 +3,7 @@
 use tokio::time::Instant;
 use toolwright_core::call::PendingCall;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::plan::{FailedCall, Graph, Plan, Planned, Schedule, land};
-use toolwright_core::session::CallId;
+use toolwright_core::plan::{Beside, FailedCall, Graph, Plan, Planned, Schedule, land};
 use toolwright_core::variables::Outlook;
 
 use super::RunContext;
@@ -29,7 +28,10 @@ pub(super) struct Flow {
     schedule: Schedule,
     /// The calls that have not started.
     calls: Vec<Option<Planned>>,
-    names: Vec<Name>,
+    /// What is said of each call whose value others wait for, should it have none.
+    names: Vec<FailedCall>,
+    /// For each call that ended before, whether it left no value.
+    lost: Vec<bool>,
     /// The calls that may start, the next one last.
     ready: Vec<usize>,
     /// Calls that wait for a value that no call of the plan is known to write.
@@ -38,38 +40,49 @@ pub(super) struct Flow {
     is_held: bool,
 }
 
-/// What is said of a call whose value others wait for.
-struct Name {
-    id: CallId,
-    tool: String,
-    path: Option<String>,
-}
-
 impl Flow {
     /// A plan of which nothing has started.
     pub(super) fn of(plan: Plan) -> Self {
-        let Plan { calls, graph } = plan;
-        let schedule = Schedule::of(&graph);
-        let mut ready = schedule.ready();
-        ready.reverse();
+        let Plan { calls, beside, graph } = plan;
         // Only calls that write can keep others waiting.
-        let name = |planned: &Planned| Name {
-            id: planned.call_id().clone(),
-            tool: planned.tool().to_owned(),
-            path: planned.meta().output_path.clone(),
+        let name = |planned: &Planned| {
+            let writes = planned.meta().writes();
+            FailedCall {
+                id: planned.call_id().clone(),
+                tool: planned.tool().to_owned(),
+                path: writes.map(|(path, _)| path.to_owned()),
+                instance: writes.and_then(|(_, instance)| instance.map(str::to_owned)),
+                why: String::new(),
+            }
         };
         let names = if graph.edges().is_empty() { Vec::new() } else { calls.iter().map(name).collect() };
-        Self {
+        let mut flow = Self {
             outcomes: vec![None; calls.len()],
             started: vec![None; calls.len()],
-            graph,
-            schedule,
+            schedule: Schedule::of(&graph),
+            lost: vec![false; calls.len()],
             calls: calls.into_iter().map(Some).collect(),
             names,
-            ready,
+            ready: Vec::new(),
             stuck: Vec::new(),
             is_held: false,
+            graph,
+        };
+        for (index, end) in beside {
+            flow.calls[index] = None;
+            match end {
+                Beside::Held => flow.hold(index),
+                Beside::Lost(why) => {
+                    flow.lost[index] = true;
+                    flow.schedule.ended(index);
+                    flow.names.get_mut(index).into_iter().for_each(|name| name.why.clone_from(&why));
+                }
+            }
         }
+        flow.ready = flow.schedule.ready();
+        flow.ready.retain(|index| flow.calls[*index].is_some());
+        flow.ready.reverse();
+        flow
     }
 
     /// The next call to start, with its values in their places. With none running (`is_idle`) and none ready, nothing more
@@ -111,9 +124,17 @@ impl Flow {
 
     /// The call, if it has ended without a value for others.
     fn failed(&self, index: usize) -> Option<FailedCall> {
-        let has_failed = self.outcomes.get(index)?.as_ref().is_some_and(|call| !call.outcome.ok);
-        let Name { id, tool, path } = self.names.get(index).filter(|_| has_failed)?;
-        Some(FailedCall { id: id.clone(), tool: tool.clone(), path: path.clone() })
+        let name = self.names.get(index)?;
+        if self.lost[index] {
+            return Some(name.clone());
+        }
+        let why = self.outcomes.get(index)?.as_ref()?.outcome.no_value()?;
+        Some(FailedCall { why: why.to_owned(), ..name.clone() })
+    }
+
+    /// Those that wait for it run once a person has decided, or given leave.
+    fn hold(&mut self, index: usize) {
+        self.is_held |= self.graph.edges().iter().any(|edge| edge.from == index);
     }
 
     /// A call has ended.
@@ -123,8 +144,7 @@ impl Flow {
         let started = self.started[index].unwrap_or(ended);
         self.outcomes[index] = Some(EndedCall { outcome, started, ended });
         if waits {
-            // Those that wait for it run once a person has decided.
-            self.is_held |= self.graph.edges().iter().any(|edge| edge.from == index);
+            self.hold(index);
             return;
         }
         // What it wrote may be what others wait for.

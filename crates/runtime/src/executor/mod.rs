@@ -34,7 +34,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest, ModelResponse};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
-use toolwright_core::plan::{Plan, Planned, plan};
+use toolwright_core::plan::{Plan, Planned, plan, plan_beside};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::LedgerStore;
 
@@ -151,8 +151,8 @@ impl Executor {
     ) -> Vec<Outcome> {
         let plan = match &run.inner {
             Some(bound) => plan(bound.apply(checked), usize::MAX, 0),
-            None if run.is_plan => plan(checked, usize::MAX, 0),
-            None => plan(checked, self.options.defaults.calls_per_turn, run.started_before),
+            None if run.is_plan => plan_beside(checked, &run.beside, usize::MAX, 0),
+            None => plan_beside(checked, &run.beside, self.options.defaults.calls_per_turn, run.started_before),
         };
         pin!(self.execute(plan, run)).await
     }
@@ -183,6 +183,7 @@ impl Executor {
     /// in good order by themselves.
     pub async fn execute(self: &Arc<Self>, mut plan: Plan, run: &RunContext) -> Vec<Outcome> {
         if plan.calls.len() == 1
+            && plan.beside.is_empty()
             && !plan.graph.is_open(0)
             && let Some(planned) = plan.calls.pop()
         {

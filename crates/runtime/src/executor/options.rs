@@ -17,7 +17,7 @@ use toolwright_core::job::{Follows, Turns};
 use toolwright_core::model::PriceTable;
 use toolwright_core::operation::{Lineage, Origin};
 use toolwright_core::output::{DEFAULT_MAX_WHOLE, ResultsFor};
-use toolwright_core::plan::DEFAULT_CALLS_PER_TURN;
+use toolwright_core::plan::{Beside, DEFAULT_CALLS_PER_TURN};
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::setting::TimeSpan;
@@ -235,6 +235,8 @@ pub struct RunContext {
     pub inner_taint: InnerTaint,
     /// Calls of the same turn that started before this batch: they count against the turn's limit.
     pub started_before: usize,
+    /// Calls among them that are not to run, by their ids: others wait for them.
+    pub beside: Arc<[(CallId, Beside)]>,
     /// Whether they are a plan: as many as it has may run in one turn, and their outcomes say when they ended.
     pub is_plan: bool,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
@@ -312,6 +314,7 @@ impl RunContext {
             inner: None,
             inner_taint: InnerTaint::default(),
             started_before: 0,
+            beside: Arc::default(),
             is_plan: false,
             journal: None,
             job: None,

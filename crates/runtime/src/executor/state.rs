@@ -6,7 +6,7 @@ use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::Unsupported;
 use toolwright_core::event::Event;
-use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
+use toolwright_core::outcome::{NOT_KEPT, Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::output::{TOOL_OUTPUT, json_bytes};
 use toolwright_core::store::{MAX_ROW_BYTES, NewRow, STATE, StoreError, StoredOutput, Written, log_path, state_path};
 use toolwright_core::taint::{Taint, of_all};
@@ -20,8 +20,6 @@ use crate::state::read_stored;
 
 /// Bytes of a value from which on the log has only the handle of a stored output: a row counts more than its data.
 const MAX_IN_LOG: usize = MAX_ROW_BYTES - 4096;
-/// Set in the extras of an outcome whose output could not be kept.
-const NOT_KEPT: &str = "state_error";
 
 /// An output on its way to the state.
 pub(super) struct StateWrite {

@@ -547,6 +547,7 @@ impl Executor {
             lineage: op.inside(),
             partials: Some(Arc::new(move |_| Arc::clone(&progress))),
             started_before: 0,
+            beside: Arc::default(),
             journal: None,
             job: None,
             timeout: None,

@@ -19,6 +19,7 @@ mod pins;
 mod plans;
 mod recorded;
 mod recovery;
+mod requests;
 mod routes;
 mod select;
 mod session_log;

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::canonical_json;
 use toolwright_core::catalogue::{ProviderKind, Snapshot};
 use toolwright_core::error::ErrorKind;
-use toolwright_core::plan::PlanDocument;
-use toolwright_core::{Effects, Outcome, RunInput, ToolDefinition, ToolError, ToolOutput};
+use toolwright_core::outcome::STANDS_IN;
+use toolwright_core::plan::{Beside, PlanDocument};
+use toolwright_core::{CallId, Effects, Outcome, RunInput, ToolDefinition, ToolError, ToolOutput};
 use toolwright_runtime::{RunContext, RunVariables};
 use toolwright_testkit::{FakeProvider, definition, own};
 
@@ -35,8 +36,19 @@ impl Numbers {
 /// Runs a plan of calls of `t__step`, whose `n` is their place: each takes as long as `delays` says, fails where it says
 /// `fails`, and else answers with its arguments.
 async fn run(fixture: &Fixture, plan: &Value, delays: Vec<u64>) -> (Vec<Outcome>, Arc<Kept>) {
+    run_beside(fixture, plan, delays, Vec::new()).await
+}
+
+/// [`run`], where some of the calls are not to run.
+async fn run_beside(
+    fixture: &Fixture,
+    plan: &Value,
+    delays: Vec<u64>,
+    beside: Vec<(CallId, Beside)>,
+) -> (Vec<Outcome>, Arc<Kept>) {
     let plan = PlanDocument::of_value(plan.clone()).expect("a plan");
-    let values = RunVariables::in_memory(RunInput { foreign: true, ..RunInput::default() });
+    let instances = [("①".to_owned(), json!({})), ("②".to_owned(), json!({}))].into_iter().collect();
+    let values = RunVariables::in_memory(RunInput { foreign: true, instances, ..RunInput::default() });
     let kept = Arc::new(Kept { values: Arc::clone(&values), steps: Mutex::default() });
     let (log, metas) = (Arc::clone(&kept), plan.calls.iter().map(|call| call.meta.clone()).collect::<Vec<_>>());
     // Tools that only read wait for no store: with the clock paused, a wait for a thread would end at once.
@@ -60,17 +72,23 @@ async fn run(fixture: &Fixture, plan: &Value, delays: Vec<u64>) -> (Vec<Outcome>
             if meta.output_path.is_some() && n % 3 == 2 {
                 output = json!([n]);
             }
-            Ok(ToolOutput::text(output.to_string()))
+            let output = ToolOutput::text(output.to_string());
+            Ok(if call.arguments["elsewhere"] == true { output.with_extra(STANDS_IN, "job") } else { output })
         })
     });
-    let run = RunContext { variables: Some(values), ..fixture.on(Snapshot::build(&[Arc::new(provider).listing()])) };
+    let run = RunContext {
+        variables: Some(values),
+        beside: beside.into(),
+        ..fixture.on(Snapshot::build(&[Arc::new(provider).listing()]))
+    };
     (fixture.executor.run_calls(plan.tool_calls(), &run).await, kept)
 }
 
 /// State and outcomes, byte for byte.
 fn seen(outcomes: &[Outcome], kept: &Kept) -> String {
     let texts: Vec<_> = outcomes.iter().map(|outcome| (outcome.call_id.as_str(), outcome.ok, outcome.text())).collect();
-    format!("{} {texts:?}", kept.values.state(None))
+    let states: Vec<Value> = [None, Some("①"), Some("②")].map(|instance| kept.values.state(instance)).into();
+    format!("{states:?} {texts:?}")
 }
 
 async fn fixture_of_plans() -> Fixture {
@@ -113,6 +131,39 @@ async fn a_failed_call_blocks_only_what_needs_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_without_a_value_fails_its_readers() {
+    let fixture = fixture_of_plans().await;
+    let plan = json!([
+        {"_tool": "t__step", "n": 0, "_outputPath": "job", "elsewhere": true},
+        {"_tool": "t__step", "n": 1, "of": "†state.job.n"},
+        {"_tool": "t__step", "n": 2, "of": "†state.job.n || 7"},
+    ]);
+    let (outcomes, _) = run(&fixture, &plan, vec![10]).await;
+    assert!(outcomes[1].text().contains("call_0 (t__step), which goes on as a job"), "{}", outcomes[1].text());
+    assert_eq!(outcomes[2].text(), r#"{"n":2,"of":7}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_do_not_run_count_for_others() {
+    let fixture = fixture_of_plans().await;
+    let plan = json!([
+        {"_tool": "t__step", "n": 0, "_outputPath": "held"},
+        {"_tool": "t__step", "n": 1, "_outputPath": "lost"},
+        {"_tool": "t__step", "n": 2, "of": "†state.held.n"},
+        {"_tool": "t__step", "n": 3, "of": "†state.lost.n"},
+        {"_tool": "t__step", "n": 4, "_outputPath": "held"},
+        {"_tool": "t__step", "n": 5},
+    ]);
+    let beside =
+        vec![(CallId::new("call_0"), Beside::Held), (CallId::new("call_1"), Beside::Lost("which was denied".into()))];
+    let (outcomes, kept) = run_beside(&fixture, &plan, Vec::new(), beside).await;
+    let ended: Vec<&str> = outcomes.iter().map(|outcome| outcome.call_id.as_str()).collect();
+    assert_eq!(ended, ["call_3", "call_5"], "the others wait for the held call");
+    assert!(outcomes[0].text().contains("call_1 (t__step), which was denied"), "{}", outcomes[0].text());
+    assert_eq!(kept.steps.lock().expect("steps").join(", "), "begin 5, end 5");
+}
+
+#[tokio::test(start_paused = true)]
 async fn writers_of_one_path_keep_plan_order() {
     let fixture = fixture_of_plans().await;
     let plan = json!([
@@ -139,9 +190,14 @@ fn random(numbers: &mut Numbers) -> Value {
             call["_outputPath"] = json!(pick(numbers, &paths));
             call["_outputMethod"] = json!(pick(numbers, &methods));
         }
+        if numbers.below(3) == 0 {
+            call["_instance"] = json!(pick(numbers, &["①", "②"]));
+        }
         if numbers.below(2) > 0 {
             let fallback = if numbers.below(2) > 0 { " || 0" } else { "" };
-            call["take"] = json!(format!("†state.{}{fallback}", pick(numbers, &paths)));
+            let gate =
+                if numbers.below(4) == 0 { format!("†state.{} && ", pick(numbers, &paths)) } else { String::new() };
+            call["take"] = json!(format!("{gate}†state.{}{fallback}", pick(numbers, &paths)));
         }
         if numbers.below(8) == 0 {
             call["fails"] = json!(true);

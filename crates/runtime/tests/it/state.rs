@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use toolwright_core::call::CallMeta;
 use toolwright_core::policy::Policy;
 use toolwright_core::store::SessionLog as _;
-use toolwright_core::{Outcome, RunInput, ToolCall};
+use toolwright_core::{Outcome, RunInput, Services, ToolCall};
 use toolwright_runtime::executor::ExecutorOptions;
-use toolwright_runtime::{RunVariables, SqliteStore};
+use toolwright_runtime::{RunVariables, SqliteStore, SystemClock};
 
 use crate::fixture::{Fixture, call, fixture};
 
@@ -114,6 +114,24 @@ async fn instances_read_and_write_for_themselves() {
     assert!(texts[3].contains("there is no instance `③`: use one of ①, ②"), "{texts:?}");
     assert_eq!(texts[4..6], ["echo 10", "echo 1"]);
     assert!(texts[6].contains("nothing is there for the reference †state.n"), "{texts:?}");
+}
+
+#[tokio::test]
+async fn values_that_cannot_be_kept_fail_their_readers() {
+    let (fixture, _) = with_state(RunInput::default(), |options| {
+        let mut services = (*options.services).clone();
+        services.outputs = Arc::clone(&Services::none(Arc::new(SystemClock)).outputs);
+        options.services = Arc::new(services);
+    })
+    .await;
+    let outcomes = fixture
+        .all(vec![
+            keeping("a", "big", "text", json!({"n": 40_000})),
+            call("b", "fails", json!({"says": "†state.text"})),
+        ])
+        .await;
+    assert!(outcomes[0].ok && outcomes[0].text().contains("was not kept under text"), "{:?}", texts(&outcomes));
+    assert!(outcomes[1].text().contains("a (t__big), which was not kept"), "{:?}", texts(&outcomes));
 }
 
 #[tokio::test]

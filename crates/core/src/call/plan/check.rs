@@ -4,11 +4,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::document::{IssueKind, PlanCall, PlanDocument, PlanIssue, at, issue};
-use super::graph::{Edge, Graph, Node, Wait, Write};
+use super::graph::{Edge, Graph, Node, Wait};
 use super::types::{Place, Types, place};
+use super::written;
 use crate::base::pattern::nearest;
+use crate::call::meta::lift;
 use crate::call::variables::{Kind, Known, Named, NamedReference, Variables, named_references, overlap};
-use crate::call::{Caller, Rejection, ToolCall, ValidCall, check};
+use crate::call::{CallMeta, Caller, Rejection, ToolCall, ValidCall, check};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::definition::CallScope;
 use crate::error::ErrorKind;
@@ -59,17 +61,6 @@ pub struct CheckedPlanCall {
     pub verdict: Option<Decision>,
     /// What it would touch, as far as that is known.
     pub scope: CallScope,
-}
-
-impl CheckedPlanCall {
-    /// The instance that the call is for, as it was written or as its tool fixes it.
-    fn instance(&self) -> Option<&str> {
-        let meta = match &self.call {
-            Ok(call) => &call.meta,
-            Err(rejection) => &rejection.meta,
-        };
-        meta.instance.as_deref()
-    }
 }
 
 /// The most that a plan costs, by the hints of its tools.
@@ -134,19 +125,37 @@ fn split(path: &str) -> Vec<&str> {
 }
 
 /// What a call reads and writes.
-struct Reach<'p> {
+struct Reach {
     references: Vec<NamedReference>,
-    writes: Option<&'p str>,
-    method: Method,
+    /// With what its tool fixes.
+    meta: CallMeta,
 }
 
-impl Reach<'_> {
+impl Reach {
+    /// Of a call as it is written. What is no parameter of its tool is none of its arguments.
+    fn of(call: &PlanCall, entry: Option<&Entry>) -> Self {
+        let (mut arguments, mut meta) = (Value::Object(call.arguments.clone()), call.meta.clone());
+        if let Some(entry) = entry {
+            // What is wrong with them is found with the rest.
+            let _ = lift(entry, &mut arguments, &mut meta);
+        }
+        Self { references: named_references(&arguments), meta }
+    }
+
+    fn writes(&self) -> Option<&str> {
+        Some(self.meta.writes()?.0)
+    }
+
     fn node(&self) -> Node<'_> {
         let named = self.references.iter().flat_map(|reference| reference.alternatives.iter().flatten());
         let state = named.filter(|named| named.kind == Kind::State);
-        let reads = state.map(|named| named.path.iter().map(String::as_str).collect()).collect();
-        let writes = self.writes.map(|path| Write { path: split(path), replaces: self.method.replaces() });
-        Node { reads, writes, reads_elsewhere: false }
+        Node {
+            reads: state.map(|named| named.path.iter().map(String::as_str).collect()).collect(),
+            sees: self.meta.seen_state().collect(),
+            writes: written(&self.meta),
+            instance: self.meta.instance.as_deref(),
+            reads_elsewhere: false,
+        }
     }
 }
 
@@ -157,9 +166,11 @@ impl Reach<'_> {
 /// warning.
 #[must_use]
 pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
-    let reaches: Vec<Reach<'_>> = plan.calls.iter().map(reach).collect();
+    let reaches: Vec<Reach> =
+        plan.calls.iter().map(|call| Reach::of(call, entry(context.snapshot, &call.tool))).collect();
     let graph = Graph::of(&reaches.iter().map(Reach::node).collect::<Vec<_>>());
-    let known = Reached { context, written: reaches.iter().filter_map(|reach| reach.writes).map(split).collect() };
+    let writes = reaches.iter().filter_map(|reach| reach.meta.writes());
+    let known = Reached { context, written: writes.map(|(path, instance)| (split(path), instance)).collect() };
     let (mut errors, mut warnings, mut cost) = (Vec::new(), Vec::new(), PlanCost::default());
     let calls: Vec<CheckedPlanCall> = plan
         .calls
@@ -210,35 +221,32 @@ fn circular(circle: &[usize]) -> PlanIssue {
     issue(format!("/{first}"), IssueKind::Cycle, message)
 }
 
-fn reach(call: &PlanCall) -> Reach<'_> {
-    let mut found = Vec::new();
-    for (name, value) in &call.arguments {
-        let mut at = String::new();
-        crate::json::pointer::push(&mut at, name);
-        found.extend(
-            named_references(value)
-                .into_iter()
-                .map(|reference| NamedReference { path: format!("{at}{}", reference.path), ..reference }),
-        );
+/// The tool that a name means.
+fn entry<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Entry> {
+    match snapshot.resolve(name) {
+        Resolution::Found(place, _) => snapshot.list().get(place).map(|entry| &**entry),
+        Resolution::Unknown(_) => None,
     }
-    Reach { references: found, writes: call.meta.output_path.as_deref(), method: call.meta.output_method }
 }
 
 /// What is there before the plan runs; what its calls write is not.
 struct Reached<'a> {
     context: &'a PlanContext<'a>,
-    written: Vec<Vec<&'a str>>,
+    /// Paths, each with the instance that it is written for.
+    written: Vec<(Vec<&'a str>, Option<&'a str>)>,
 }
 
 impl Reached<'_> {
-    fn is_written(&self, path: &[&str]) -> bool {
-        self.written.iter().any(|written| overlap(written, path))
+    /// Whether a call writes what a call for `instance` reads at `path`.
+    fn is_written(&self, path: &[&str], instance: Option<&str>) -> bool {
+        let is_read = |written: &Option<&str>| written.is_none() || *written == instance;
+        self.written.iter().any(|(written, whose)| is_read(whose) && overlap(written, path))
     }
 }
 
 impl Variables for Reached<'_> {
     fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
-        if kind == Kind::State && self.is_written(path) {
+        if kind == Kind::State && self.is_written(path, instance) {
             return None;
         }
         self.context.variables?.get(kind, path, instance)
@@ -327,7 +335,7 @@ fn reject(index: usize, rejection: &Rejection, errors: &mut Vec<PlanIssue>) {
 struct Reader<'a> {
     index: usize,
     reference: &'a NamedReference,
-    reaches: &'a [Reach<'a>],
+    reaches: &'a [Reach],
     calls: &'a [CheckedPlanCall],
     graph: &'a Graph,
     known: &'a Reached<'a>,
@@ -344,7 +352,7 @@ impl Reader<'_> {
         let none_is_there = self.reference.alternatives.iter().all(|terms| terms.iter().any(|named| lost(&named)));
         if let Some(named) = nothing.first() {
             let reference = format!("†state.{}", named.path.join("."));
-            let mut paths: Vec<&str> = self.reaches.iter().filter_map(|reach| reach.writes).collect();
+            let mut paths: Vec<&str> = self.reaches.iter().filter_map(Reach::writes).collect();
             paths.dedup();
             let hint = match nearest(&named.path.join("."), paths.iter().copied())
                 .or(nearest(&named.path[0], paths.iter().copied()))
@@ -364,10 +372,10 @@ impl Reader<'_> {
 
     fn is_there(&self, named: &Named) -> bool {
         let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
-        let instance = self.calls.get(self.index).and_then(CheckedPlanCall::instance);
+        let instance = self.reaches[self.index].meta.instance.as_deref();
         let variables = self.known.context.variables;
         let value = || variables.and_then(|variables| variables.get(named.kind, &path, instance));
-        self.known.is_written(&path) || value().is_some()
+        self.known.is_written(&path, instance) || value().is_some()
     }
 
     /// The type of a value that one call writes whole.
@@ -376,12 +384,12 @@ impl Reader<'_> {
         let mut producers = self
             .graph
             .producers(self.index)
-            .filter(|producer| self.reaches[*producer].writes.is_some_and(|written| overlap(&split(written), &path)));
+            .filter(|producer| self.reaches[*producer].writes().is_some_and(|written| overlap(&split(written), &path)));
         let (Some(producer), None) = (producers.next(), producers.next()) else { return };
         let written = &self.reaches[producer];
-        let Some(base) = written.writes.map(|written| split(written).len()) else { return };
+        let Some(base) = written.writes().map(|written| split(written).len()) else { return };
         let Ok(call) = &self.calls[producer].call else { return };
-        if written.method != Method::Set || base > path.len() {
+        if written.meta.output_method != Method::Set || base > path.len() {
             return;
         }
         let Some(schema) = call.entry.definition().output_schema.as_ref() else { return };

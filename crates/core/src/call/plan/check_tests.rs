@@ -1,7 +1,10 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
-use crate::catalogue::RegisteredTool;
+use crate::catalogue::declared::DeclaredTools;
+use crate::catalogue::{Listing, RegisteredTool};
 use crate::definition::{Effects, ToolDefinition};
 use crate::identity::session::{Principal, SessionId};
 use crate::identity::tool_id::ToolId;
@@ -113,6 +116,39 @@ fn references_need_a_writer_or_a_fallback() {
         &[("/0/q", "reference", "did you mean †state.found?"), ("/2/q", "reference", "†input.none")],
     );
     assert_eq!(found.warnings.iter().map(|issue| &*issue.path).collect::<Vec<_>>(), ["/1/q"]);
+}
+
+#[test]
+fn what_a_tool_fixes_counts_in_the_graph() {
+    let schema = |fields: Value| {
+        let mut schema = json!({"type": "object", "properties": {"q": {}, "_output": {}}});
+        schema["properties"].as_object_mut().expect("properties").extend(fields.as_object().expect("fields").clone());
+        schema
+    };
+    let tools = [
+        ("note", schema(json!({"_outputPath": {"const": "notes.last"}}))),
+        ("ask", schema(json!({"_delegate": {"const": "anonymous"}, "_scopes": {"const": ["state.notes"]}}))),
+    ];
+    let provider = Arc::new(DeclaredTools::new("schemas", tools.iter().map(|(name, schema)| (*name, schema))));
+    let tools = provider.tools().to_vec();
+    let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]);
+    let plan = PlanDocument::of_value(json!([
+        {"_tool": "schema__note", "q": 1, "_output": "†state.nothing"},
+        {"_tool": "schema__ask", "q": "†state.notes.last"},
+        {"_tool": "schema__ask"},
+    ]))
+    .expect("a plan");
+    let session = session();
+    let context = PlanContext {
+        snapshot: &snapshot,
+        session: &session,
+        policy: None,
+        request: None,
+        variables: None,
+        max_cost: None,
+    };
+    let found = check_plan(&plan, &context);
+    assert_eq!((found.value_edges(), found.errors), (vec![[0, 1], [0, 2]], Vec::new()));
 }
 
 #[test]

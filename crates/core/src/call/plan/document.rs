@@ -5,12 +5,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::call::variables::MARK;
 use crate::call::{CallMeta, RawArguments, ToolCall};
 use crate::identity::session::CallId;
 use crate::json::canonical::ContentHash;
 use crate::json::{MAX_DEPTH, fault, nests_deeper, pointer, type_name};
 use crate::model::call_meta::{INSTANCE, Method, OUTPUT_METHOD, OUTPUT_PATH, REASONING, TOOL};
+use crate::store::state_path;
 
 /// Calls of one plan.
 pub const MAX_CALLS: usize = 200;
@@ -245,18 +245,10 @@ fn read_call(index: usize, item: Value, issues: &mut Vec<PlanIssue>) -> PlanCall
 
 /// The path that is meant: names joined by dots, perhaps written as a reference to it.
 fn output_path(written: &str) -> Result<&str, String> {
-    let path = written.trim();
-    let path = path.strip_prefix(MARK).and_then(|path| path.strip_prefix("state.")).unwrap_or(path);
-    let is_name = |name: &str| {
-        !name.is_empty() && !name.chars().any(|c| c.is_whitespace() || c.is_control() || "[]†|&".contains(c))
-    };
-    if path.len() > MAX_PATH || !path.split('.').all(is_name) {
-        let shown: String = path.chars().take(80).collect();
-        return Err(format!(
-            "`{shown}` is no path; write names of at most {MAX_PATH} bytes joined by dots, like user.address"
-        ));
-    }
-    Ok(path)
+    state_path(written).filter(|path| path.len() <= MAX_PATH).ok_or_else(|| {
+        let shown: String = written.chars().take(80).collect();
+        format!("`{shown}` is no path; write names of at most {MAX_PATH} bytes joined by dots, like user.address")
+    })
 }
 
 #[cfg(test)]

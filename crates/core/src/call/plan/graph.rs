@@ -7,8 +7,12 @@ use crate::call::variables::overlap;
 pub struct Node<'a> {
     /// What its references name.
     pub reads: Vec<Vec<&'a str>>,
+    /// What its scopes show of what is there when it runs.
+    pub sees: Vec<Vec<&'a str>>,
     /// Where its output goes.
     pub writes: Option<Write<'a>>,
+    /// The instance that it is for; none: all of them.
+    pub instance: Option<&'a str>,
     /// Whether it reads something that is none of these calls' output.
     pub reads_elsewhere: bool,
 }
@@ -61,39 +65,42 @@ impl Graph {
     /// The edges among `nodes`. A path overlaps those above and below it.
     ///
     /// A call reads what the calls before it wrote at the path, back to the last that replaced it; where none before it
-    /// writes there, it waits for all those behind it that do. Calls that write to one path run in written order, and one
-    /// that writes where an earlier call reads waits for that call.
+    /// writes there, it waits for all those behind it that do. What a scope shows is what the calls before it wrote. Calls
+    /// that write to one path run in written order, and one that writes where an earlier call reads waits for that call.
+    ///
+    /// A call for an instance reads what was written for it and for all; one for all, only the latter.
     #[must_use]
     pub fn of(nodes: &[Node<'_>]) -> Self {
         let (mut edges, mut open) = (Vec::new(), Vec::new());
-        let writers: Vec<(usize, &Write<'_>)> =
-            nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.writes.as_ref()?))).collect();
-        for (position, (to, later)) in writers.iter().enumerate() {
-            let earlier = writers[..position].iter().filter(|(_, earlier)| overlap(&earlier.path, &later.path));
-            edges.extend(earlier.map(|(from, _)| Edge { from: *from, to: *to, wait: Wait::Order }));
+        let writers: Vec<Writer<'_>> = nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, node)| Some(Writer { index, write: node.writes.as_ref()?, instance: node.instance }))
+            .collect();
+        for (position, later) in writers.iter().enumerate() {
+            let earlier = writers[..position].iter().filter(|earlier| earlier.meets(later));
+            edges.extend(earlier.map(|earlier| Edge { from: earlier.index, to: later.index, wait: Wait::Order }));
         }
         for (reader, node) in nodes.iter().enumerate() {
             let mut is_open = node.reads_elsewhere;
             for path in &node.reads {
-                let near = || writers.iter().filter(|(_, write)| overlap(&write.path, path));
+                let near = || writers.iter().filter(|writer| writer.is_read_by(node, path));
                 is_open |= near().next().is_none();
-                let before = near().rev().filter(|(writer, _)| *writer < reader);
-                let mut found = false;
-                for (from, write) in before {
-                    found = true;
-                    edges.push(Edge { from: *from, to: reader, wait: Wait::Value });
-                    if write.replaces && path.starts_with(&write.path) {
-                        break;
+                let found = edges_to(reader, path, near().rev(), &mut edges);
+                for Writer { index, .. } in near().filter(|writer| writer.index >= reader) {
+                    let others = near().any(|other| other.index != reader);
+                    if found && *index > reader {
+                        edges.push(Edge { from: reader, to: *index, wait: Wait::Order });
+                    } else if !found && (*index != reader || !others) {
+                        edges.push(Edge { from: *index, to: reader, wait: Wait::Value });
                     }
                 }
-                for (writer, _) in near().filter(|(writer, _)| *writer >= reader) {
-                    let others = near().any(|(other, _)| *other != reader);
-                    if found && *writer > reader {
-                        edges.push(Edge { from: reader, to: *writer, wait: Wait::Order });
-                    } else if !found && (*writer != reader || !others) {
-                        edges.push(Edge { from: *writer, to: reader, wait: Wait::Value });
-                    }
-                }
+            }
+            for path in &node.sees {
+                let near = || writers.iter().filter(|writer| writer.is_read_by(node, path));
+                edges_to(reader, path, near().rev(), &mut edges);
+                let later = near().filter(|writer| writer.index > reader);
+                edges.extend(later.map(|later| Edge { from: reader, to: later.index, wait: Wait::Order }));
             }
             if is_open {
                 open.push(reader);
@@ -168,6 +175,43 @@ impl Graph {
     }
 }
 
+/// A call that writes.
+struct Writer<'a> {
+    index: usize,
+    write: &'a Write<'a>,
+    instance: Option<&'a str>,
+}
+
+impl Writer<'_> {
+    /// Whether somebody reads what both write.
+    fn meets(&self, other: &Self) -> bool {
+        let is_shared = self.instance.is_none() || other.instance.is_none() || self.instance == other.instance;
+        is_shared && overlap(&self.write.path, &other.write.path)
+    }
+
+    fn is_read_by(&self, node: &Node<'_>, path: &[&str]) -> bool {
+        (self.instance.is_none() || self.instance == node.instance) && overlap(&self.write.path, path)
+    }
+}
+
+/// The edges from the writers before a call, the newest first, back to the last that replaced what it reads. Whether there are
+/// any.
+fn edges_to<'a>(
+    reader: usize,
+    path: &[&str],
+    newest_first: impl Iterator<Item = &'a Writer<'a>>,
+    edges: &mut Vec<Edge>,
+) -> bool {
+    let before = edges.len();
+    for Writer { index, write, .. } in newest_first.filter(|writer| writer.index < reader) {
+        edges.push(Edge { from: *index, to: reader, wait: Wait::Value });
+        if write.replaces && path.starts_with(&write.path) {
+            break;
+        }
+    }
+    edges.len() > before
+}
+
 /// The calls of a graph as they end: which can start.
 #[derive(Debug, Clone, Default)]
 pub struct Schedule {
@@ -213,15 +257,20 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Calls as `reads > writes`; `+path` adds to what stands there.
+    /// Calls as `reads > writes`; `+path` adds to what stands there, `?path` is a scope, `①: ` comes before a call for an
+    /// instance.
     fn graph(calls: &[&'static str]) -> Graph {
         let path = |text: &'static str| text.split('.').collect::<Vec<_>>();
         let node = |call: &&'static str| {
+            let (instance, call) = call.split_once(": ").map_or((None, *call), |(name, call)| (Some(name), call));
             let (reads, writes) = call.split_once('>').unwrap_or((call, ""));
+            let is_scope = |text: &&str| text.starts_with('?');
             let writes = writes.trim();
             let write = |text: &'static str| Write { path: path(text), replaces: true };
             Node {
-                reads: reads.split_whitespace().map(path).collect(),
+                reads: reads.split_whitespace().filter(|text| !is_scope(text)).map(path).collect(),
+                sees: reads.split_whitespace().filter_map(|text| text.strip_prefix('?')).map(path).collect(),
+                instance,
                 writes: match writes.strip_prefix('+') {
                     Some(added) => Some(Write { replaces: false, ..write(added) }),
                     None => (!writes.is_empty()).then(|| write(writes)),
@@ -259,6 +308,23 @@ mod tests {
         check(&["> a", "> a.b", "a.c"], &[(0, 2)], &[(0, 1)]);
         check(&["a", "> a", "> +a"], &[(1, 0), (2, 0)], &[(1, 2)]);
         check(&["> a", "a > a"], &[(0, 1)], &[]);
+    }
+
+    #[test]
+    fn instances_meet_only_at_what_is_shared() {
+        check(&["①: > a", "②: > a", "①: a", "②: a"], &[(0, 2), (1, 3)], &[]);
+        check(&["> a", "①: > a", "②: a", "a"], &[(0, 2), (0, 3)], &[(0, 1)]);
+        check(&["①: > a", "a", "> a"], &[(2, 1)], &[(0, 2)]);
+        assert_eq!(graph(&["①: b > a", "②: a > b"]).cycle(), None);
+        assert!(graph(&["①: > a", "②: a"]).is_open(1));
+    }
+
+    #[test]
+    fn scopes_show_what_was_written_before() {
+        check(&["> a", "?a", "> a"], &[(0, 1)], &[(0, 2), (1, 2)]);
+        check(&["?a", "> a"], &[], &[(0, 1)]);
+        check(&["> a", "①: > b", "②: ?a.x", "? > c"], &[(0, 2)], &[]);
+        assert!(!graph(&["?none"]).is_open(0));
     }
 
     #[test]

@@ -58,11 +58,22 @@ impl Planned {
     }
 }
 
+/// Why a call that stands among others is not to run with them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beside {
+    /// It waits for a person, or for leave: what others need of it may still come.
+    Held,
+    /// It has ended, and left no value: why, as in `which failed`.
+    Lost(String),
+}
+
 /// The calls of one turn, in call order, and which wait for which.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// The calls; outcomes come in the same order.
     pub calls: Vec<Planned>,
+    /// Those of them, by their places, that are not to run: others wait for them.
+    pub beside: Vec<(usize, Beside)>,
     /// Which calls wait for others of these.
     pub graph: Graph,
 }
@@ -86,8 +97,21 @@ impl Plan {
 /// as `limit_exceeded`; a rejected call does not count.
 #[must_use]
 pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize, started_before: usize) -> Plan {
+    plan_beside(checked, &[], limit, started_before)
+}
+
+/// [`plan`], where some of the calls are not to run.
+#[must_use]
+pub fn plan_beside(
+    checked: Vec<Result<ValidCall, Box<Rejection>>>,
+    beside: &[(CallId, Beside)],
+    limit: usize,
+    started_before: usize,
+) -> Plan {
     let mut running = started_before;
+    let is_beside = |id: &CallId| beside.iter().any(|(known, _)| known == id);
     let planned = |checked: Result<ValidCall, Box<Rejection>>| match checked {
+        Ok(call) if is_beside(&call.id) => Planned::Run(Box::new(call)),
         Ok(call) if running < limit => {
             running += 1;
             Planned::Run(Box::new(call))
@@ -97,11 +121,14 @@ pub fn plan(checked: Vec<Result<ValidCall, Box<Rejection>>>, limit: usize, start
     };
     let calls: Vec<Planned> = checked.into_iter().map(planned).collect();
     let graph = graph_of(&calls);
-    Plan { calls, graph }
+    let place =
+        |(id, end): &(CallId, Beside)| Some((calls.iter().position(|planned| planned.call_id() == id)?, end.clone()));
+    let beside = beside.iter().filter_map(place).collect();
+    Plan { calls, beside, graph }
 }
 
 fn graph_of(calls: &[Planned]) -> Graph {
-    let waits = |planned: &Planned| matches!(planned, Planned::Run(call) if !call.pending.is_empty());
+    let waits = |planned: &Planned| matches!(planned, Planned::Run(call) if !call.pending.is_empty() || !call.meta.scopes.is_empty());
     let writers = calls.iter().filter(|planned| planned.meta().output_path.is_some()).count();
     if !calls.iter().any(waits) && writers < 2 {
         return Graph::independent(calls.len());
@@ -121,12 +148,16 @@ fn node<'a>(meta: &'a CallMeta, named: &'a [Named]) -> Node<'a> {
     let state = named.iter().filter(|named| named.kind == Kind::State);
     Node {
         reads: state.map(|named| named.path.iter().map(String::as_str).collect()).collect(),
-        writes: meta
-            .output_path
-            .as_deref()
-            .map(|path| Write { path: path.split('.').collect(), replaces: meta.output_method.replaces() }),
+        sees: meta.seen_state().collect(),
+        writes: written(meta),
+        instance: meta.instance.as_deref(),
         reads_elsewhere: named.iter().any(|named| named.kind != Kind::State),
     }
+}
+
+fn written(meta: &CallMeta) -> Option<Write<'_>> {
+    let (path, _) = meta.writes()?;
+    Some(Write { path: path.split('.').collect(), replaces: meta.output_method.replaces() })
 }
 
 /// A call whose value others wait for, and that has none.
@@ -138,6 +169,10 @@ pub struct FailedCall {
     pub tool: String,
     /// Where its value would have been.
     pub path: Option<String>,
+    /// The instance that it was for.
+    pub instance: Option<String>,
+    /// Why it has none, as in `which failed`.
+    pub why: String,
 }
 
 /// Puts the values that a call waited for in. What a failed call would have written is not there: a reference to it falls back,
@@ -154,14 +189,16 @@ pub fn land(
     if failed.is_empty() {
         return resolve_pending(call, variables, outlook);
     }
-    let paths: Vec<&str> = failed.iter().filter_map(|failed| failed.path.as_deref()).collect();
-    let without = variables.map(|variables| Except::new(variables, paths));
+    let places = failed.iter().filter_map(|failed| Some((failed.path.as_deref()?, failed.instance.as_deref())));
+    let without = variables.map(|variables| Except::new(variables, places));
     let landed = resolve_pending(call, without.as_ref().map(|without| without as _), Outlook::Closed);
     landed.map_err(|mut rejection| {
         if rejection.violations.iter().any(|violation| violation.keyword == "reference") {
-            let names: Vec<String> =
-                failed.iter().map(|failed| format!("{} ({})", failed.id.as_str(), failed.tool)).collect();
-            let message = format!("not run: it needs the result of {}, which failed", names.join(" and of "));
+            let names: Vec<String> = failed
+                .iter()
+                .map(|failed| format!("{} ({}), {}", failed.id.as_str(), failed.tool, failed.why))
+                .collect();
+            let message = format!("not run: it needs the result of {}", names.join(", and of "));
             rejection.error = ToolError::new(ErrorKind::InvalidParameters, message);
         }
         rejection

@@ -135,25 +135,32 @@ impl<'a> Reader<'a> {
 /// Variables without what stands at some paths of the state, above them and below them: it is to come, or never will.
 pub struct Except<'a> {
     variables: &'a dyn Variables,
-    paths: Vec<Vec<&'a str>>,
+    places: Vec<(Vec<&'a str>, Option<&'a str>)>,
 }
 
 impl<'a> Except<'a> {
-    /// Without these paths, names joined by dots.
+    /// Without these places: paths, each with the instance that it is written for.
     #[must_use]
-    pub fn new(variables: &'a dyn Variables, paths: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { variables, paths: paths.into_iter().map(|path| path.split('.').collect()).collect() }
+    pub fn new(variables: &'a dyn Variables, places: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Self {
+        let place = |(path, instance): (&'a str, _)| (path.split('.').collect(), instance);
+        Self { variables, places: places.into_iter().map(place).collect() }
     }
 }
 
 impl Variables for Except<'_> {
     fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
-        let is_out = kind == Kind::State && self.paths.iter().any(|out| overlap(out, path));
+        let is_read = |written: &Option<&str>| written.is_none() || *written == instance;
+        let is_out =
+            kind == Kind::State && self.places.iter().any(|(out, written)| is_read(written) && overlap(out, path));
         if is_out { None } else { self.variables.get(kind, path, instance) }
     }
 
     fn instances(&self) -> &[String] {
         self.variables.instances()
+    }
+
+    fn given(&self) -> RunInput {
+        self.variables.given()
     }
 
     fn serve(&self, origin: Origin) -> bool {
@@ -258,10 +265,40 @@ type Reference<'a> = Vec<Vec<Term<'a>>>;
 
 fn parse(text: &str) -> Option<Reference<'_>> {
     let text = text.trim();
-    if !text.starts_with(MARK) || text.matches("||").count() + text.matches("&&").count() >= MAX_TERMS {
+    if !text.starts_with(MARK) {
         return None;
     }
-    text.split("||").map(|alternative| alternative.split("&&").map(|term| parse_term(term.trim())).collect()).collect()
+    let alternatives = terms(text);
+    if alternatives.iter().map(Vec::len).sum::<usize>() > MAX_TERMS {
+        return None;
+    }
+    alternatives.into_iter().map(|terms| terms.into_iter().map(|term| parse_term(term.trim())).collect()).collect()
+}
+
+/// The terms between `||`, and in each the terms between `&&`. What stands in a text of a JSON literal separates nothing.
+fn terms(text: &str) -> Vec<Vec<&str>> {
+    let bytes = text.as_bytes();
+    let (mut all, mut terms) = (Vec::new(), Vec::new());
+    let (mut start, mut at, mut quoted) = (0, 0, false);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' if quoted => at += 1,
+            b'"' if quoted || !text[start..at].trim_start().starts_with(MARK) => quoted = !quoted,
+            b'|' | b'&' if !quoted && bytes.get(at + 1) == Some(byte) => {
+                terms.push(&text[start..at]);
+                if *byte == b'|' {
+                    all.push(std::mem::take(&mut terms));
+                }
+                at += 1;
+                start = at + 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    terms.push(&text[start..]);
+    all.push(terms);
+    all
 }
 
 fn parse_term(term: &str) -> Option<Term<'_>> {

@@ -65,6 +65,9 @@ fn alternatives_fall_back_and_gates_close() {
     check(json!("†state.user.none||†state.user.off"), json!(false));
     check(json!("†input.n && †state.user.name"), json!("Ada"));
     check(json!("†state.user.off && †input.n || 7"), json!(7));
+    check(json!(r#"†input.none || "a || \" && b" "#.trim()), json!("a || \" && b"));
+    check(json!(r#"†input.n && {"q": "x && y"} || 1"#), json!({"q": "x && y"}));
+    check(json!(r#"†input.none || "a || b"#), json!(r#"†input.none || "a || b"#));
     let closed = check(json!({"a": "†state.user.off && †input.n", "b": ["†input.x && 1"]}), json!({"b": [null]}));
     assert_eq!(closed.replaced, ["/a", "/b/0"]);
 }

@@ -114,6 +114,7 @@ impl Executor {
             priority: Priority::Background,
             origin: Origin::Job,
             started_before: 0,
+            beside: Arc::default(),
             inner: None,
             timeout: if stepwise { Some(STATEFUL_LIFE) } else { run.timeout },
             // Its outcome is no part of this turn.
