@@ -1,7 +1,7 @@
 //! Delegates: a model answers a call in a run of its own, which sees the call, what the call's scopes grant, and nothing of
 //! the conversation.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use toolwright_core::model::Message;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::store::RunStore;
 use toolwright_core::taint::Taint;
-use toolwright_core::variables::{Known, scope};
+use toolwright_core::variables::Known;
 use toolwright_core::{Entry, Policy, Profile, RunInput, Session};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::Nested;
@@ -32,6 +32,8 @@ use crate::run::{Limits, RunSpec, RunState};
 pub const ANONYMOUS: &str = "anonymous";
 /// Delegates that a call may be inside of.
 const MAX_DEPTH: usize = 3;
+/// Bytes of the arguments and the context that a delegate reads.
+const MAX_TASK: usize = 256 << 10;
 /// Maximum answers of a delegate's model.
 const TURNS: u32 = 12;
 /// What stands before the name of a delegated tool in the path of agents.
@@ -154,12 +156,19 @@ impl Delegates for ModelDelegates {
             ToolError::new(ErrorKind::ExecutionError, message)
         })?;
         let report = self.report(&request, &document)?;
-        let granted = granted(&request, run)?;
+        let granted = request.meta.granted(run.variables.as_deref())?;
         let mut taint = Taint::default();
         request.tainted.iter().for_each(|place| taint.add(&place.from));
-        granted.iter().filter_map(|(_, known)| known.as_ref()).for_each(|known| taint.add(&known.taint));
-        if is_remote || !document.tools.is_empty() {
-            taint.add(&Taint::of(request.entry.id()));
+        granted.values().flatten().for_each(|known| taint.add(&known.taint));
+        let own = Taint::of(request.entry.id());
+        if is_remote {
+            taint.add(&own);
+        }
+        let mut read_taint = run.read_taint.clone();
+        read_taint.add(&taint);
+        // What its tools answer is in what it gives.
+        if !document.tools.is_empty() {
+            taint.add(&own);
         }
         nested.note_taint(&taint);
         let reason = request.meta.reasoning.clone().unwrap_or_default();
@@ -167,7 +176,11 @@ impl Delegates for ModelDelegates {
         let tools = run.snapshot.only(|entry| may_use(&document, entry), "not for this delegate");
         let child = ChildRun {
             driver: Arc::new(child::driver(nested, Arc::new(tools)).with_store(Arc::clone(&self.runs))),
-            parent: RunContext { agents: run.agents.iter().cloned().chain([step]).collect(), ..run.clone() },
+            parent: RunContext {
+                agents: run.agents.iter().cloned().chain([step]).collect(),
+                read_taint,
+                ..run.clone()
+            },
             session: Session {
                 id: child_session("delegate", &run.session.id, &context.call_id),
                 agent: None,
@@ -176,6 +189,14 @@ impl Delegates for ModelDelegates {
             policy: Arc::new(policy(&run.policy)),
         };
         let (task, has_schema) = (task(&request, &granted), report.is_some());
+        if task.len() > MAX_TASK {
+            let message = format!(
+                "the arguments and scopes of {} take {} bytes, and a delegate reads at most {MAX_TASK}: grant paths in them",
+                request.entry.wire_name,
+                task.len()
+            );
+            return Err(ToolError::new(ErrorKind::LimitExceeded, message));
+        }
         let input =
             RunInput { input: request.arguments.clone(), tainted: request.tainted.to_vec(), ..RunInput::default() };
         let ended = child
@@ -215,22 +236,8 @@ impl ModelDelegates {
     }
 }
 
-/// What the call's scopes grant, in their order.
-fn granted(request: &DelegateRequest<'_>, run: &RunContext) -> Result<Vec<(String, Option<Known>)>, ToolError> {
-    let names: BTreeSet<&str> = request.meta.scopes.iter().map(String::as_str).collect();
-    let value = |name: &str| {
-        let (kind, path) = scope(name).ok_or_else(|| {
-            let message = format!("there is no scope `{name}`: write input, state or scratch, or a path in one");
-            ToolError::new(ErrorKind::InvalidParameters, message)
-        })?;
-        let known = run.variables.as_ref().and_then(|values| values.get(kind, &path, request.meta.instance.as_deref()));
-        Ok((name.to_owned(), known))
-    };
-    names.into_iter().map(value).collect()
-}
-
 /// The call, as its delegate reads it.
-fn task(request: &DelegateRequest<'_>, granted: &[(String, Option<Known>)]) -> String {
+fn task(request: &DelegateRequest<'_>, granted: &BTreeMap<String, Option<Known>>) -> String {
     let definition = request.entry.definition();
     let mut text = format!("Tool: {}\n", request.entry.wire_name);
     if !definition.description.is_empty() {
@@ -243,7 +250,7 @@ fn task(request: &DelegateRequest<'_>, granted: &[(String, Option<Known>)]) -> S
     text.push_str(&block("arguments", request.arguments));
     for (name, known) in granted {
         let nothing = json!("(nothing is there)");
-        text.push_str(&block(name.trim_start_matches('†'), known.as_ref().map_or(&nothing, |known| &known.value)));
+        text.push_str(&block(name, known.as_ref().map_or(&nothing, |known| &known.value)));
     }
     text
 }

@@ -90,13 +90,14 @@ pub async fn plan_calls(
     caller: Caller<'_>,
     cancel: &Cancel,
 ) -> Result<PlannedCalls, ModelError> {
-    let request = show(request, tools, caller.principal);
+    let request = offer(request, tools, caller.principal);
     let response = client.complete(model, &request, &IgnoreModelEvents, cancel).await?;
-    Ok(hydrate(response, tools, caller))
+    Ok(read_calls(response, tools, caller))
 }
 
 /// The request with the tools that `principal` may use.
-fn show(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> ModelRequest {
+#[must_use]
+pub fn offer(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> ModelRequest {
     ModelRequest {
         tools: tool_view::usable_tools(tools, principal).map(|entry| tool_view::shown_tool(entry)).collect(),
         ..request
@@ -104,7 +105,8 @@ fn show(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> Model
 }
 
 /// Checks the calls of an answer. Makes their ids unique: they may be empty or equal.
-fn hydrate(response: ModelResponse, tools: &Snapshot, caller: Caller<'_>) -> PlannedCalls {
+#[must_use]
+pub fn read_calls(response: ModelResponse, tools: &Snapshot, caller: Caller<'_>) -> PlannedCalls {
     let mut ids: Vec<String> = Vec::with_capacity(response.calls.len());
     let mut calls = Vec::with_capacity(response.calls.len());
     for (index, call) in response.calls.into_iter().enumerate() {

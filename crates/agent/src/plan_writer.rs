@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use toolwright_core::RunInput;
 use toolwright_core::arguments::read_object;
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::call_meta::{OUTPUT_PATH, TOOL};
-use toolwright_core::model::{CallResult, Message, ModelRequest, ModelResponse, ShownTool, ToolChoice};
+use toolwright_core::model::call_meta::{INSTANCE, OUTPUT_PATH, TOOL};
+use toolwright_core::model::{CallResult, Message, ModelRequest, ModelResponse, ShownTool, StopReason, ToolChoice};
 use toolwright_core::output::head_and_tail;
 use toolwright_core::plan::{IssueKind, PlanDocument, PlanIssue};
 use toolwright_core::session::Principal;
@@ -20,19 +21,28 @@ const MAX_OUTPUT_SCHEMA: usize = 1000;
 /// Faults that are put to the model.
 const MAX_FAULTS: usize = 40;
 
-const SYSTEM: &str = "You plan the whole work on a request before any of it is done. Answer with tool calls alone: all calls that \
+/// What a planner is told.
+pub const PLANNER: &str = "You plan the whole work on a request before any of it is done. Answer with tool calls alone: all calls that \
 the request needs, in one answer. Nothing runs before the plan is whole, and you will not see results in between.\n\
 A call whose result another call needs has an `_outputPath`: a short name. In another call the text `†state.NAME` or \
 `†state.NAME.field` or `†state.NAME.0.field`, as a whole argument, stands for that result or a part of it. `†state.a || †state.b` falls back. Write \
 the reference also where an argument is not a text. Never invent a value that a call returns.";
 
-/// The request for a plan of work on `request`, with those of the tools that `principal` may use.
+/// The request for a plan of work on `request` and `input`, with those of the tools that `principal` may use.
 #[must_use]
-pub fn plan_request(request: &str, tools: &Snapshot, which: &[String], principal: &Principal) -> ModelRequest {
+pub fn plan_request(
+    request: &str,
+    tools: &Snapshot,
+    which: &[String],
+    principal: &Principal,
+    input: &RunInput,
+) -> ModelRequest {
     let usable = tool_view::usable_tools(tools, principal);
-    let shown = usable.filter(|entry| which.is_empty() || entry.is_named_by(which)).map(|entry| planned_tool(entry));
+    let shown = usable.filter(|entry| which.is_empty() || entry.is_named_by(which));
+    let shown = shown.map(|entry| planned_tool(entry, input));
+    let input = input.in_words().map(|words| format!("\n\n{words}")).unwrap_or_default();
     ModelRequest {
-        system: SYSTEM.to_owned(),
+        system: format!("{PLANNER}{input}"),
         messages: vec![Message::user(request)],
         tools: shown.collect::<Arc<[_]>>(),
         tool_choice: ToolChoice::Required,
@@ -40,21 +50,36 @@ pub fn plan_request(request: &str, tools: &Snapshot, which: &[String], principal
     }
 }
 
-/// The tool with the path of its result among the parameters.
-fn planned_tool(entry: &Entry) -> ShownTool {
+fn planned_tool(entry: &Entry, input: &RunInput) -> ShownTool {
     let mut tool = ShownTool { strict: Some(false), ..tool_view::shown_tool(entry) };
-    let path = json!({"type": "string", "description": "Names the result for other calls."});
-    if let Some(schema) = tool.parameters.as_object_mut() {
-        schema.entry("type").or_insert("object".into());
-        let properties = schema.entry("properties").or_insert_with(|| json!({}));
-        if let Some(properties) = properties.as_object_mut() {
-            properties.entry(OUTPUT_PATH).or_insert(path);
-        }
-    }
-    if let Some(output) = &entry.definition().output_schema {
-        let _ = write!(tool.description, "\nReturns: {}", head_and_tail(&output.to_string(), MAX_OUTPUT_SCHEMA));
+    show_for_plan(&mut tool, entry.definition().output_schema.as_ref());
+    if !input.instances.is_empty() {
+        show_field(&mut tool, INSTANCE, instance_field(input));
     }
     tool
+}
+
+/// The parameter that says which of many inputs a call is for.
+pub(crate) fn instance_field(input: &RunInput) -> Value {
+    let names: Vec<&String> = input.instances.keys().collect();
+    json!({"type": "string", "enum": names, "description": "The input that the call is for. Left out: all of them."})
+}
+
+/// Shows a tool with the path of its result among the parameters, and what it returns.
+pub fn show_for_plan(tool: &mut ShownTool, output: Option<&Value>) {
+    show_field(tool, OUTPUT_PATH, json!({"type": "string", "description": "Names the result for other calls."}));
+    if let Some(output) = output {
+        let _ = write!(tool.description, "\nReturns: {}", head_and_tail(&output.to_string(), MAX_OUTPUT_SCHEMA));
+    }
+}
+
+/// Shows a meta field among the parameters of a tool, unless it has one of that name.
+pub(crate) fn show_field(tool: &mut ShownTool, name: &str, field: Value) {
+    let Some(schema) = tool.parameters.as_object_mut() else { return };
+    schema.entry("type").or_insert("object".into());
+    if let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
+        properties.entry(name).or_insert(field);
+    }
 }
 
 /// The plan in a model's answer: its calls, or a plan written as text.
@@ -62,26 +87,33 @@ fn planned_tool(entry: &Entry) -> ShownTool {
 /// # Errors
 /// What is wrong with its form.
 pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue>> {
+    let fault = |path: String, message: &str| PlanIssue { path, kind: IssueKind::Parse, message: message.to_owned() };
+    if response.stop == StopReason::MaxTokens {
+        // What is missing of it may be what makes the rest right.
+        return Err(vec![fault(String::new(), "the answer was cut at its token limit; write a shorter plan")]);
+    }
     if response.calls.is_empty() {
         let text = response.text.as_str();
         return match text.find('[').zip(text.rfind(']')).filter(|(from, to)| from < to) {
             Some((from, to)) => PlanDocument::parse(&text[from..=to]),
-            None => Err(vec![PlanIssue {
-                path: String::new(),
-                kind: IssueKind::Parse,
-                message: "the answer calls no tool; answer with the calls of the plan".into(),
-            }]),
+            None => Err(vec![fault(String::new(), "the answer calls no tool; answer with the calls of the plan")]),
         };
     }
-    let written = response.calls.iter().map(|call| {
+    let mut faults = Vec::new();
+    let mut written = Vec::with_capacity(response.calls.len());
+    for (index, call) in response.calls.iter().enumerate() {
         let mut members = Map::new();
         members.insert(TOOL.into(), call.name.as_str().into());
-        if let Some(Value::Object(arguments)) = read_object(&call.arguments) {
-            members.extend(arguments.into_iter().filter(|(name, _)| name != TOOL));
+        match read_object(&call.arguments) {
+            Some(Value::Object(arguments)) => {
+                members.extend(arguments.into_iter().filter(|(name, _)| name != TOOL));
+            }
+            _ if call.arguments.trim().is_empty() => {}
+            _ => faults.push(fault(format!("/{index}"), "the arguments are not one JSON object; write them anew")),
         }
-        Value::Object(members)
-    });
-    PlanDocument::of_value(written.collect())
+        written.push(Value::Object(members));
+    }
+    if faults.is_empty() { PlanDocument::of_value(written.into()) } else { Err(faults) }
 }
 
 /// The request again, with the answer to it and its faults: the model's one chance to mend the plan.
@@ -90,7 +122,7 @@ pub fn mend_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanI
     let mut messages = asked.messages.clone();
     let listed: Vec<String> = faults.iter().take(MAX_FAULTS).map(ToString::to_string).collect();
     let notice = format!(
-        "The plan cannot run, and nothing of it ran. The number in a path counts the calls from 0:\n{}\nAnswer with all calls of the mended plan.",
+        "[toolwright notice] The plan cannot run, and nothing of it ran. The number in a path counts the calls from 0:\n{}\nAnswer with all calls of the mended plan.",
         listed.join("\n")
     );
     let results: Vec<CallResult> = answer
@@ -123,7 +155,7 @@ pub fn rest_request(calls: &[Value], state: &Value) -> String {
     let lines: Vec<String> = calls.iter().map(Value::to_string).collect();
     let paths: Vec<&str> = state.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     format!(
-        "A plan has run, and some of its calls failed. Plan again what is not done, in another way where that helps; do not repeat calls \
+        "[toolwright notice] A plan has run, and some of its calls failed. Plan again what is not done, in another way where that helps; do not repeat calls \
          that succeeded.\nIts calls, and what became of them:\n{}\nResults that are there: {}",
         lines.join("\n"),
         if paths.is_empty() { "none".to_owned() } else { format!("†state.{}", paths.join(", †state.")) }
@@ -152,6 +184,10 @@ mod tests {
         let text = answer(&format!("Here:\n```json\n{expect}\n```"), &[]);
         assert_eq!(read_plan(&text).expect("a plan").to_value(), expect);
         assert_eq!(read_plan(&answer("No.", &[])).expect_err("no plan")[0].kind, IssueKind::Parse);
+        let faults = read_plan(&answer("", &[("a", ""), ("b", "no")])).expect_err("no plan");
+        assert_eq!(faults.iter().map(|fault| &*fault.path).collect::<Vec<_>>(), ["/1"]);
+        let cut = ModelResponse { stop: StopReason::MaxTokens, ..calls };
+        assert!(read_plan(&cut).expect_err("no plan")[0].message.contains("cut"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod facades;
 mod gateway;
 mod jobs;
 mod memory;
+mod plans;
 mod queue;
 mod select;
 mod soak;
@@ -117,6 +118,12 @@ enum Command {
     /// Long conversations with a scripted model that counts for itself and refuses what does not fit: overflows, facts
     /// that are still known at the end, and what making room costs in tokens and in the provider's cache.
     Context(context::Options),
+    /// Turns and tokens of work that is planned first, beside work call by call, on real requests with a scripted model.
+    Plans {
+        /// Directory with `plans/plans.jsonl` and `plans/tools.jsonl`.
+        #[arg(long, env = "TOOLWRIGHT_TEST_DATA")]
+        data: Option<PathBuf>,
+    },
     /// Tool search on one thread: by words, with made-up vectors, and as typed; with the feature `peers` beside
     /// `tantivy` and `bm25`.
     Select {
@@ -156,6 +163,7 @@ fn main() -> ExitCode {
         Command::Jobs { jobs, seconds } => jobs::run(jobs, seconds).and_then(|rows| print(&rows, cli.json)),
         Command::Context(options) => context::run(&options).and_then(|rows| print(&rows, cli.json)),
         Command::JobsWorker(worker) => jobs::work(&worker),
+        Command::Plans { data } => plans::run(data.as_deref()).and_then(|rows| print(&rows, cli.json)),
         Command::Select { tools, data } => select::run(data.as_deref(), tools).and_then(|rows| print(&rows, cli.json)),
     };
     match result {

@@ -124,7 +124,20 @@ impl HttpClient {
     ///
     /// # Errors
     /// [`NetError`]; a status that says failure is none.
-    pub async fn send(&self, mut request: HttpRequest, bounds: Bounds<'_>) -> Result<HttpResponse, NetError> {
+    pub async fn send(&self, request: HttpRequest, bounds: Bounds<'_>) -> Result<HttpResponse, NetError> {
+        self.send_where(request, bounds, |_| true).await
+    }
+
+    /// [`HttpClient::send`], which follows only redirects to where `may_go` says so: nothing is sent elsewhere.
+    ///
+    /// # Errors
+    /// As [`HttpClient::send`].
+    pub async fn send_where(
+        &self,
+        mut request: HttpRequest,
+        bounds: Bounds<'_>,
+        may_go: impl Fn(&Url) -> bool,
+    ) -> Result<HttpResponse, NetError> {
         let mut acted = false;
         for _ in 0..=MAX_REDIRECTS {
             let response = match bounds.run(self.send_once(&request)).await? {
@@ -138,6 +151,10 @@ impl HttpClient {
             let Some(next) = redirect_target(&request.url, &response)? else {
                 return Ok(HttpResponse::new(response, authority(&request.url)));
             };
+            if !may_go(&next) {
+                let reason = format!("{next} is not allowed");
+                return Err(NetError::Redirect { host: authority(&request.url), reason });
+            }
             acted |= !request.method.is_safe();
             request = redirected(request, next, response.status())?;
         }

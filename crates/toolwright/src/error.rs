@@ -40,6 +40,9 @@ pub enum Error {
     /// The model cannot be asked.
     #[error("{0}")]
     Model(#[from] ModelError),
+    /// The answer to a request cannot be used: why.
+    #[error("the model gave no answer that can be used: {0}")]
+    Answer(String),
     /// A plan did not run, or was not written.
     #[error(transparent)]
     Plan(#[from] PlanRefused),

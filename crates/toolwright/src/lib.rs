@@ -62,7 +62,7 @@ pub use toolwright_search as search;
 pub use toolwright_telemetry as telemetry;
 pub use toolwright_textcalls as textcalls;
 
-pub use app::{Agent, Conversation, Events, PickedTool, Toolwright};
+pub use app::{Agent, Conversation, Events, PickedTool, RequestAnswer, RequestConfig, RequestContext, Toolwright};
 pub use builder::{Builder, Builtins};
 pub use config::trust;
 pub use error::Error;

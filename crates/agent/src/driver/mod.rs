@@ -41,7 +41,7 @@ use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
 use compaction::ShippedTools;
 use run_calls::{InFlightCalls, Meter, TurnBudget};
-use tool_view::{RequestTools, ToolViewCache};
+use tool_view::{RequestTools, ToolViewCache, with_instances};
 pub use watch::RunWatcher;
 
 /// Receives the whole exchange as redacted records `{type, turn, …}` of the types
@@ -411,6 +411,7 @@ impl Driver {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
                     let RequestTools { tools, showing } = shown;
+                    let tools = with_instances(tools, &state.spec().input, &snapshot);
                     request.tools = match &state.spec().client {
                         client if client.tools.is_empty() => tools,
                         client => client.beside(&tools).into(),

@@ -58,7 +58,7 @@ impl Driver {
         let (repairs_before, started) = (batch.repairs.clone(), batch.started.clone());
         let (calls, beside) = batch.in_order();
         run.beside = beside.into();
-        if let Some(approval) = state.plan().and_then(|plan| plan.approval.clone()) {
+        if let Some(approval) = state.plan().and_then(|plan| plan.approval().cloned()) {
             run.approver = Arc::new(PlanApprover { approval, otherwise: run.approver });
         }
         let running = async {
@@ -151,6 +151,7 @@ impl Driver {
                 agents: Arc::clone(&parent.agents),
                 priority: parent.priority,
                 asker: parent.asker.clone(),
+                read_taint: parent.read_taint.clone(),
                 ..new
             },
             // A plan that was written before is nobody's request.

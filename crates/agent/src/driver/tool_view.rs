@@ -3,13 +3,15 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use toolwright_core::RunInput;
 use toolwright_core::StaticProvider;
 use toolwright_core::agents::Router;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
-use toolwright_core::catalogue::{Entry, Provider, Snapshot};
+use toolwright_core::catalogue::{Entry, Origin, Provider, Snapshot};
 use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
-use toolwright_core::indirect_call::carried;
+use toolwright_core::indirect_call::{carried, is_carrier};
+use toolwright_core::model::call_meta::INSTANCE;
 use toolwright_core::model::{Exposed, ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
@@ -19,6 +21,7 @@ use toolwright_search::{PickInput, namespaces};
 use toolwright_search::{ToolFinder, searchable};
 
 use super::{Driver, RunOptions};
+use crate::plan_writer::{instance_field, show_field};
 use crate::report::{FINAL_REPORT_ID, ReportSpec};
 use crate::run::{Resolved, RunSpec, RunState};
 use crate::tools::{AgentTools, run_tools};
@@ -62,6 +65,28 @@ struct CachedRequestTools {
     exposure: Exposure,
     order: Vec<String>,
     shown: RequestTools,
+}
+
+/// The tools of a request over many inputs: each of our own takes the one that a call is for.
+pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot: &Snapshot) -> Arc<[ShownTool]> {
+    if input.instances.is_empty() {
+        return tools;
+    }
+    let is_own = |tool: &ShownTool| match snapshot.resolve(&tool.name) {
+        Resolution::Found(place, _) => {
+            snapshot.list().get(place).is_some_and(|entry| entry.tool.origin() == Origin::Own && !is_carrier(entry))
+        }
+        Resolution::Unknown(_) => false,
+    };
+    let field = instance_field(input);
+    let shown = tools.iter().map(|tool| {
+        let mut tool = tool.clone();
+        if is_own(&tool) {
+            show_field(&mut tool, INSTANCE, field.clone());
+        }
+        tool
+    });
+    shown.collect()
 }
 
 impl ToolView {

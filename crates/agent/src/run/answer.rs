@@ -53,6 +53,7 @@ impl RunState {
             turn_call::refuse(calls.iter_mut().skip(self.calls_left()), &why);
         }
         turn_call::refuse_later_handoffs(&mut calls);
+        self.task.answered = Some(response.text.clone()).filter(|_| response.is_final);
         let reports = calls.iter().any(TurnCall::is_open);
         self.begin_calls(calls, response.text, response.opaque);
         if last && !reports {
@@ -102,7 +103,7 @@ impl RunState {
 
     /// A complete answer in text. If the run has to end with a report, the text is accepted as one where it makes one;
     /// else a notice tells the model once what is wrong, and the second time the run ends without a report.
-    fn on_final_text(&mut self, text: &str) {
+    pub(super) fn on_final_text(&mut self, text: &str) {
         let Some(spec) = &self.spec.agent_tools.report else { return self.finish(Status::Success, None) };
         match FinalReport::from_text(text, spec) {
             Ok(report) => {

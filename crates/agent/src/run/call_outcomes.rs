@@ -176,6 +176,9 @@ impl RunState {
         if self.finish_with_report() {
             return;
         }
+        if let Some(text) = self.task.answered.take() {
+            return self.on_final_text(&text);
+        }
         match looping {
             Some(call) => {
                 let reason =

@@ -90,6 +90,9 @@ struct Task {
     cost: Cost,
     calls: Vec<CallRecord>,
     repeats: Repeats,
+    /// The answer that came beside calls, which run first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answered: Option<String>,
     /// The model's last text.
     last_text: String,
     /// A notice told the model that its answer is empty or in the wrong form.

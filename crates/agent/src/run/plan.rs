@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{Message, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{PlanApproval, PlanDocument, call_id, call_index};
@@ -26,14 +27,22 @@ pub enum AfterPlan {
 pub struct RunPlan {
     /// The plan as it is written: an array of calls. Those that plans in its place have added follow its own.
     pub document: Value,
-    /// What a person approved of it.
+    /// What a person approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<PlanApproval>,
+    approval: Option<PlanApproval>,
     /// What comes after its calls.
     pub then: AfterPlan,
     /// Where the calls of the latest plan begin.
     #[serde(default)]
     first: usize,
+}
+
+impl RunPlan {
+    /// What a person approved of the plan, if it is the one that was shown.
+    #[must_use]
+    pub fn approval(&self) -> Option<&PlanApproval> {
+        self.approval.as_ref().filter(|approval| approval.digest == ContentHash::of_value(&self.document))
+    }
 }
 
 impl RunState {
@@ -78,7 +87,7 @@ impl RunState {
         self.task.turns += 1;
     }
 
-    /// Goes on with a plan in place of what failed. The approval of the first does not cover it. Its calls are held.
+    /// Goes on with a plan in place of what failed. It is another plan than the one that was approved. Its calls are held.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run is over and ended with a plan.

@@ -78,6 +78,9 @@ pub(crate) enum PlanCommand {
         /// The profile that it is checked under. Default: `policy.profile`, else `ask`.
         #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
         policy: Option<Profile>,
+        /// US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
+        #[arg(long, value_name = "USD")]
+        max_cost: Option<f64>,
         #[command(flatten)]
         writer: Writer,
     },
@@ -95,9 +98,14 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    async fn of(&self, app: &Toolwright, policy: Option<Profile>, input: RunInput) -> Result<PlanWriter, Failure> {
+    async fn of(
+        &self,
+        app: &Toolwright,
+        (profile, max_cost): (Option<Profile>, Option<f64>),
+        input: RunInput,
+    ) -> Result<PlanWriter, Failure> {
         let model = chosen_model(self.model.clone(), app).await?;
-        Ok(PlanWriter { model, tools: self.tools.clone(), profile: policy, input })
+        Ok(PlanWriter { model, tools: self.tools.clone(), profile, input, max_cost })
     }
 }
 
@@ -114,6 +122,9 @@ pub(crate) struct PlanFile {
     /// What may run where no rule matches. Default: `policy.profile`, else `ask`.
     #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
     policy: Option<Profile>,
+    /// US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
+    #[arg(long, value_name = "USD")]
+    max_cost: Option<f64>,
 }
 
 fn input(written: Option<&String>) -> Result<RunInput, Failure> {
@@ -144,10 +155,10 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
         | PlanCommand::Show { plan: file, .. }
         | PlanCommand::Save { plan: file, .. }
         | PlanCommand::Run { plan: file, .. } => file,
-        PlanCommand::Make { request, input: given, policy, writer } => {
+        PlanCommand::Make { request, input: given, policy, max_cost, writer } => {
             let (request, input) = (read_task(request)?, input(given.as_ref())?);
             let app = opened(global).await?;
-            let done = make(global, &app, &request, writer.of(&app, *policy, input).await?).await;
+            let done = make(global, &app, &request, writer.of(&app, (*policy, *max_cost), input).await?).await;
             app.shut_down().await;
             return done;
         }
@@ -163,27 +174,34 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
     if let PlanCommand::Run { ask, .. } = command {
         can_be_asked(who(*ask))?;
     }
+    if file.input.is_some() && file.name().is_some() && !matches!(command, PlanCommand::Save { .. }) {
+        let message = "a plan that is kept has its input: `plan save NAME --input …` keeps it with another";
+        return Err(Failure::usage(message));
+    }
     let app = opened(global).await?;
     let plan = match (read, file.name()) {
         (Some(plan), _) => plan,
         (None, name) => {
             let (plan, kept) = app.saved_plan(name.unwrap_or_default()).await.map_err(not_run)?;
-            input = kept;
+            if file.input.is_none() {
+                input = kept;
+            }
             plan
         }
     };
     let done = match command {
         PlanCommand::Check(_) => {
-            let check = app.check_plan(&plan, file.policy, &input);
+            let check = app.check_plan(&plan, file.policy, &input, file.max_cost);
             check_only(global, &check)
         }
         PlanCommand::Show { mermaid, .. } => {
-            let check = app.check_plan(&plan, file.policy, &input);
+            let check = app.check_plan(&plan, file.policy, &input, file.max_cost);
             show(global, &plan, &check, *mermaid)
         }
         PlanCommand::Save { approve, .. } => save(global, &app, &plan, (file, input, *approve)).await,
         PlanCommand::Run { ask, repair, writer, .. } => {
-            let writer = if *repair { Some(writer.of(&app, file.policy, input.clone()).await?) } else { None };
+            let writer =
+                if *repair { Some(writer.of(&app, (file.policy, file.max_cost), input.clone()).await?) } else { None };
             run(global, &app, &plan, (file, input, *ask), writer).await
         }
         PlanCommand::Make { .. } => Ok(Exit::Ok),
@@ -230,7 +248,8 @@ async fn save(
     (file, input, approved): (&PlanFile, RunInput, bool),
 ) -> Done {
     let approver = Arc::new(NoApprover { remedy: String::new() });
-    let options = PlanOptions { profile: file.policy, input, approver, approved, cancel: Cancel::new() };
+    let (profile, max_cost) = (file.policy, file.max_cost);
+    let options = PlanOptions { profile, input, approver, approved, max_cost, cancel: Cancel::new() };
     match app.save_plan(plan, &options).await {
         Ok(id) if global.json => print_json(&json!({"plan": id, "digest": plan.digest().to_string()}))?,
         Ok(id) => print_text(&format!("{id}\n"))?,
@@ -343,7 +362,8 @@ async fn run(
         AskName::Nobody => Arc::new(NoApprover { remedy: remedy() }) as _,
         who => approver(&terminal, who, app, remedy),
     };
-    let options = PlanOptions { profile: file.policy, input, approver, approved: file.policy.is_none(), cancel };
+    let (profile, max_cost, approved) = (file.policy, file.max_cost, file.policy.is_none());
+    let options = PlanOptions { profile, input, approver, approved, max_cost, cancel };
     let id = match file.name() {
         Some(id) => Ok(id.to_owned()),
         None => app.save_plan(plan, &options).await,

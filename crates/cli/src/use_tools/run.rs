@@ -63,7 +63,7 @@ pub(crate) struct Run {
         value_name = "ID",
         conflicts_with_all = [
             "task", "agent", "model", "effort", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
-            "format", "output_schema", "input",
+            "format", "output_schema", "input", "foreign_references",
         ]
     )]
     pub(crate) resume: Option<String>,
@@ -85,6 +85,10 @@ pub(crate) struct Run {
     /// an instance (①, ②, …), in a run for each hundred of them.
     #[arg(long, value_name = "FILE|JSON")]
     pub(crate) input: Option<String>,
+    /// Replaces references like †state.x and †input.x also in arguments for tools of other servers. Default: these get what the
+    /// model wrote.
+    #[arg(long)]
+    pub(crate) foreign_references: bool,
     #[command(flatten)]
     pub(crate) agent: Agent,
 }
@@ -102,6 +106,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
         Some(written) => input::run_input(written)?.batches(),
         None => vec![RunInput::default()],
     };
+    let inputs = inputs.into_iter().map(|input| RunInput { foreign: run.foreign_references, ..input });
     let app = open(global).await?;
     record(&app, &run.agent.record)?;
     // The model of the run answers them, where nothing else says one.
@@ -124,7 +129,7 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     }
     let ended = async {
         let mut whole = Exit::Ok;
-        for (index, input) in inputs.into_iter().enumerate() {
+        for (index, input) in inputs.enumerate() {
             let id = if index == 0 { id.clone() } else { format!("{id}-{}", index + 1) };
             let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report.clone())?
                 .cancel(cancel.clone())

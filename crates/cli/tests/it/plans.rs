@@ -112,6 +112,36 @@ fn a_kept_plan_is_shown_approved_and_run_later() {
 }
 
 #[test]
+fn a_plan_is_shown_as_a_mermaid_flowchart() {
+    let fixture = project();
+    let shown = ok(&fixture, &["plan", "show", "plan.json", "--mermaid", "--input", r#"{"command": "date"}"#]);
+    let expect = "flowchart TD\n  c0[\"0: fs__grep\"]\n  c1[\"1: shell__bash\"]\n  c2[\"2: shell__bash\"]\n  \
+                  c1 -->|\"said\"| c2\n";
+    assert_eq!(shown, expect);
+}
+
+#[test]
+fn each_input_of_a_plan_has_its_state() {
+    let fixture = Fixture::new();
+    fixture.write("project/a.txt", "one\n");
+    fixture.write("project/b.rs", "two\n");
+    let of =
+        |name: &str| json!({"_tool": "fs__glob", "_instance": name, "_outputPath": "found", "pattern": "†input.p"});
+    let reads = json!({"_tool": "fs__glob", "_instance": "②", "_outputPath": "again", "pattern": "†state.found"});
+    fixture.write("project/plan.json", &json!([of("①"), of("②"), reads]).to_string());
+    let input = r#"[{"p": "*.txt"}, {"p": "*.rs"}]"#;
+    let checked = json_of(&run(&fixture, &["plan", "check", "plan.json", "--json", "--input", input]));
+    assert_eq!(checked["edges"], json!([[1, 2]]), "{checked}");
+    let ran = json_of(&run(&fixture, &["plan", "run", "plan.json", "--json", "--input", input]));
+    assert_eq!((&ran["status"], &ran["state"]), (&json!("success"), &json!({})), "{ran}");
+    assert_eq!(ran["instances"]["①"], json!({"found": ran["calls"][0]["output"]}), "{ran}");
+    assert_eq!(ran["instances"]["②"]["again"], ran["calls"][2]["output"], "{ran}");
+    let id = ran["plan"].as_str().expect("a name");
+    let output = run(&fixture, &["plan", "run", id, "--input", input]);
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("has its input"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_plan_without_approval_is_judged_call_by_call() {
     let fixture = project();
     let saved = ok(&fixture, &["plan", "save", "plan.json", "--input", r#"{"command": "echo once >> count"}"#]);
@@ -233,22 +263,28 @@ async fn what_failed_of_a_plan_is_planned_anew() {
         {"_tool": "fs__read", "_outputPath": "text", "path": "b.txt"},
     ]);
     fixture.write("project/plan.json", &plan.to_string());
-    let script: Script =
-        vec![calls(&[("fs__glob", json!({"pattern": "†state.found", "_outputPath": "text"}))]).expecting(
-            "what became of the calls is told",
-            |asked| {
-                let text = asked.last_user_text();
-                text.contains("\"became\":\"done\"") && text.contains("failed") && text.contains("†state.found")
-            },
-        )]
-        .into();
+    let script: Script = vec![
+        calls(&[
+            ("fs__glob", json!({"pattern": "†state.found", "_outputPath": "text"})),
+            ("shell__bash", json!({"command": "echo once >> count"})),
+        ])
+        .expecting("what became of the calls is told", |asked| {
+            let text = asked.last_user_text();
+            text.contains("\"became\":\"done\"") && text.contains("failed") && text.contains("†state.found")
+        }),
+    ]
+    .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let output = ended(start(&fixture, &variables, &["plan", "run", "plan.json", "--repair", "--json"])).await;
     let ran = report(&output);
     assert_eq!(server.failures(), Vec::<String>::new());
     let seen: Vec<_> = ran["calls"].as_array().expect("calls").iter().map(|call| &call["ok"]).collect();
-    assert_eq!((&ran["status"], seen), (&json!("success"), vec![&json!(true), &json!(false), &json!(true)]), "{ran}");
+    let (yes, no) = (json!(true), json!(false));
+    assert_eq!((&ran["status"], seen), (&json!("partial"), vec![&yes, &no, &yes, &no]), "{ran}");
     assert!(ran["state"]["text"].is_string(), "{ran}");
+    // The approval of the first plan does not cover what the second adds, and nobody is there to be asked.
+    assert_eq!(ran["calls"][3]["error"]["kind"], "denied", "{ran}");
+    assert!(!fixture.path("project/count").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,6 +308,52 @@ async fn run_with_a_plan_plans_first_and_answers_last() {
     assert_eq!((&ran["answer"], ran["calls"].as_array().map(Vec::len)), (&json!("It says one."), Some(2)), "{ran}");
     assert_eq!(server.failures(), Vec::<String>::new());
     assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_waits_for_a_held_one_that_it_needs() {
+    let fixture = Fixture::new();
+    fixture.write("project/a.txt", "one\n");
+    let script: Script = vec![
+        calls(&[
+            ("fs__glob", json!({"pattern": "*.txt", "_outputPath": "found"})),
+            ("fs__glob", json!({"pattern": "†state.found"})),
+        ]),
+        Turn::text("Done.").expecting("the second found it too", |asked| asked.last_result_text().contains("a.txt")),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let begin = ["run", "x", "--plan", "--policy", "ask", "--dispatch", "manual", "--json"];
+    let held = report(&ended(start(&fixture, &variables, &begin)).await);
+    let id = held["run"].as_str().expect("an id");
+    let go_on = async |call: &str| {
+        let resume = ["run", "--resume", id, "--policy", "ask", "--call", call, "--json"];
+        report(&ended(start(&fixture, &variables, &resume)).await)
+    };
+    let waits = go_on("call_1").await;
+    assert_eq!(
+        (waits["calls"].as_array().map(Vec::len), &waits["held"][0]["id"]),
+        (Some(0), &json!("call_0")),
+        "{waits}"
+    );
+    assert_eq!(go_on("call_0").await["answer"], "Done.", "{:?}", server.failures());
+    assert_eq!(server.failures(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn references_reach_servers_only_where_allowed() {
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    for (allowed, expect) in [(false, "†input.word"), (true, "hello")] {
+        let fixture = Fixture::with(&format!("mcpServers: {{odd: {{command: {}}}}}\n", json!(server)));
+        let script: Script = vec![calls(&[("odd__echo", json!({"text": "†input.word"}))]), Turn::text("Done.")].into();
+        let (model, variables) = with_model(WireApi::OpenAi, script).await;
+        let mut arguments = vec!["run", "x", "--policy", "ask", "--json", "--input", r#"{"word": "hello"}"#];
+        arguments.extend(allowed.then_some("--foreign-references"));
+        let output = ended(start(&fixture, &variables, &arguments)).await;
+        assert_eq!(report(&output)["answer"], "Done.", "{}", stderr(&output));
+        let result = model.requests().last().expect("a request").last_result_text();
+        assert!(result.contains(expect), "{allowed}: {result}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

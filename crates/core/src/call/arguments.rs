@@ -53,7 +53,7 @@ impl Fitted {
         if let Some(cut) = provenance.cut.as_ref().filter(|_| holds_calls) {
             drop_item(&mut arguments, cut);
         }
-        let misplaced = meta::lift(entry, &mut arguments, meta);
+        let misplaced = meta::lift(entry, &mut arguments, meta, has_instances(variables));
         // References in the calls that a batch holds are replaced when those are checked.
         let variables = variables.filter(|variables| !holds_calls && variables.serve(entry.tool.origin()));
         let reader = variables.map(|variables| Reader { variables, instance: meta.instance.as_deref() });
@@ -97,6 +97,10 @@ impl Fitted {
         }
         fitted
     }
+}
+
+fn has_instances(variables: Option<&dyn Variables>) -> bool {
+    variables.is_some_and(|variables| !variables.instances().is_empty())
 }
 
 /// Drops the item of an array argument that the container at `cut` is in or is, with those behind it.

@@ -1,12 +1,15 @@
 //! The meta fields of a call: lifted from the arguments of our own tools, checked, and put back where a model is to mend them;
 //! and who runs the call.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::arguments::{Fitted, fit};
-use super::variables::{Kind, scope};
+use super::variables::{Kind, Known, MARK, Variables, scope};
 use super::{Provenance, ValidCall};
 use crate::catalogue::{Entry, Origin, Snapshot};
+use crate::error::{ErrorKind, ToolError};
 use crate::identity::name_table::Resolution;
 use crate::model::call_meta::{
     ACTIVITY, DELEGATE, INSTANCE, OUTPUT, OUTPUT_METHOD, OUTPUT_PATH, REASONING, SCOPES, TOOL,
@@ -25,7 +28,9 @@ fn violation(path: &str, message: impl Into<String>) -> Violation {
 
 /// Moves the meta fields among `arguments` to `meta`, if the tool is our own, and adds those that its schema fixes. What the
 /// schema does not show is a violation, as is a value that it does not allow.
-pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta) -> Vec<Violation> {
+///
+/// In a request over many inputs every call may say which it is for.
+pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, has_instances: bool) -> Vec<Violation> {
     let fields = &entry.definition().call_fields;
     let mut found = beside(meta);
     if let Some(members) = arguments.as_object_mut().filter(|_| entry.tool.origin() == Origin::Own) {
@@ -44,6 +49,9 @@ pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta) ->
             // Whether it has its place here is known once it is known who runs the call.
             OUTPUT => meta.output = Some(value),
             name if is_fixed(entry, name, &value) => {}
+            INSTANCE if has_instances && !fields.contains_key(INSTANCE) => {
+                violations.extend(set(meta, INSTANCE, &value).err().map(|why| violation(INSTANCE, why)));
+            }
             name if fields.contains_key(name) => drop(written.insert(name.to_owned(), value)),
             name => violations.push(violation(name, format!("{} takes no `{name}`; leave it out", entry.wire_name))),
         }
@@ -226,6 +234,22 @@ impl CallMeta {
         Some((state_path(self.output_path.as_deref()?)?, self.instance.as_deref()))
     }
 
+    /// What the scopes show, by their names without the mark, in the order of these; `None` where nothing is there.
+    ///
+    /// # Errors
+    /// `invalid_parameters` for a scope that there is not.
+    pub fn granted(&self, variables: Option<&dyn Variables>) -> Result<BTreeMap<String, Option<Known>>, ToolError> {
+        let value = |name: &String| {
+            let (kind, path) = scope(name).ok_or_else(|| {
+                let message = format!("there is no scope `{name}`: write input, state or scratch, or a path in one");
+                ToolError::new(ErrorKind::InvalidParameters, message)
+            })?;
+            let known = variables.and_then(|values| values.get(kind, &path, self.instance.as_deref()));
+            Ok((name.trim_start_matches(MARK).to_owned(), known))
+        };
+        self.scopes.iter().map(value).collect()
+    }
+
     /// The paths of the state that the scopes show.
     pub fn seen_state(&self) -> impl Iterator<Item = Vec<&str>> {
         let state = |text| scope(text).filter(|(kind, _)| *kind == Kind::State);
@@ -249,7 +273,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::variables::{Known, Variables};
     use crate::call::{Caller, RawArguments, Rejection, ToolCall, check};
     use crate::catalogue::declared::DeclaredTools;
     use crate::catalogue::{Listing, RegisteredTool};
@@ -345,6 +368,16 @@ mod tests {
                 "required": ["_output"],
             })
         );
+    }
+
+    #[test]
+    fn calls_of_a_request_over_many_inputs_name_theirs() {
+        let snapshot = snapshot(&[]);
+        let valid = call(&snapshot, "act__greet", json!({"_instance": "②"}), CallMeta::default()).expect("valid");
+        assert_eq!((valid.meta.instance.as_deref(), valid.arguments), (Some("②"), json!({})));
+        rejected(&snapshot, "act__greet", json!({"_instance": "③"}), "there is no instance `③`");
+        let foreign = call(&snapshot, "post", json!({"_instance": "②"}), CallMeta::default()).expect("valid");
+        assert_eq!((foreign.meta.instance, foreign.arguments), (None, json!({"_instance": "②"})));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::client::{CallClient, NoClient};
 use super::{Entry, Snapshot};
@@ -59,6 +59,8 @@ pub struct ToolContext {
     pub max_output: usize,
     /// The untrusted tools that the arguments came out of.
     pub taint: Taint,
+    /// What the `_scopes` of the call show that the tool answers as an activity, by their names without the mark.
+    pub granted: Arc<Map<String, Value>>,
     /// Makes further calls, for a tool that [awaits others](crate::Tool::awaits_others).
     pub calls: Arc<dyn InnerCalls>,
     /// Hands out partial results of a stateful call and waits to be continued.
@@ -92,6 +94,7 @@ impl ToolContext {
             traceparent: None,
             max_output: crate::output::DEFAULT_MAX_BYTES,
             taint: Taint::default(),
+            granted: Arc::default(),
             calls: Arc::new(NoCalls),
             turns: Arc::new(NoTurns),
             services,

@@ -13,7 +13,7 @@ use crate::definition::CallScope;
 use crate::definition::Effects;
 use crate::error::{StoreError, Unsupported};
 use crate::identity::session::{CallId, SessionId};
-use crate::identity::taint::Tainted;
+use crate::identity::taint::{self, Tainted};
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 
@@ -365,7 +365,7 @@ impl Question {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let request = &self.request;
-        json!({
+        let mut shown = json!({
             "id": self.id,
             "kind": "call",
             "tool": request.tool,
@@ -381,7 +381,11 @@ impl Question {
             "state": self.state,
             "decision": self.decision,
             "decided_by": self.decided_by,
-        })
+        });
+        if let Some(tainted) = taint::in_words(&request.tainted) {
+            shown["tainted"] = tainted.into();
+        }
+        shown
     }
 }
 

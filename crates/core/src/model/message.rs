@@ -232,6 +232,9 @@ pub struct ModelResponse {
     /// Complete items of other kinds that the client is to run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_calls: Vec<OtherCall>,
+    /// Whether its text is the answer although it has calls: they run, and the task is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_final: bool,
     /// Why it stopped.
     pub stop: StopReason,
     /// What it used.

@@ -64,6 +64,7 @@ function Question({ question, chosen, choose, answer }) {
     <h2>${question.kind === "call" ? question.tool : "A server asks"} <span class="dim">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
     ${way}
     ${question.reason && html`<p>${question.reason}</p>`}
+    ${question.tainted && html`<p class="problem">Untrusted: ${question.tainted}.</p>`}
     ${question.asker && html`<p>On the wish of ${question.asker}.</p>`}
     ${question.kind === "call"
       ? html`<${Json} value=${question.arguments} label="Arguments" />

@@ -259,6 +259,7 @@ impl ResponseBuilder {
             reasoning: self.reasoning,
             calls: self.calls,
             other_calls: self.other_calls,
+            is_final: false,
             stop,
             usage,
             opaque,

@@ -78,6 +78,8 @@ impl Endpoint {
 pub enum ToolFormat {
     /// That of the model's family, by its name.
     Auto,
+    /// None: calls and answer are one JSON value of one schema.
+    Composed,
     /// This one.
     Named(&'static Format),
 }
@@ -88,6 +90,7 @@ impl ToolFormat {
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Composed => "composed",
             Self::Named(format) => format.name(),
         }
     }
@@ -105,6 +108,7 @@ impl TryFrom<String> for ToolFormat {
     fn try_from(name: String) -> Result<Self, String> {
         match name.as_str() {
             "auto" => Ok(Self::Auto),
+            "composed" => Ok(Self::Composed),
             name => {
                 textcalls::by_name(name).map(Self::Named).ok_or_else(|| format!("there is no text format `{name}`"))
             }
@@ -122,7 +126,7 @@ impl JsonSchema for ToolFormat {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let names = ["auto"].into_iter().chain(textcalls::formats().iter().map(Format::name));
+        let names = ["auto", "composed"].into_iter().chain(textcalls::formats().iter().map(Format::name));
         json_schema!({ "type": "string", "enum": names.collect::<Vec<_>>() })
     }
 }
@@ -133,6 +137,7 @@ impl JsonSchema for ToolFormat {
 pub struct ModelOverrides {
     /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
     /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
+    /// `composed` puts calls and answer into one JSON value, for a model that has structured output and no calls.
     pub tool_format: Option<ToolFormat>,
     /// Whether to ask for strict decoding of tools whose author left it open. It is granted where the API has
     /// it and the strict form of a schema says the same as the schema.

@@ -23,6 +23,7 @@ use toolwright_core::model::{
 };
 use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
+use toolwright_textcalls::composed::ComposedTools;
 
 use crate::api::{Api, EncodedRequest};
 use crate::codec::{Decoder, EncodedToolsCache, encode_with, ollama};
@@ -156,6 +157,11 @@ impl HttpModelClient {
     ) -> Result<ModelResponse, ModelError> {
         let text = match self.endpoints.overrides(model).tool_format {
             None => return self.answer(model, request, events).await,
+            Some(ToolFormat::Composed) => {
+                let composed = ComposedTools::of(request);
+                let answer = self.answer(model, &composed.request(request), &composed.listen(events)).await;
+                return composed.finish(answer, events);
+            }
             Some(ToolFormat::Named(format)) => TextTools::in_format(format),
             Some(ToolFormat::Auto) => TextTools::for_model(model),
         };

@@ -15,7 +15,7 @@ use toolwright_core::model_repair::{self, RepairEnd, RepairRecord};
 use toolwright_core::policy::{Decision, Effect};
 use toolwright_core::redact::{learn_secrets, learn_written};
 use toolwright_core::session::CallId;
-use toolwright_core::taint::as_whole;
+use toolwright_core::taint::{Taint, Tainted, as_whole};
 use toolwright_core::variables::Except;
 
 use super::admission::policy;
@@ -72,7 +72,7 @@ impl Executor {
         // Nor is a call known to be over when the others begin that refer to its result.
         let refers = !call.pending.is_empty() || !call.provenance.resolved.is_empty() || call.meta.writes().is_some();
         // Whoever is asked about the calls that it makes is there when the turn is over.
-        let awaits = call.awaits_others();
+        let awaits = call.awaits_others() || !run.read_taint.is_empty();
         if refers || awaits || call.unvalidated.is_some() {
             return None;
         }
@@ -89,7 +89,8 @@ impl Executor {
     /// # Errors
     /// Why the check refuses it.
     pub fn verdict(&self, call: ToolCall, run: &RunContext) -> Result<Decision, ToolError> {
-        let call = check(call, &run.snapshot, caller(run)).map_err(|rejection| rejection.error)?;
+        let mut call = check(call, &run.snapshot, caller(run)).map_err(|rejection| rejection.error)?;
+        mark(&mut call, &run.read_taint);
         let judged = catch_panic_now(|| {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
             policy(&call, scope, run)
@@ -142,6 +143,7 @@ impl Executor {
         }
         let usage = if asks.is_empty() { Usage::default() } else { self.mend(&mut checked, asks, run).await };
         checked.iter().flatten().for_each(|call| self.warn_of_schema(call));
+        checked.iter_mut().flatten().for_each(|call| mark(call, &run.read_taint));
         if let Some(outer) = &run.inner {
             checked.iter_mut().flatten().for_each(|call| outer.mark(call));
         }
@@ -257,6 +259,13 @@ fn check_mended(
     };
     provenance.repair = Some(Box::new(record.clone()));
     checked
+}
+
+/// Marks the arguments of a call, which may come out of these tools.
+pub(super) fn mark(call: &mut ValidCall, taint: &Taint) {
+    if !taint.is_empty() {
+        call.provenance.tainted.push(Tainted { path: String::new(), from: taint.clone() });
+    }
 }
 
 /// Who makes the calls.

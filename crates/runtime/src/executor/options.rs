@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use toolwright_core::agents::handoff::Conversation;
 use toolwright_core::approval::{AgentStep, Approver};
 use toolwright_core::cancel::Cancel;
@@ -22,6 +23,7 @@ use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::store::{ApprovalStore, LedgerMode, LedgerStore, RunStore};
+use toolwright_core::taint::Taint;
 use toolwright_core::tool_id::ToolId;
 use toolwright_core::variables::Variables;
 
@@ -235,6 +237,10 @@ pub struct RunContext {
     pub inner_taint: InnerTaint,
     /// Calls of the same turn that started before this batch: they count against the turn's limit.
     pub started_before: usize,
+    /// The untrusted tools that whoever makes the calls has read: every argument may come out of these.
+    pub read_taint: Taint,
+    /// What the scopes of the call show that they answer as activities.
+    pub granted: Arc<Map<String, Value>>,
     /// Calls among them that are not to run, by their ids: others wait for them.
     pub beside: Arc<[(CallId, Beside)]>,
     /// Whether they are a plan: as many as it has may run in one turn, and their outcomes say when they ended.
@@ -314,6 +320,8 @@ impl RunContext {
             inner: None,
             inner_taint: InnerTaint::default(),
             started_before: 0,
+            read_taint: Taint::default(),
+            granted: Arc::default(),
             beside: Arc::default(),
             is_plan: false,
             journal: None,

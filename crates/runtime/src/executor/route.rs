@@ -1,6 +1,8 @@
 //! Runs a call that is not run by its own tool: latent, by an activity, by a delegate.
 
-use serde_json::Value;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
 use toolwright_core::approval::AwaitsDecision;
 use toolwright_core::call::meta::Route;
 use toolwright_core::call::{RawArguments, ToolCall, ValidCall};
@@ -8,6 +10,9 @@ use toolwright_core::context::{DelegateRequest, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::session::CallId;
+use toolwright_core::variables::Known;
+
+use super::{Nested, RunContext};
 
 /// What the author of a latent call is told: the result itself is in the call.
 const ACCEPTED: &str = "Your result was accepted.";
@@ -45,8 +50,18 @@ async fn act(call: &ValidCall, activity: &str, context: &ToolContext) -> Result<
     let id = CallId::new(format!("{}.activity", call.id));
     // References in the arguments were replaced for the call itself.
     let arguments = RawArguments::Resolved(call.arguments.clone(), Vec::new());
-    let outcomes = context.calls.run(vec![ToolCall::new(id, activity, arguments)]).await;
-    let outcomes = outcomes.map_err(|error| ToolError::new(ErrorKind::InternalError, error.to_string()))?;
+    let nested = Nested::of(context)
+        .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "an activity cannot be started from here"))?;
+    let shown = call.meta.granted(nested.run.variables.as_deref())?;
+    let (mut granted, mut read_taint) = (Map::new(), nested.run.read_taint.clone());
+    for (name, known) in shown {
+        if let Some(Known { value, taint }) = known {
+            read_taint.add(&taint);
+            granted.insert(name, value);
+        }
+    }
+    let run = RunContext { granted: Arc::new(granted), read_taint, ..nested.run.clone() };
+    let outcomes = Box::pin(nested.executor.run_calls(vec![ToolCall::new(id, activity, arguments)], &run)).await;
     match outcomes.into_iter().next() {
         Some(outcome) => output(outcome),
         None => Err(ToolError::new(ErrorKind::InternalError, format!("the activity {activity} gave nothing"))),

@@ -23,11 +23,12 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Profile;
 use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
-use toolwright_core::taint::{Taint, Tainted, of_all};
+use toolwright_core::taint::{Taint, of_all};
 use toolwright_core::{Services, ToolId, duration};
 
 use super::background::PromotedTo;
 use super::call_record::CallRecord;
+use super::checking::mark;
 use super::run::{HeldSlots, Limits, Reached};
 use super::{Executor, RunContext};
 use crate::queue::{PausableSlot, Priority, WorkspaceTurn};
@@ -373,9 +374,7 @@ impl NestedCallLimits {
 
     /// Marks the arguments of a call, which the outer call may have made out of its own.
     pub(super) fn mark(&self, call: &mut ValidCall) {
-        if !self.given.is_empty() {
-            call.provenance.tainted.push(Tainted { path: String::new(), from: self.given.clone() });
-        }
+        mark(call, &self.given);
     }
 
     /// Counts one call.
@@ -523,6 +522,7 @@ impl Executor {
             traceparent: Some(traceparent),
             max_output: self.cap_of(&call.entry, run),
             taint: of_all(&call.provenance.tainted),
+            granted: Arc::clone(&run.granted),
             calls: self.inner_calls(call, run, op),
             turns: run.job.clone().unwrap_or_else(NoTurns::shared),
             services: Arc::clone(&self.options.services),
@@ -548,6 +548,7 @@ impl Executor {
             partials: Some(Arc::new(move |_| Arc::clone(&progress))),
             started_before: 0,
             beside: Arc::default(),
+            granted: Arc::default(),
             journal: None,
             job: None,
             timeout: None,

@@ -105,6 +105,7 @@ impl Tool for TestTool {
                 Ok(ToolOutput::text(if answers.is_none() { "withdrawn" } else { "answered" }))
             }
             "fails" => Ok(ToolOutput::failure(arguments["says"].as_str().unwrap_or("it did not work"))),
+            _ if !context.granted.is_empty() => Ok(ToolOutput::text(json!(context.granted).to_string())),
             _ => Ok(ToolOutput::text(format!("{} {n}", self.name))),
         }
     }

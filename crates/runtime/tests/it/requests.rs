@@ -71,15 +71,38 @@ fn value_of(kind: &Value, place: &str) -> Value {
     }
 }
 
+/// The steps of `author[0].id`: an item by its number.
+fn steps(path: &str) -> Vec<&str> {
+    path.split(['.', '[', ']']).filter(|step| !step.is_empty()).collect()
+}
+
 fn put(target: &mut Value, path: &[&str], value: Value) {
     match path {
         [] => *target = value,
-        [step, rest @ ..] => {
-            if !target.is_object() {
-                *target = json!({});
+        [step, rest @ ..] => match step.parse::<usize>() {
+            Ok(item) => {
+                let mut items = target.as_array().cloned().unwrap_or_default();
+                items.resize(items.len().max(item + 1), Value::Null);
+                put(&mut items[item], rest, value);
+                *target = items.into();
             }
-            put(&mut target[*step], rest, value);
-        }
+            Err(_) => {
+                if !target.is_object() {
+                    *target = json!({});
+                }
+                put(&mut target[*step], rest, value);
+            }
+        },
+    }
+}
+
+/// A written value in the type that its tool wants, where it has another that means the same.
+fn fitted(value: &Value, kind: &Value) -> Value {
+    match (kind.as_str(), value) {
+        (Some("string"), Value::Number(number)) => json!(number.to_string()),
+        (Some("integer" | "number"), Value::String(text)) => text.parse::<i64>().map_or(value.clone(), Value::from),
+        (Some("array"), Value::String(text)) => json!([text]),
+        _ => value.clone(),
     }
 }
 
@@ -88,9 +111,9 @@ fn meant(reference: &str, state: &[Written]) -> Value {
     let alternatives = reference.split("||").map(str::trim);
     let found = alternatives.filter_map(|term| match term.strip_prefix("†state.") {
         Some(path) => {
-            let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+            let (first, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
             let whole = fold(state.iter(), first, None)?;
-            let pointer = if rest.is_empty() { String::new() } else { format!("/{}", rest.replace('.', "/")) };
+            let pointer: String = steps(rest).iter().map(|step| format!("/{step}")).collect();
             whole.pointer(&pointer).cloned()
         }
         None => serde_json::from_str(term).ok(),
@@ -127,17 +150,16 @@ impl Script {
             (Vec::new(), Self { arguments: Vec::new(), answers: BTreeMap::new(), producers: Vec::new() });
         for (index, call) in plan.calls.iter().enumerate() {
             let mut arguments = replaced(&Value::Object(call.arguments.clone()), &state);
-            // The check fills in what the tool's schema says of arguments that are left out.
             for (name, schema) in tools[&*call.tool].parameters["properties"].as_object().into_iter().flatten() {
-                if let Some(default) = schema.get("default").filter(|_| arguments.get(name).is_none()) {
-                    arguments[name] = default.clone();
+                if let Some(value) = arguments.get_mut(name) {
+                    *value = fitted(value, &schema["type"]);
                 }
             }
             let named = |reference: &str, path: &str| {
                 reference.split("||").map(str::trim).any(|term| {
                     term.strip_prefix("†state.")
                         .and_then(|term| term.strip_prefix(path))
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
                 })
             };
             let producers = (0..index).filter(|&producer| {
@@ -155,8 +177,7 @@ impl Script {
                 for (reference, kind) in read.iter().flatten() {
                     for term in reference.split("||").map(str::trim) {
                         let Some(rest) = term.strip_prefix(&format!("†state.{path}.")) else { continue };
-                        let steps: Vec<&str> = rest.split('.').collect();
-                        put(known, &steps, value_of(kind, &format!("{}.{rest} of {arguments}", call.tool)));
+                        put(known, &steps(rest), value_of(kind, &format!("{}.{rest} of {arguments}", call.tool)));
                     }
                 }
                 state.push(Written::set(path, known.clone()));

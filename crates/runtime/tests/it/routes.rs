@@ -9,9 +9,9 @@ use toolwright_core::catalogue::{Listing, Provider as _, Snapshot};
 use toolwright_core::model::{ModelResponse, Route};
 use toolwright_core::policy::Effect;
 use toolwright_core::store::{LedgerEntry, LedgerStore as _};
-use toolwright_core::{CallId, ErrorKind, Outcome, Policy, Profile, RawArguments, Services, ToolCall};
-use toolwright_runtime::RunContext;
+use toolwright_core::{CallId, ErrorKind, Outcome, Policy, Profile, RawArguments, RunInput, Services, ToolCall};
 use toolwright_runtime::executor::RepairOptions;
+use toolwright_runtime::{RunContext, RunVariables};
 use toolwright_testkit::FakeModel;
 
 use crate::fixture::{Fixture, fixture, provider};
@@ -128,4 +128,15 @@ async fn activities_run_as_calls_inside() {
     assert!(!failed.ok && failed.text().contains("it did not work"), "{failed:?}");
     let latent = one(&fixture, &run, "chosen", json!({"_activity": "", "_output": "mine"})).await;
     assert_eq!(latent.structured, Some(json!("mine")));
+}
+
+#[tokio::test]
+async fn activities_see_what_scopes_grant() {
+    let fixture = fixture(|_| {}).await;
+    let scopes = json!({"const": ["input.tone", "†state.none"]});
+    let schema = json!({"type": "object", "properties": {"_activity": {"const": "t__echo"}, "_scopes": scopes}});
+    let input = RunInput { input: json!({"tone": "kind", "secret": "xyzzy"}), ..RunInput::default() };
+    let run = declared(&fixture, &[("asks", schema)]).await;
+    let run = RunContext { variables: Some(RunVariables::in_memory(input)), ..run };
+    assert_eq!(one(&fixture, &run, "asks", json!({})).await.text(), r#"{"input.tone":"kind"}"#);
 }

@@ -12,6 +12,7 @@
 //!   result can be invented.
 
 mod answer;
+mod conversation;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use toolwright_core::model::ShownTool;
 
 pub use answer::{Composed, ComposedCall, Decoder, Unusable};
+pub use conversation::{ComposedListener, ComposedTools};
 
 /// A tool as the transport offers it.
 #[derive(Debug, Clone, Copy)]

@@ -14,6 +14,7 @@ use toolwright_core::plan::{
     PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_plan, unreadable,
 };
 use toolwright_core::policy::UserRequest;
+use toolwright_core::variables::Variables as _;
 use toolwright_core::{Cancel, Lineage, Outcome, Policy, Profile, RunInput, Session};
 use toolwright_runtime::executor::ENDED_MS;
 use toolwright_runtime::{RunContext, RunVariables};
@@ -33,6 +34,8 @@ pub struct PlanOptions {
     pub input: RunInput,
     /// Answers where the policy asks about a call that no approval of the plan covers.
     pub approver: Arc<dyn Approver>,
+    /// US dollars that its calls may cost at most, by the hints of their tools. Default: any amount.
+    pub max_cost: Option<f64>,
     /// Whether the whole plan is approved, as it is checked. A call that the policy asks about for another reason, or whose
     /// written arguments have changed, is asked about by itself.
     pub approved: bool,
@@ -57,6 +60,8 @@ pub struct PlanWriter {
     pub profile: Option<Profile>,
     /// What `†input.x` stands for.
     pub input: RunInput,
+    /// US dollars that the calls of the plan may cost at most, by the hints of their tools. Default: any amount.
+    pub max_cost: Option<f64>,
 }
 
 /// A plan that a model wrote.
@@ -89,6 +94,7 @@ pub struct PlanReport {
     /// Its calls, in written order, and behind them those of plans in its place.
     pub calls: Vec<PlannedOutcome>,
     state: Value,
+    instances: Map<String, Value>,
 }
 
 impl PlanReport {
@@ -98,14 +104,24 @@ impl PlanReport {
         &self.state
     }
 
+    /// What each instance of the input sees under the paths: its own, and what is for all.
+    #[must_use]
+    pub fn instances(&self) -> &Map<String, Value> {
+        &self.instances
+    }
+
     /// `{plan, status, calls: [{index, tool, arguments, ok, output | error, started_ms, ended_ms}], state}`, times from the
-    /// start of the plan.
+    /// start of the plan; and `instances: {name: state}` where the input has any.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let start =
             self.calls.iter().filter_map(|call| Some(span(call.outcome.as_ref()?)?.0)).min().unwrap_or_default();
         let calls: Vec<Value> = self.calls.iter().enumerate().map(|(index, call)| call.to_json(index, start)).collect();
-        json!({"plan": self.id, "status": self.status, "calls": calls, "state": self.state})
+        let mut report = json!({"plan": self.id, "status": self.status, "calls": calls, "state": self.state});
+        if !self.instances.is_empty() {
+            report["instances"] = self.instances.clone().into();
+        }
+        report
     }
 }
 
@@ -146,10 +162,16 @@ fn span(outcome: &Outcome) -> Option<(i64, i64)> {
 impl Toolwright {
     /// Checks a plan against the catalogue and the policy as they are now. Nothing runs.
     #[must_use]
-    pub fn check_plan(&self, plan: &PlanDocument, profile: Option<Profile>, input: &RunInput) -> PlanCheck {
+    pub fn check_plan(
+        &self,
+        plan: &PlanDocument,
+        profile: Option<Profile>,
+        input: &RunInput,
+        max_cost: Option<f64>,
+    ) -> PlanCheck {
         let policy = self.config().policy(profile, Profile::Ask);
         let values = RunVariables::in_memory(for_all_tools(input));
-        self.checked(plan, None, (&self.call_session(), &policy, &values))
+        self.checked(plan, None, (&self.call_session(), &policy, &values), max_cost)
     }
 
     pub(super) fn checked(
@@ -157,6 +179,7 @@ impl Toolwright {
         plan: &PlanDocument,
         request: Option<&Arc<UserRequest>>,
         (session, policy, values): (&Session, &Policy, &RunVariables),
+        max_cost: Option<f64>,
     ) -> PlanCheck {
         check_plan(
             plan,
@@ -166,7 +189,7 @@ impl Toolwright {
                 policy: Some(policy),
                 request,
                 variables: Some(values),
-                max_cost: None,
+                max_cost,
             },
         )
     }
@@ -183,7 +206,7 @@ impl Toolwright {
         let id = format!("plan-{}", uuid::Uuid::new_v4());
         let run = self.plan_run(&id, options);
         let values = self.plan_values(&run, &options.input).await?;
-        let check = self.checked(plan, None, (&run.session, &run.policy, &values));
+        let check = self.checked(plan, None, (&run.session, &run.policy, &values), options.max_cost);
         if !check.is_valid() {
             return Err(PlanRefused::Check(Box::new(check)));
         }
@@ -228,13 +251,13 @@ impl Toolwright {
         let driver = self.driver();
         let is_new = state.is_held();
         if is_new {
-            let check = self.checked(&plan, None, (&run.session, &run.policy, &values));
+            let check = self.checked(&plan, None, (&run.session, &run.policy, &values), options.max_cost);
             if !check.is_valid() {
                 return Err(PlanRefused::Check(Box::new(check)));
             }
             let approval = PlanApproval::of(&plan, &check, &*self.executor.services().redactor);
             state = driver.load(&run).await?;
-            if options.approved && state.plan().is_some_and(|plan| plan.approval.is_none()) {
+            if options.approved && state.plan().is_some_and(|plan| plan.approval().is_none()) {
                 state.approve_plan(approval);
             }
         } else {
@@ -299,6 +322,7 @@ impl Toolwright {
             input: writer.input.clone(),
             approver: self.approver(),
             approved: false,
+            max_cost: writer.max_cost,
             cancel: Cancel::new(),
         };
         let run = self.plan_run(&format!("plan-{}", uuid::Uuid::new_v4()), &options);
@@ -321,7 +345,7 @@ impl Toolwright {
             Arc::clone(&run.policy),
             Arc::clone(&run.approver),
         );
-        let mut asked = plan_request(request, &snapshot, &writer.tools, &run.session.principal);
+        let mut asked = plan_request(request, &snapshot, &writer.tools, &run.session.principal, &values.given());
         let mut usage = Usage::default();
         let mut is_last = false;
         loop {
@@ -329,7 +353,7 @@ impl Toolwright {
             usage.add(answer.usage);
             let faults = match read_plan(&answer) {
                 Ok(document) => {
-                    let check = self.checked(&document, words, (&run.session, &run.policy, values));
+                    let check = self.checked(&document, words, (&run.session, &run.policy, values), writer.max_cost);
                     if is_last || check.is_valid() {
                         return Ok(WrittenPlan { document, check, usage });
                     }
@@ -375,11 +399,12 @@ impl Toolwright {
             PlannedOutcome { call, outcome: known.or_else(|| state.failure_of(id.as_str())) }
         });
         let calls = calls.collect();
-        let state = match values.state(None) {
+        let state = |instance: Option<&str>| match values.state(instance) {
             Value::Null => Value::Object(Map::new()),
             state => state,
         };
-        Ok(PlanReport { id: id.to_owned(), status: ran.status, calls, state })
+        let instances = values.instances().iter().map(|name| (name.clone(), state(Some(name)))).collect();
+        Ok(PlanReport { id: id.to_owned(), status: ran.status, calls, state: state(None), instances })
     }
 }
 

@@ -11,6 +11,7 @@ mod examples;
 mod facades;
 mod groups;
 mod memory;
+mod requests;
 mod runs;
 mod serving;
 mod support;

@@ -149,3 +149,14 @@ fn an_answer_cut_after_calls_gets_a_notice() {
     answer(&mut refused, "read");
     assert!(text_of(&refused.messages()[2]).contains("cut at its token limit"), "also after a refused call");
 }
+
+#[test]
+fn an_answer_beside_calls_counts_after_them() {
+    let mut state = RunState::new(spec(Limits::default()), vec![Message::user("task")]);
+    let answer = ModelResponse { is_final: true, ..response("Done.", &[("a", "fs__read", "{}")]) };
+    model(&mut state, answer);
+    assert!(matches!(state.step(), Step::CallTools(_)));
+    state.on_tools(vec![done(&CallId::new("a"), "text")]).expect("tools");
+    let Step::Done(result) = state.step() else { panic!("{:?}", state.step()) };
+    assert_eq!((result.status, result.answer.as_str()), (Status::Success, "Done."));
+}

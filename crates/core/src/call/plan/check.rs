@@ -137,7 +137,7 @@ impl Reach {
         let (mut arguments, mut meta) = (Value::Object(call.arguments.clone()), call.meta.clone());
         if let Some(entry) = entry {
             // What is wrong with them is found with the rest.
-            let _ = lift(entry, &mut arguments, &mut meta);
+            let _ = lift(entry, &mut arguments, &mut meta, false);
         }
         Self { references: named_references(&arguments), meta }
     }

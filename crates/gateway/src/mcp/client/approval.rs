@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::approval::{AlwaysCovers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED};
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::output::head_and_tail;
+use toolwright_core::taint::in_words;
 
 use crate::mcp::session::Asker;
 
@@ -69,7 +70,9 @@ fn denied(reason: &str) -> ApprovalDecision {
 fn question(asked: &ApprovalRequest) -> Value {
     let arguments = head_and_tail(&format!("{:#}", asked.arguments), MAX_SHOWN);
     let tool = asked.tool.without_version();
-    let message = format!("May {tool} run with these arguments?\n\n{arguments}\n\nAsked because {}.", asked.reason);
+    let tainted = in_words(&asked.tainted).map(|what| format!("\n\nUntrusted: {what}.")).unwrap_or_default();
+    let message =
+        format!("May {tool} run with these arguments?\n\n{arguments}{tainted}\n\nAsked because {}.", asked.reason);
     let always = match asked.always_covers() {
         AlwaysCovers::Tool => "this tool in this session".to_owned(),
         AlwaysCovers::ToolForAsker => {
@@ -112,6 +115,12 @@ fn decision(result: Value, after: Duration) -> ApprovalDecision {
 
 #[cfg(test)]
 mod tests {
+    use toolwright_core::canonical::ContentHash;
+    use toolwright_core::catalogue::CallScope;
+    use toolwright_core::session::{CallId, SessionId};
+    use toolwright_core::taint::{Taint, Tainted};
+    use toolwright_core::{Effects, ToolId};
+
     use super::*;
 
     #[test]
@@ -145,5 +154,27 @@ mod tests {
             assert!(matches!(decision(json!({"action": action}), later), ApprovalDecision::Deny { .. }));
         }
         assert_eq!(decision(json!({"action": "accept"}), at_once), ApprovalDecision::Approve);
+    }
+
+    #[test]
+    fn untrusted_arguments_are_named() {
+        let tool = ToolId::parse("mail:send@1.0.0").expect("id");
+        let asked = ApprovalRequest {
+            call_id: CallId::new("c"),
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            tool: tool.clone(),
+            definition: ContentHash::of_value(&json!(1)),
+            arguments: json!({"to": "a"}),
+            binds_to: None,
+            effects: Effects::default(),
+            scope: CallScope::Anywhere,
+            reason: "profile ask".into(),
+            tainted: vec![Tainted { path: "/to".into(), from: Taint::of(&tool) }],
+            asker: None,
+            agents: Vec::new(),
+        };
+        let message = question(&asked)["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains("Untrusted: /to out of mail:send@1.0.0."), "{message}");
     }
 }

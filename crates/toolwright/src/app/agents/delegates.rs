@@ -28,20 +28,14 @@ impl Documents {
     }
 
     async fn fetch(&self, url: Url, context: &ToolContext) -> Result<String, ToolError> {
-        let refused = |url: &Url| {
-            let message = format!("the delegate {url} is not among `delegates.urls`");
-            ToolError::new(ErrorKind::NotPermitted, message)
-        };
         if !self.config.allows(&url) {
-            return Err(refused(&url));
+            let message = format!("the delegate {url} is not among `delegates.urls`");
+            return Err(ToolError::new(ErrorKind::NotPermitted, message));
         }
         let bounds = Bounds::of(context);
-        let response = self.client.send(HttpRequest::get(url.clone()), bounds).await;
+        let response =
+            self.client.send_where(HttpRequest::get(url.clone()), bounds, |next| self.config.allows(next)).await;
         let response = response.map_err(|error| error.into_tool_error(SETTINGS))?;
-        // It may have been led elsewhere.
-        if !self.config.allows(response.url()) {
-            return Err(refused(response.url()));
-        }
         if !response.status().is_success() {
             let message = format!("the delegate {url} answers {}", response.status());
             return Err(ToolError::new(ErrorKind::ExecutionError, message));

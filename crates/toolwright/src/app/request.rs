@@ -1,0 +1,163 @@
+//! One request to a model: an output of a schema, calls of tools, or both. Nothing runs.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use toolwright_agent::{PlannedCall, offer, read_calls};
+use toolwright_core::call::{Caller, Rejection};
+use toolwright_core::catalogue::declared::DeclaredTools;
+use toolwright_core::catalogue::{Provider, Snapshot};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::model::{IgnoreModelEvents, Message, ModelRequest, ModelResponse, OutputFormat, Usage};
+use toolwright_core::schema::CompiledSchema;
+use toolwright_core::{Entry, Profile};
+use toolwright_runtime::RunContext;
+use toolwright_textcalls::composed::ComposedTools;
+
+use super::Toolwright;
+use crate::error::Error;
+
+/// How a request is made.
+#[derive(Debug, Clone, Default)]
+pub struct RequestConfig {
+    /// The model, `provider/model`.
+    pub model: String,
+    /// What the model is told first.
+    pub system: String,
+    /// Globs on the tools of the catalogue that it may call. Default: none.
+    pub tools: Vec<String>,
+    /// Tokens of its answer at most.
+    pub max_tokens: Option<u32>,
+}
+
+/// A piece of what a request is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RequestContext {
+    /// A text for the model.
+    Text(String),
+    /// A tool that the model may call, declared by its schema alone.
+    Tool {
+        /// Its name, perhaps `namespace:name`.
+        name: String,
+        /// Its JSON Schema.
+        schema: Value,
+    },
+}
+
+/// What a model answered to a request.
+#[derive(Debug, Clone)]
+pub struct RequestAnswer<T> {
+    /// The output; `None` as long as calls are needed to find it.
+    pub output: Option<T>,
+    /// The calls in written order, each valid or with the reason why it is not.
+    pub calls: Vec<Result<PlannedCall, Box<Rejection>>>,
+    /// What the model used.
+    pub usage: Usage,
+}
+
+impl Toolwright {
+    /// Asks a model once for an output of `schema`, for calls, or for both, over one schema composed of them. An answer that
+    /// has neither, or an output that does not fit, is put to the model once more.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a schema that cannot be used, [`Error::Model`] when the model cannot be asked, [`Error::Answer`]
+    /// when its second answer cannot be used either.
+    pub async fn request<T: DeserializeOwned>(
+        self: &Arc<Self>,
+        config: &RequestConfig,
+        schema: Value,
+        context: Vec<RequestContext>,
+    ) -> Result<RequestAnswer<T>, Error> {
+        let compiled =
+            CompiledSchema::compile(&schema).map_err(|error| Error::Usage(format!("the output schema: {error}")))?;
+        let (snapshot, words) = self.request_tools(config, context)?;
+        let policy = Arc::new(self.config().policy(None, Profile::Ask));
+        let run = RunContext::new(self.call_session(), Arc::new(snapshot), policy, self.approver());
+        let caller = Caller::of(&run.session.principal);
+        let asked = ModelRequest {
+            system: config.system.clone(),
+            messages: vec![Message::User { content: words }],
+            output: Some(OutputFormat { name: "answer".into(), schema: Some(schema) }),
+            max_tokens: config.max_tokens,
+            ..ModelRequest::default()
+        };
+        let asked = offer(asked, &run.snapshot, caller.principal);
+        let composed = ComposedTools::of(&asked);
+        let mut sent = composed.request(&asked);
+        let (mut usage, mut is_last) = (Usage::default(), false);
+        loop {
+            let answer = self.executor().ask_model(&config.model, &sent, None, &run).await?;
+            usage.add(answer.usage);
+            let written = answer.text.clone();
+            match read(composed.finish(Ok(answer), &IgnoreModelEvents)?, &compiled) {
+                Ok((output, response)) => {
+                    return Ok(RequestAnswer {
+                        output,
+                        calls: read_calls(response, &run.snapshot, caller).calls,
+                        usage,
+                    });
+                }
+                Err(why) if is_last => return Err(Error::Answer(why)),
+                Err(why) => {
+                    if !written.trim().is_empty() {
+                        sent.messages.push(Message::Assistant { text: written, calls: Vec::new(), opaque: Vec::new() });
+                    }
+                    sent.messages.push(Message::user(format!(
+                        "[toolwright notice] Your answer cannot be used: {why}. Answer once more with one JSON object: the final \
+                         result in `output`, or the tools to call in `calls`."
+                    )));
+                    is_last = true;
+                }
+            }
+        }
+    }
+
+    /// The tools that a request may call, and the texts of its context.
+    fn request_tools(
+        &self,
+        config: &RequestConfig,
+        context: Vec<RequestContext>,
+    ) -> Result<(Snapshot, Vec<ContentBlock>), Error> {
+        let (mut words, mut declared) = (Vec::new(), Vec::new());
+        for piece in context {
+            match piece {
+                RequestContext::Text(text) => words.push(ContentBlock::text(text)),
+                RequestContext::Tool { name, schema } => declared.push((name, schema)),
+            }
+        }
+        if words.is_empty() {
+            return Err(Error::Usage("a request needs a text: add RequestContext::Text to its context".into()));
+        }
+        let declared =
+            Arc::new(DeclaredTools::new("request", declared.iter().map(|(name, schema)| (name.as_str(), schema))));
+        if let Some(issue) = declared.issues().first() {
+            return Err(Error::Usage(issue.clone()));
+        }
+        let may_call = |entry: &Entry| entry.is_named_by(&config.tools);
+        let chosen = self.catalogue().snapshot().only(may_call, "not among the tools of this request");
+        let tools = declared.tools().to_vec();
+        Ok((chosen.with(&(declared as Arc<dyn Provider>), &tools), words))
+    }
+}
+
+/// The output in an answer, and the answer for its calls.
+fn read<T: DeserializeOwned>(
+    response: ModelResponse,
+    schema: &CompiledSchema,
+) -> Result<(Option<T>, ModelResponse), String> {
+    if response.text.trim().is_empty() {
+        return if response.calls.is_empty() {
+            Err("it has neither an output nor a call".into())
+        } else {
+            Ok((None, response))
+        };
+    }
+    let value: Value =
+        serde_json::from_str(&response.text).map_err(|_| "its output is not JSON of the schema".to_owned())?;
+    if let Some(violation) = schema.violations(&value).first() {
+        return Err(format!("its output does not fit: {violation}"));
+    }
+    let output = serde_json::from_value(value).map_err(|error| format!("its output does not fit: {error}"))?;
+    Ok((Some(output), response))
+}
