@@ -35,7 +35,7 @@ fn greeting() -> Value {
 }
 
 #[tokio::test]
-async fn output_and_calls_are_one_composed_schema() {
+async fn greeting_and_summary_are_one_composed_schema() {
     let (answer, bodies) = asked(vec![json!({"output": {"summary": "short"}, "calls": []})]).await;
     let answer = answer.expect("an answer");
     assert_eq!((answer.output, answer.calls.len()), (Some(Summary { summary: "short".into() }), 0));
@@ -49,7 +49,7 @@ async fn output_and_calls_are_one_composed_schema() {
 }
 
 #[tokio::test]
-async fn calls_come_without_or_with_an_output() {
+async fn greetings_come_without_or_with_a_summary() {
     let (answer, _) = asked(vec![json!({"output": null, "calls": [greeting()]})]).await;
     let answer = answer.expect("an answer");
     let call = answer.calls[0].as_ref().expect("valid");
