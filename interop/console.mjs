@@ -1,6 +1,9 @@
-// A person with Debian's Chromium at the console. Reads JSON from standard input: { link, url, token, screens?, assets? }: a
-// fresh address of the console, the server's root and its token, a folder for pictures, and a folder of assets to use instead of
-// the server's. Prints { problems, first_view_ms } as JSON.
+// A person with Debian's Chromium at the console. Reads JSON from standard input: { link, url, token, reader, demo, screens?,
+// assets? }: a fresh address of the console, the server's root and its token, an address for a token that only reads, the command
+// of the demo, a folder for pictures, and a folder of assets to use instead of the server's. Prints { problems, first_view_ms,
+// tree_ms } as JSON.
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { text } from 'node:stream/consumers';
@@ -9,7 +12,7 @@ import { chromium } from 'playwright-core';
 /** Milliseconds after which something that should happen did not. */
 const WAIT = 60_000;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const { link, url, token, screens, assets } = JSON.parse(await text(process.stdin));
+const { link, url, token, reader, demo, screens, assets } = JSON.parse(await text(process.stdin));
 const problems = [];
 const check = (fits, what) => fits || problems.push(what);
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
@@ -21,7 +24,7 @@ async function open(context, name) {
   // A request that the server refuses is logged by the browser itself; the page shows it.
   page.on('console', (said) => said.type() === 'error' && !/status of 4\d\d/.test(said.text()) && problems.push(`${name}: ${said.text()}`));
   page.on('pageerror', (error) => problems.push(`${name}: ${error.message}`));
-  page.on('request', (request) => /^(blob|data):/.test(request.url()) || new URL(request.url()).origin === url || problems.push(`${name}: asks ${request.url()}`));
+  page.on('request', (request) => /^(blob|data):/.test(request.url()) || new URL(request.url()).origin === new URL(page.url()).origin || page.url() === 'about:blank' || problems.push(`${name}: asks ${request.url()}`));
   await page.addInitScript(() => addEventListener('securitypolicyviolation', (event) => console.error(`policy: ${event.violatedDirective}`)));
   const disk = (path) => (path === '/' ? '/index.html' : path.replace('/console', ''));
   if (assets) {
@@ -31,21 +34,21 @@ async function open(context, name) {
   return page;
 }
 
-const api = (path, body) =>
-  fetch(url + path, { method: body ? 'POST' : 'GET', headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' }, body: body && JSON.stringify(body) })
-    .then((response) => response.json());
+const send = (path, body, by = token) =>
+  fetch(url + path, { method: body ? 'POST' : 'GET', headers: { authorization: `Bearer ${by}`, 'content-type': 'application/json' }, body: body && JSON.stringify(body) });
+const api = (path, body) => send(path, body).then((response) => response.json());
 async function eventually(what, probe, wanted) {
   const end = Date.now() + WAIT;
   let is;
   while ((is = await probe()) !== wanted && Date.now() < end) await new Promise((done) => setTimeout(done, 100));
   check(is === wanted, `${what}: ${is}, not ${wanted}`);
 }
-/** Runs a step; its failure is a problem, and the next step runs all the same. */
-async function step(name, run) {
+/** Runs a step at a page; its failure is a problem, and the next step runs all the same. */
+async function step(name, at, run) {
   try {
-    await run();
+    await run(at);
   } catch (error) {
-    const shown = await page.locator('main').innerText({ timeout: 1000 }).catch(() => 'nothing');
+    const shown = await at.locator('main').innerText({ timeout: 1000 }).catch(() => 'nothing');
     problems.push(`${name}: ${error.message.split('\n')[0]}; the page shows: ${shown.slice(0, 300)}`);
   }
 }
@@ -62,7 +65,8 @@ const questions = (tab, count) => tab.waitForFunction((count) => document.queryS
   && (!count || document.querySelector('article.chosen')) && !document.querySelector('#app[aria-busy=true]'), count);
 
 // Without movement: colours that change slowly are measured halfway.
-const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, colorScheme: 'light', reducedMotion: 'reduce' });
+const browsing = { viewport: { width: 1400, height: 900 }, colorScheme: 'light', reducedMotion: 'reduce' };
+const context = await browser.newContext(browsing);
 const page = await open(context, 'page');
 const began = performance.now();
 await page.goto(link);
@@ -70,14 +74,38 @@ await page.waitForSelector('h1');
 const first_view_ms = Math.round(performance.now() - began);
 check(!page.url().includes('token'), 'the address keeps its token');
 
-await step('try a tool by its form', async () => {
+await step('approve a definition', page, async () => {
+  // All tools wait at first; all but one are approved as a program does it.
+  const waiting = (pins) => pins.filter((pin) => pin.waiting);
+  await eventually('definitions that wait', async () => waiting(await api('/api/pins')).length, 7);
+  const decide = ({ provider, tool, waiting: { hash } }) => send('/api/pins', { provider, tool, hash, decision: 'approve' });
+  const others = waiting(await api('/api/pins')).filter((pin) => pin.tool !== 'write');
+  for (const pin of others) check((await decide(pin)).status === 200, `${pin.tool} is not approved`);
+  check((await decide({ ...others[0], waiting: { hash: '0' } })).status === 409, 'a definition that nobody looked at is approved');
+  await go(page, '#/pins', 'Pins');
+  await page.waitForFunction(() => document.querySelectorAll('article').length === 1);
+  await page.locator('button.main').click();
+  await says(page, 'approved.');
+  await says(page, 'No definition waits');
+});
+
+await step('try a tool by its form', page, async () => {
   await go(page, '#/tools/weather__alerts', 'weather__alerts');
   await page.locator('form input').first().fill('Oslo');
   await page.locator('button.main').first().click();
-  await says(page, 'ok');
+  await says(page, 'no warnings for Oslo');
 });
 
-await step('approve one and deny the next by keyboard', async () => {
+await step('what a prompt is shown', page, async () => {
+  await go(page, '#/tools/prompt', 'What would a prompt be shown?');
+  await page.fill('#prompt', 'Will it rain in Oslo? I need the weather forecast');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('table');
+  check((await page.locator('tbody tr').first().innerText()).includes('weather__forecast'), 'the forecast is not shown first');
+});
+
+await step('approve one and deny the next by keyboard', page, async () => {
   await Promise.all([held('Oslo'), held('Rome')]);
   await page.locator('h1').first().focus();
   await page.keyboard.press('g');
@@ -93,7 +121,7 @@ await step('approve one and deny the next by keyboard', async () => {
   await eventually('one approved, one denied', states, 'done error');
 });
 
-await step('one of two tabs wins', async () => {
+await step('one of two tabs wins', page, async () => {
   await held('Paris');
   const second = await open(context, 'second tab');
   await second.goto(`${url}/#/approvals`);
@@ -101,34 +129,162 @@ await step('one of two tabs wins', async () => {
   await Promise.all(tabs.map((tab) => questions(tab, 1)));
   await Promise.all(tabs.map((tab) => tab.keyboard.press('a')));
   const told = await Promise.all(tabs.map(async (tab) => {
-    await tab.waitForFunction(() => /approve\.|answered|approved|settled/.test(document.querySelector('main p[role=status]')?.innerText));
+    await tab.waitForFunction(() => /approve\.|too late/.test(document.querySelector('main p[role=status]')?.innerText));
     return tab.locator('main p[role=status]').innerText();
   }));
   check(told.filter((text) => text.includes('approve.')).length === 1, `one tab wins, and the other is told: ${JSON.stringify(told)}`);
   await second.close();
 });
 
-const { traces } = await api('/api/traces?limit=1');
-const last = traces[0].run ?? traces[0].session;
-const PAGES = [
-  ['#/overview', 'Overview'], ['#/tools', 'Tools'], ['#/tools/weather__alerts', 'weather__alerts'], ['#/runs', 'Runs'],
-  [`#/runs/${encodeURIComponent(last)}`, last], ['#/approvals', 'Approvals'], ['#/jobs', 'Jobs'], ['#/costs', 'Costs'],
-];
-for (const [scheme, width] of [['light', 1400], ['dark', 1400], ['light', 360], ['dark', 360]]) {
-  await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' });
-  await page.setViewportSize({ width, height: 900 });
-  for (const [hash, title] of PAGES) {
-    const where = `${hash} ${scheme} ${width}`;
-    await step(where, async () => {
-      await go(page, hash, title);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      check(wide <= 0, `${where}: ${wide} px too wide`);
-      await page.evaluate(axe);
-      const { violations } = await page.evaluate(() => axe.run());
-      for (const { id, help, nodes } of violations) problems.push(`${where}: ${id}, ${help}: ${nodes[0].target.join(' ')}`);
-      if (screens) await page.screenshot({ path: `${screens}/${hash.slice(2).split('/').slice(0, 2).join('-').replace(/\W/g, '-')}-${scheme}-${width}.png` });
-    });
+await step('a reader decides nothing', page, async () => {
+  await held('Lima');
+  const reading = await browser.newContext(browsing);
+  const eye = await open(reading, 'reader');
+  await eye.goto(reader.link);
+  await go(eye, '#/approvals', 'Approvals');
+  await questions(eye, 1);
+  check(await eye.locator('article button:not(.small)').count() === 0, 'a reader has buttons');
+  await eye.keyboard.press('a');
+  await go(eye, '#/tools/weather__alerts', 'weather__alerts');
+  check(await eye.locator('button.main').isDisabled(), 'a reader may call');
+  const { id } = (await api('/api/approvals'))[0];
+  const refused = [await send('/api/call', { tool: 'weather__alerts', arguments: { city: 'Oslo' } }, reader.token), await send(`/api/approvals/${id}`, { decision: 'approve' }, reader.token)];
+  check(refused.every(({ status }) => status === 403), `a reader is answered ${refused.map(({ status }) => status)}`);
+  check((await send(`/api/approvals/${id}`, { decision: 'deny' })).status === 200, 'the reader answered');
+  await reading.close();
+});
+
+let tree_ms;
+await step('a tree of 10,000 operations', page, async () => {
+  const op = (n) => ({ op: n.toString(16).padStart(16, '0'), trace: 'f'.repeat(32), parent: null, kind: 'tool', name: `x:t${n}@1.0.0`, call: null, status: n % 100 ? 'ok' : 'timeout', started_ms: 1e12 + n, latency_ms: 5, wait_ms: 0,
+    person_ms: 0, attempts: 1, cached: false, characters_in: 2, characters_out: 2, cost_usd: null, decided_by: 'profile ask', approval: null, children: [] });
+  const parents = Array.from({ length: 100 }, (_, at) => ({ ...op(10_000 + at), children: Array.from({ length: 99 }, (_, child) => op(at * 100 + child)) }));
+  const totals = { tool_calls: 10_000, model_calls: 0, jobs: 0, failures: 99, usage: {}, cost_usd: null };
+  const big = JSON.stringify({ run: null, session: 'big', started_ms: 1e12, latency_ms: 10_100, totals, left_out: 0, turns: [{ turn: 0, ops: parents }] });
+  await page.route('**/api/traces/big', (route) => route.fulfill({ contentType: 'application/json', body: big }));
+  await page.route('**/api/sessions/big', (route) => route.fulfill({ contentType: 'application/json', body: '{"messages":[],"values":null,"todo":[]}' }));
+  await go(page, '#/runs/big', 'big');
+  await page.waitForSelector('.row');
+  // An update draws the tree again: from the key to the picture.
+  tree_ms = await page.evaluate(async () => {
+    const input = document.querySelector('main input[type=search]');
+    const times = [];
+    for (const text of ['t9', '', 'timeout']) {
+      const start = performance.now();
+      input.value = text;
+      input.dispatchEvent(new Event('input'));
+      await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
+      times.push(performance.now() - start);
+    }
+    return Math.round(Math.max(...times));
+  });
+  await says(page, 'timeout');
+  check(await page.locator('.row').count() < 100, 'all rows are drawn');
+});
+
+await step('save a policy that was tried', page, async () => {
+  await go(page, '#/policy', 'Policy');
+  await page.fill('#draft', '{"profile": "client", "rules": [{"effect": "forbid"}]}');
+  await page.waitForSelector('#checks li.bad');
+  check(await page.locator('button.main').isDisabled(), 'a broken draft can be saved');
+  await page.fill('#draft', 'profile: client\nrules:\n  - effect: deny\n    tool: weather:alerts\n    reason: no alerts\n');
+  await says(page, 'decisions change.');
+  await page.waitForFunction(() => [...document.querySelectorAll('td')].some((cell) => cell.innerText.startsWith('weather:alerts')));
+  await page.locator('button.main').click();
+  await says(page, 'Written to');
+  const denied = async () => (await api('/api/call', { tool: 'weather__alerts', arguments: { city: 'Oslo' } })).error?.message?.includes('no alerts');
+  await eventually('the saved policy decides', denied, true);
+});
+
+/** A demo at a port; its address of the console, and how it ends. */
+async function startDemo(port = 0) {
+  const child = spawn(demo[0], [...demo.slice(1), `--serve=127.0.0.1:${port}`, '--print'], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const ended = new Promise((done) => child.on('exit', done));
+  for await (const line of createInterface({ input: child.stderr })) {
+    const found = line.match(/console: (\S+)/);
+    if (found) return { link: found[1], stop: () => { child.kill('SIGTERM'); return ended; } };
+  }
+  throw new Error('the demo did not start');
+}
+
+const team = await startDemo();
+const at = new URL(team.link);
+const life = await browser.newContext(browsing);
+const view = await open(life, 'demo');
+await view.goto(team.link);
+let run;
+
+await step('the team waits for a word', view, async () => {
+  await go(view, '#/approvals', 'Approvals');
+  await questions(view, 1);
+  await says(view, 'An order is paid at once.');
+});
+
+await step('play a finished run back', view, async () => {
+  await go(view, '#/runs', 'Runs');
+  await view.waitForFunction(() => document.querySelectorAll('tbody tr').length >= 3);
+  run = await view.locator('tbody tr').last().locator('a').innerText();
+  await view.locator('tbody tr').last().locator('a').click();
+  await loaded(view, run);
+  await says(view, 'Look at the weather and the notes');
+  await view.locator('.row .link', { hasText: 'shop:order' }).first().click();
+  await says(view, 'lemonade');
+  await view.locator('#tab-tree').focus();
+  await view.keyboard.press('ArrowRight');
+  await view.waitForSelector('.turn-user');
+  await view.keyboard.press('ArrowRight');
+  await view.waitForSelector('.play');
+  await view.locator('h1').focus();
+  for (let steps = 0; steps < 4; steps += 1) await view.keyboard.press('ArrowRight');
+  await says(view, 'Step 5 of');
+});
+
+await step('chat, and approve inline', view, async () => {
+  await go(view, '#/chat/buyer', 'Chat');
+  await view.fill('#say', 'Order lemonade for the picnic.');
+  await view.keyboard.press('Enter');
+  // The team's question waits too.
+  await view.waitForFunction(() => document.querySelectorAll('.said article.question').length === 2);
+  await view.locator('.said article.question').first().locator('button.main').click();
+  await view.waitForFunction(() => document.querySelectorAll('.said article.question').length < 2);
+  const left = view.locator('.said article.question button.main');
+  await Promise.race([left.click().catch(() => {}), says(view, 'Ordered: order')]);
+  await says(view, 'Ordered: order');
+  check(await view.locator('.turn-call').count() >= 2, 'calls are not shown');
+});
+
+/** Looks at pages: in both themes, wide and narrow. */
+async function look(tab, name, pages) {
+  for (const [scheme, width] of [['light', 1400], ['dark', 1400], ['light', 360], ['dark', 360]]) {
+    await tab.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' });
+    await tab.setViewportSize({ width, height: 900 });
+    for (const [hash, title] of pages) {
+      const where = `${name} ${hash} ${scheme} ${width}`;
+      await step(where, tab, async () => {
+        await go(tab, hash, title);
+        const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        check(wide <= 0, `${where}: ${wide} px too wide`);
+        await tab.evaluate(axe);
+        const { violations } = await tab.evaluate(() => axe.run());
+        for (const { id, help, nodes } of violations) problems.push(`${where}: ${id}, ${help}: ${nodes[0].target.join(' ')}`);
+        if (screens) await tab.screenshot({ path: `${screens}/${name}-${hash.slice(2).split('/').slice(0, 2).join('-').replace(/\W/g, '-').slice(0, 40)}-${scheme}-${width}.png` });
+      });
+    }
   }
 }
+await look(page, 'page', [['#/tools/weather__alerts', 'weather__alerts'], ['#/pins', 'Pins'], ['#/jobs', 'Jobs']]);
+await look(view, 'demo', [
+  ['#/overview', 'Overview'], ['#/approvals', 'Approvals'], ['#/runs', 'Runs'], [`#/runs/${encodeURIComponent(run)}`, run], ['#/chat', 'Chat'], ['#/agents', 'Agents'],
+  [`#/agents/${encodeURIComponent(run)}`, run], ['#/triggers', 'Triggers'], ['#/tools', 'Tools'], ['#/tools/prompt', 'What would a prompt be shown?'], ['#/policy', 'Policy'], ['#/costs', 'Costs'],
+]);
+
+await step('a server that was restarted', view, async () => {
+  await team.stop();
+  await view.waitForFunction(() => document.querySelector('nav .foot')?.innerText.includes('lost'));
+  const again = await startDemo(at.port);
+  await view.waitForFunction(() => document.querySelector('h1')?.innerText === 'Signed out');
+  await says(view, 'toolwright console');
+  await again.stop();
+});
 await browser.close();
-console.log(JSON.stringify({ problems, first_view_ms }));
+console.log(JSON.stringify({ problems, first_view_ms, tree_ms }));

@@ -21,7 +21,7 @@ use crate::operate::policy::PolicyCommand;
 use crate::operate::state::StateCommand;
 use crate::operate::trace::{JSON_FORM, TraceArgs};
 use crate::operate::triggers::TriggersCommand;
-use crate::start::demo::Sample;
+use crate::start::demo::{DemoArgs, Sample};
 use crate::start::edit::{Add, Import};
 use crate::terminal::screen::{BOLD, columns, styled};
 use crate::use_tools::agents::AgentsCommand;
@@ -79,7 +79,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Agents(AgentsCommand),
     /// Show a run that needs no key and no network. It has a scripted model, three sample servers, one question to you.
-    Demo,
+    Demo(DemoArgs),
     /// A sample server of the demo.
     #[command(hide = true)]
     DemoServer {

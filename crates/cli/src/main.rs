@@ -135,7 +135,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Console(args) => console::command(&cli.global, args).await,
             Command::Run(run) => run::run(&cli.global, run).await,
             Command::Chat(chat) => run::chat(&cli.global, chat).await,
-            Command::Demo => demo::command(&cli.global).await,
+            Command::Demo(args) => demo::command(&cli.global, args).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,

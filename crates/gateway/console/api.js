@@ -19,6 +19,14 @@ export async function signIn() {
   return true;
 }
 
+/** Whose page this is and what it may do, once it is signed in. */
+export let me = { changes: false, roles: [], model_apis: [] };
+
+/** Learns whose page this is. */
+export async function learnMe() {
+  me = await get("/api/me");
+}
+
 export class ApiError extends Error {
   constructor(status, kind, message) {
     super(message);
@@ -49,14 +57,13 @@ export async function api(method, path, body, signal) {
   }
   if (response.status === 401) onSignedOut();
   if (!response.ok) {
-    const error = await failure(response);
-    // A call that a full queue refused comes back as an outcome too.
-    throw error;
+    throw await failure(response);
   }
   return response.json();
 }
 
 export const get = (path, signal) => api("GET", path, undefined, signal);
+export const del = (path) => api("DELETE", path);
 export const post = (path, body = {}) => api("POST", path, body);
 
 /** Calls `see` with each event, and `state` with "live" or "lost". Returns a function that ends it. */
@@ -88,6 +95,15 @@ export function follow(see, state) {
     }
   })();
   return () => ending.abort();
+}
+
+/** Sends a request whose answer comes in pieces: calls `see` with each. Resolves at the end. */
+export async function stream(path, body, see, signal) {
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  if (response.status === 401) onSignedOut();
+  if (!response.ok) throw await failure(response);
+  for await (const { data } of messages(response.body)) if (data !== "[DONE]") see(JSON.parse(data));
 }
 
 async function* messages(body) {

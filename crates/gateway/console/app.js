@@ -1,6 +1,6 @@
 // The shell: signs in, draws the navigation, and shows the page that the address names.
 
-import { follow, signIn, whenSignedOut, get } from "./api.js";
+import { follow, signIn, whenSignedOut, get, learnMe, me } from "./api.js";
 import { html, render, useEffect, useState, Problem, State } from "./ui.js";
 import { Overview } from "./pages/overview.js";
 import { Tools } from "./pages/tools.js";
@@ -8,15 +8,27 @@ import { Runs } from "./pages/runs.js";
 import { Approvals } from "./pages/approvals.js";
 import { Jobs } from "./pages/jobs.js";
 import { Costs } from "./pages/costs.js";
+import { Chat } from "./pages/chat.js";
+import { Agents } from "./pages/agents.js";
+import { Triggers } from "./pages/triggers.js";
+import { Policy } from "./pages/policy.js";
+import { Pins } from "./pages/pins.js";
 
 const PAGES = [
   ["overview", "Overview", "o", Overview],
-  ["tools", "Tools", "t", Tools],
-  ["runs", "Runs", "r", Runs],
   ["approvals", "Approvals", "a", Approvals],
+  ["runs", "Runs", "r", Runs],
   ["jobs", "Jobs", "j", Jobs],
+  ["chat", "Chat", "h", Chat],
+  ["agents", "Agents", "g", Agents],
+  ["triggers", "Triggers", "i", Triggers],
+  ["tools", "Tools", "t", Tools],
+  ["policy", "Policy", "p", Policy],
+  ["pins", "Pins", "n", Pins],
   ["costs", "Costs", "c", Costs],
 ];
+/** Pages with which a group begins in the navigation. */
+const FIRST = new Set(["chat", "tools", "costs"]);
 /** Events that are kept for the pages. */
 const KEPT = 200;
 
@@ -35,7 +47,13 @@ function App() {
 
   useEffect(() => {
     whenSignedOut(() => setSignedIn(false));
-    signIn().then(setSignedIn, setSignedIn);
+    // A page whose server was restarted is told so at its first request.
+    const known = async () => {
+      const isIn = await signIn();
+      if (isIn) await learnMe();
+      setSignedIn(isIn);
+    };
+    known().catch((error) => setSignedIn(error.status === 401 ? false : error));
     const moved = () => setAt(place());
     addEventListener("hashchange", moved);
     moved();
@@ -85,9 +103,9 @@ function App() {
   const [, , , Shown] = PAGES.find(([name]) => name === at.page) ?? PAGES[0];
   return html`<a class="skip" href="#main">Skip to the page</a>
     <nav aria-label="Pages"><a class="brand" href="#/overview"><img src="/console/icon.svg" alt="" width="24" height="24" />Toolwright</a>
-      <ul>${PAGES.map(([name, title]) => html`<li><a href=${`#/${name}`} aria-current=${name === at.page ? "page" : undefined}>${title}
+      <ul>${PAGES.map(([name, title]) => html`<li class=${FIRST.has(name) ? "first" : ""}><a href=${`#/${name}`} aria-current=${name === at.page ? "page" : undefined}>${title}
         ${name === "approvals" && waiting > 0 && html` <span class="count">${waiting}<span class="hidden"> waiting</span></span>`}</a></li>`)}</ul>
-      <p class="foot" role="status"><${State} of=${link} /> <button class="small" onClick=${() => setHelp(true)}>Keys</button></p></nav>
+      <p class="foot" role="status"><${State} of=${link} />${!me.changes && html`<span class="dim">read only</span>`} <button class="small" onClick=${() => setHelp(true)}>Keys</button></p></nav>
     <${Shown} id=${at.id} events=${events} waiting=${waiting} />
     ${help && html`<${Keys} close=${() => setHelp(false)} />`}`;
 }
@@ -100,8 +118,8 @@ function SignedOut({ error }) {
 }
 
 const KEYS = [
-  ["g, then o t r a j c", "Opens a page"], ["/", "Searches"], ["j, k", "Next, previous (approvals)"],
-  ["a, d, w", "Approve, deny, always (approvals)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
+  ["g, then " + PAGES.map(([, , letter]) => letter).join(" "), "Opens a page"], ["/", "Searches"], ["j, k", "Next, previous (approvals)"],
+  ["a, d, w", "Approve, deny, always (approvals)"], ["←, →", "Step back, on (playback)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
 ];
 function Keys({ close }) {
   return html`<div class="dialog" role="dialog" aria-modal="true" aria-label="Keys"><h2>Keys</h2>

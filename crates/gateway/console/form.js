@@ -65,7 +65,7 @@ export function Form({ schema, busy, submit, label = "Run", values: given = {} }
     ${properties.map(([name, property]) => html`<${Field} key=${name} name=${name} schema=${property} error=${errors[name]}
       needed=${schema.required?.includes(name)} value=${fields[name] ?? initial(property)}
       change=${(value) => set((old) => ({ ...old, [name]: value }))} />`)}
-    <button class="main" disabled=${busy}>${busy ? "Running" : label}</button>
+    <button class="main" disabled=${busy}>${label}</button>
   </form>`;
 }
 

@@ -49,6 +49,7 @@ export function duration(ms) {
   if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
   return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`;
 }
+export const short = (text, most = 300) => (text?.length > most ? `${text.slice(0, most)}… (${number(text.length - most)} more characters)` : text);
 export const clock = (ms) => new Date(ms).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" });
 export const ago = (ms) => `${duration(Math.max(0, Date.now() - ms))} ago`;
 export const tokens = (usage) => (usage ? (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0) : 0);
@@ -82,7 +83,7 @@ export function Table({ label, columns, rows, href, keyOf = (row) => row.id ?? r
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
     <caption class="hidden">${label}</caption>
     <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind}>${title}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind], index) => html`<td class=${kind}>
+    <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([title, cell, kind], index) => html`<td class=${kind} data-title=${title}>
       ${index === 0 && href ? html`<a href=${href(row)}>${cell(row)}</a>` : cell(row)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
@@ -96,8 +97,36 @@ export function Json({ value, label = "JSON" }) {
     <pre tabindex="0" aria-label=${label}>${text}</pre></div>`;
 }
 
+/** Two or more views of a page, of which one is shown. */
+export function Tabs({ of, at, go, label }) {
+  const move = (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.stopPropagation();
+    const next = of[(of.findIndex(([name]) => name === at) + by + of.length) % of.length][0];
+    go(next);
+    document.getElementById(`tab-${next}`)?.focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${move}>${of.map(([name, title]) => html`<button key=${name} id=${`tab-${name}`} role="tab"
+    aria-selected=${name === at} tabindex=${name === at ? 0 : -1} onClick=${() => go(name)}>${title}</button>`)}</div>`;
+}
+
+/** Lines of a difference: those that begin with + and - are marked. */
+export function Diff({ text, label = "Difference" }) {
+  const kind = (line) => (/^\+(?!\+\+ )/.test(line) ? "added" : /^-(?!-- )/.test(line) ? "removed" : line.startsWith("@@") ? "dim" : "");
+  return html`<pre class="diff" tabindex="0" aria-label=${label}>${text.replace(/\n$/, "").split("\n").map((line) => html`<span class=${kind(line)}>${line}\n</span>`)}</pre>`;
+}
+
+/** What is to be done, and how far it is. */
+export function Todo({ items }) {
+  if (!items?.length) return null;
+  const mark = { done: "✓", in_progress: "…", pending: "○" };
+  return html`<section><h2>To do</h2><ul class="todo">${items.map((item) => html`<li key=${item.id} class=${item.status}><span aria-hidden="true">${mark[item.status]}</span>
+    <span>${item.text}</span> <span class="dim">${item.status.replace("_", " ")}</span></li>`)}</ul></section>`;
+}
+
 /** Rows of one height, of which only those in view are drawn. */
-export function LongList({ rows, height = 28, label, children: draw }) {
+export function LongList({ rows, height = 28, label, follow, children: draw }) {
   const box = useRef(null);
   const [view, setView] = useState([0, 40]);
   const look = () => {
@@ -105,6 +134,12 @@ export function LongList({ rows, height = 28, label, children: draw }) {
     if (at) setView([Math.floor(at.scrollTop / height), Math.ceil(at.clientHeight / height) + 1]);
   };
   useEffect(() => { look(); addEventListener("resize", look); return () => removeEventListener("resize", look); }, [rows.length]);
+  // The row of this number is kept in view.
+  useEffect(() => {
+    const at = box.current;
+    if (follow === undefined || !at) return;
+    at.scrollTop = Math.min(Math.max(at.scrollTop, (follow + 1) * height - at.clientHeight), follow * height);
+  }, [follow]);
   const first = Math.max(0, Math.min(view[0] - 10, rows.length - 1));
   const shown = rows.slice(first, view[0] + view[1] + 10);
   return html`<div class="long" ref=${box} onScroll=${look} tabindex="0" role="tree" aria-label=${label}>

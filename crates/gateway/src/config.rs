@@ -82,7 +82,7 @@ pub struct ClientConfig {
     #[serde(default)]
     pub roles: Vec<String>,
     /// The servers and views that it may reach at `/mcp/{name}`, and whose tools agents at `/v1` may use for it. Without
-    /// the key it reaches all that speaks MCP; the HTTP API is for `server.token` alone.
+    /// the key it reaches all that speaks MCP; see `api` for the HTTP API.
     pub views: Option<Vec<String>>,
     /// The agents and models that it may ask at `/v1`, as globs on their names. Default: all.
     #[serde(default)]
@@ -93,6 +93,20 @@ pub struct ClientConfig {
     /// Who decides where policy asks about calls of its agents at `/v1`. Default: as `server.facades.approvals` says.
     #[serde(default)]
     pub approvals: Option<FacadeApprovals>,
+    /// What it may do at `/api` and in the console: `none`, or `read` everything and change nothing.
+    #[serde(default)]
+    pub api: ApiAccess,
+}
+
+/// What a token other than the server's own may do at `/api`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApiAccess {
+    /// Nothing.
+    #[default]
+    None,
+    /// Read everything that the owner sees, and change nothing.
+    Read,
 }
 
 /// `budget` of a token: what its requests at `/v1` may use until the server ends.

@@ -1,7 +1,8 @@
 //! The web console: its files, and where its pages sign in. The pages use the HTTP API alone, with a token that they get
 //! for the one-time token in their address. The token stands in the address's fragment, which browsers send to nobody.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -37,6 +38,11 @@ const FILES: &[(&str, &str, &str)] = &[
     ("pages/approvals.js", JS, include_str!("../console/pages/approvals.js")),
     ("pages/jobs.js", JS, include_str!("../console/pages/jobs.js")),
     ("pages/costs.js", JS, include_str!("../console/pages/costs.js")),
+    ("pages/chat.js", JS, include_str!("../console/pages/chat.js")),
+    ("pages/agents.js", JS, include_str!("../console/pages/agents.js")),
+    ("pages/triggers.js", JS, include_str!("../console/pages/triggers.js")),
+    ("pages/policy.js", JS, include_str!("../console/pages/policy.js")),
+    ("pages/pins.js", JS, include_str!("../console/pages/pins.js")),
     ("vendor/preact.js", JS, include_str!("../console/vendor/preact.js")),
     ("vendor/hooks.js", JS, include_str!("../console/vendor/hooks.js")),
     ("vendor/htm.js", JS, include_str!("../console/vendor/htm.js")),
@@ -44,13 +50,18 @@ const FILES: &[(&str, &str, &str)] = &[
     ("icon.svg", "image/svg+xml", include_str!("../console/icon.svg")),
 ];
 const PAGE: &str = include_str!("../console/index.html");
+/// The tags of the page and the files, by name; that of the page is empty.
+static TAGS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
+    let all = FILES.iter().map(|(name, _, text)| (*name, *text)).chain([("", PAGE)]);
+    all.map(|(name, text)| (name, format!("\"{}\"", ContentHash::of_bytes(text.as_bytes())))).collect()
+});
 const HTML: &str = "text/html; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 
 /// The routes of the console.
 pub(crate) fn router(pages: Arc<PageTokens>) -> Router {
     Router::new()
-        .route("/", get(|headers: HeaderMap| async move { file(&headers, HTML, PAGE) }))
+        .route("/", get(|headers: HeaderMap| async move { file(&headers, "", HTML, PAGE) }))
         .route(SESSION, post(sign_in))
         .route("/console/{*name}", get(named))
         .with_state(pages)
@@ -79,14 +90,14 @@ async fn sign_in(State(pages): State<Arc<PageTokens>>, body: Bytes) -> Response 
 
 async fn named(Path(name): Path<String>, headers: HeaderMap) -> Response {
     match FILES.iter().find(|(file, ..)| *file == name) {
-        Some((_, kind, text)) => file(&headers, kind, text),
+        Some((name, kind, text)) => file(&headers, name, kind, text),
         None => ApiError::not_found("the console has no such file").into_response(),
     }
 }
 
 /// A file, or 304 where the browser has it.
-fn file(headers: &HeaderMap, kind: &'static str, text: &'static str) -> Response {
-    let tag = format!("\"{}\"", ContentHash::of_bytes(text.as_bytes()));
+fn file(headers: &HeaderMap, name: &str, kind: &'static str, text: &'static str) -> Response {
+    let tag = TAGS.get(name).map(String::as_str).unwrap_or_default();
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
     let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { text.into_response() };
     let fixed: [(HeaderName, &str); 6] = [
@@ -102,7 +113,7 @@ fn file(headers: &HeaderMap, kind: &'static str, text: &'static str) -> Response
             response.headers_mut().insert(name, value);
         }
     }
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
+    if let Ok(tag) = HeaderValue::from_str(tag) {
         response.headers_mut().insert(header::ETAG, tag);
     }
     response

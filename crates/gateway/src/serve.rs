@@ -23,7 +23,7 @@ use crate::http::body::Bodies;
 use crate::http::connections::{self, Bounds};
 use crate::http::guard::{self, Guard};
 use crate::http::page_tokens::PageTokens;
-use crate::http::{ApiError, HttpError, HttpOptions, MetricsSource, webhooks};
+use crate::http::{ApiError, HttpError, HttpOptions, Identity, MetricsSource, webhooks};
 use crate::mcp::http::{Endpoint, mcp_part, mcp_whole};
 
 /// How often idle sessions are ended.
@@ -60,7 +60,7 @@ pub async fn serve_http(
     let failed = |source| HttpError::Bind { addr: options.addr, source };
     let listener = TcpListener::bind(options.addr).await.map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
-    let pages = Arc::new(PageTokens::default());
+    let pages = Arc::new(PageTokens::new(Identity::owner(&options.principal)));
     let guard = Arc::new(Guard::new(&options, addr, Arc::clone(&pages)));
     let bounds =
         Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
@@ -68,7 +68,7 @@ pub async fn serve_http(
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
     let (owner, stores) = (options.principal.clone(), options.stores.clone());
-    let parts = (options.events.clone(), Arc::clone(&pages));
+    let parts = (options.events.clone(), Arc::clone(&pages), options.operator.clone());
     let hooks = webhooks::router(options.webhooks.clone(), Arc::clone(&requests));
     let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
     let api = Api::new(Arc::clone(&gateway), owner, stores, parts, limits.clone());

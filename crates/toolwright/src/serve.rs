@@ -19,7 +19,7 @@ use toolwright_sandbox::peer_process;
 use toolwright_search::ToolFinder;
 use url::Url;
 
-use crate::app::{DrivenGroups, Facades, GatewayFallback, Reloaded, RunningTriggers, Toolwright, watch};
+use crate::app::{DrivenGroups, Facades, GatewayFallback, Operations, Reloaded, RunningTriggers, Toolwright, watch};
 use crate::config::Config;
 use crate::error::Error;
 use crate::private_file::{api_token, api_token_file};
@@ -194,6 +194,8 @@ impl Serve {
         options.webhooks = Some(app.webhooks());
         options.agents = Some(Arc::new(Facades(Arc::clone(&app))));
         options.metrics = Some(app.metrics_source());
+        options.operator =
+            Some(Arc::new(Operations { app: Arc::clone(&app), profile: self.profile, usual: Transport::Http.usual() }));
         options.events = Some(Arc::clone(app.events()));
         options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };
         // Dropping this server ends nothing else.

@@ -7,4 +7,5 @@ pub(crate) mod pins;
 pub(crate) mod policy;
 pub(crate) mod state;
 pub(crate) mod trace;
+mod trace_html;
 pub(crate) mod triggers;

@@ -1,6 +1,7 @@
 //! `trace`: shows the operations of runs and sessions as a tree.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,9 +11,10 @@ use toolwright::core::model::Route;
 use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
 use toolwright::core::trace::{self, Trace, TraceOp};
 
+use super::trace_html;
 use crate::app::{Global, usable};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
+use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, say, size, styled};
 use crate::terminal::table::{Cell, Table, print_list};
 
 /// Characters of a name.
@@ -49,6 +51,9 @@ pub(crate) struct TraceArgs {
     /// Shows what is added, until it is interrupted.
     #[arg(long, requires = "run")]
     follow: bool,
+    /// Writes the tree with arguments and results into this file: HTML that needs nothing else.
+    #[arg(long, requires = "run", conflicts_with = "follow", value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
@@ -59,6 +64,19 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
         let (rows, columns): (Vec<Value>, Vec<_>) = traces.iter().map(listed).unzip();
         return print_list(global.json, rows, &list(columns), "nothing was called yet");
     };
+    if let Some(file) = &args.html {
+        let trace = read(&*store, name).await?.remove(0);
+        let mut entries = Vec::new();
+        if let Some(of) = store.find_traces(name).await?.first() {
+            for below in store.trace_tree(of).await? {
+                entries.extend(store.operations(&below, trace::MAX_OPERATIONS.saturating_sub(entries.len())).await?);
+            }
+        }
+        std::fs::write(file, trace_html::page(&trace, &entries))
+            .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", file.display())))?;
+        say(format_args!("toolwright: the trace is in {}", file.display()));
+        return Ok(Exit::Ok);
+    }
     let mut drawn = String::new();
     loop {
         let traces = read(&*store, name).await?;
@@ -258,7 +276,7 @@ fn facts(op: &TraceOp) -> String {
     facts.join(", ")
 }
 
-fn totals(trace: &Trace) -> String {
+pub(super) fn totals(trace: &Trace) -> String {
     let TraceSums { tool_calls, model_calls, jobs, failures, usage, cost_usd, open_costs } = trace.totals;
     let mut parts = vec![format!("{tool_calls} calls")];
     if model_calls > 0 {
@@ -302,7 +320,7 @@ fn time(ms: f64) -> String {
 }
 
 /// Date and time of day, UTC.
-fn clock(ms: u64) -> String {
+pub(super) fn clock(ms: u64) -> String {
     crate::terminal::logging::timestamp(ms)
 }
 

@@ -2,12 +2,13 @@
 //! are part of the program. It reads no configuration and leaves nothing behind.
 
 use std::io::{BufRead as _, Read as _, Write as _};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use toolwright::Toolwright;
@@ -30,15 +31,29 @@ use crate::terminal::screen::{
     BAD, BOLD, DIM, GOOD, Screen, WARN, is_interactive, one_line, print_json, print_text, say, styled,
 };
 use crate::use_tools::run::{exit, with_id};
+use crate::values::address;
 
 /// How long the three servers may take to start.
 const START: Duration = Duration::from_secs(20);
 /// Columns that nothing here goes beyond.
 const COLUMNS: usize = 80;
 
-pub(crate) async fn command(global: &Global) -> Done {
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Serves a team of agents at work instead, with the web console. ADDR is 127.0.0.1:7117 unless it is given.
+    #[arg(long, value_name = "ADDR", value_parser = address, num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:7117")]
+    serve: Option<SocketAddr>,
+    /// Opens no browser.
+    #[arg(long, requires = "serve")]
+    print: bool,
+}
+
+pub(crate) async fn command(global: &Global, args: &DemoArgs) -> Done {
+    if let Some(address) = args.serve {
+        return super::demo_team::serve(address, !args.print).await;
+    }
     let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("no temporary folder: {error}")))?;
-    let app = open_app(folder.path()).await?;
+    let app = open_sample(folder.path(), &SECTIONS.replace("MODEL", MODEL)).await?;
     app.catalogue().offer_extraction(true).await;
     let cancel = Cancel::new();
     watch(cancel.clone(), OnSignal::Cancel);
@@ -80,21 +95,23 @@ pub(crate) async fn command(global: &Global) -> Done {
     Ok(exit(report.status))
 }
 
-/// An instance over the three servers in a folder of its own, whatever else is configured on this machine.
-async fn open_app(folder: &Path) -> Result<Arc<Toolwright>, Failure> {
+/// Besides the servers.
+const SECTIONS: &str = r#"
+defaults: {tool_response_max_bytes: 2048, builtins_denied: ["llm__*"]}
+models: {MODEL: {prices: {input: 1.25, output: 10.0}}}
+"#;
+
+/// An instance over the three servers and these sections in a folder of its own, whatever else is configured on this machine.
+pub(super) async fn open_sample(folder: &Path, sections: &str) -> Result<Arc<Toolwright>, Failure> {
     let unusable = |error: std::io::Error| Failure::failed(format!("the demo cannot be prepared: {error}"));
     let program = std::env::current_exe().map_err(unusable)?;
     let servers = Sample::ALL.map(|sample| {
         let name = sample.name();
         (name.to_owned(), json!({"command": program, "args": ["demo-server", name], "trusted": true}))
     });
-    let config = json!({
-        "mcpServers": serde_json::Map::from_iter(servers),
-        "defaults": {"tool_response_max_bytes": 2048, "builtins_denied": ["llm__*"]},
-        "models": {MODEL: {"prices": {"input": 1.25, "output": 10.0}}},
-    });
+    let servers = Value::Object(serde_json::Map::from_iter(servers));
     let file = folder.join("toolwright.yaml");
-    std::fs::write(&file, config.to_string()).map_err(unusable)?;
+    std::fs::write(&file, format!("mcpServers: {servers}\n{sections}")).map_err(unusable)?;
     let options = LoadOptions {
         config: Some(file),
         root: Some(folder.to_owned()),
@@ -219,7 +236,7 @@ impl StoryPrinter {
 }
 
 /// Whose models the script answers for.
-const PROVIDER: &str = "demo";
+pub(super) const PROVIDER: &str = "demo";
 /// The id of the model.
 const MODEL: &str = "demo/scripted";
 /// The task that the script solves.
@@ -302,7 +319,7 @@ fn answer(turn: usize, request: &ModelRequest) -> Answer {
 }
 
 /// The last result of a tool.
-fn result<'r>(request: &'r ModelRequest, tool: &str) -> Option<&'r CallResult> {
+pub(super) fn result<'r>(request: &'r ModelRequest, tool: &str) -> Option<&'r CallResult> {
     let results = request.messages.iter().rev().filter_map(|message| match message {
         Message::Tool { results } => Some(results),
         _ => None,
@@ -310,7 +327,7 @@ fn result<'r>(request: &'r ModelRequest, tool: &str) -> Option<&'r CallResult> {
     results.flatten().find(|result| result.name == tool)
 }
 
-fn text(result: &CallResult) -> String {
+pub(super) fn text(result: &CallResult) -> String {
     result.content.iter().filter_map(|block| block.as_text()).collect::<Vec<_>>().join("\n")
 }
 

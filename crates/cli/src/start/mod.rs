@@ -1,6 +1,7 @@
 //! Commands to begin with: `demo`, `init`, `add`, `remove`, `import`, `doctor`.
 
 pub(crate) mod demo;
+mod demo_team;
 pub(crate) mod doctor;
 pub(crate) mod edit;
 pub(crate) mod import_openapi;

@@ -12,6 +12,7 @@
 mod condition;
 mod facts;
 pub mod pins;
+mod replay;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use crate::identity::session::Principal;
 use crate::identity::taint::Tainted;
 
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
+pub use self::replay::{Changed, Hits};
 pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};
 pub use self::user_request::UserRequest;
 

@@ -9,6 +9,7 @@ use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use super::usage::{UsageBy, UsageRow};
 use crate::error::Unsupported;
 use crate::event::operation::{Op, OpKind, Within};
 use crate::identity::session::{CallId, SessionId};
@@ -89,7 +90,16 @@ pub struct LedgerEntry {
     /// What the request asked that the model's API has no word for, for a model behind a facade.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Cow<'static, str>>,
+    /// The arguments as JSON, redacted, for a tool; none where they are over [`MAX_KEPT`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Box<str>>,
+    /// The beginning of the result's text or of the error, redacted, for a tool; at most [`MAX_KEPT`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Box<str>>,
 }
+
+/// Bytes of arguments, and of a result, that the ledger keeps of one call.
+pub const MAX_KEPT: usize = 2048;
 
 impl LedgerEntry {
     /// An operation that went well and of which no more is known.
@@ -119,6 +129,8 @@ impl LedgerEntry {
             provenance: Provenance::default(),
             tools: None,
             lost: Vec::new(),
+            arguments: None,
+            result: None,
         }
     }
 
@@ -312,6 +324,14 @@ pub trait LedgerStore: Send + Sync {
     /// A run or session, and the runs below it, which calls of it or of another one of them began.
     async fn trace_tree(&self, of: &TraceSummary) -> Result<Vec<TraceSummary>, StoreError> {
         Ok(vec![of.clone()])
+    }
+    /// Sums of what ended since `since_ms`, by group, in the order of the groups' names. Judgements of guards do not count.
+    async fn usage(&self, _by: UsageBy, _since_ms: u64) -> Result<Vec<UsageRow>, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// The last tool calls of all sessions, the newest first.
+    async fn recent_calls(&self, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        Err(Unsupported("the ledger").into())
     }
     /// Operations of a run or session in the order of their ends, at most the last `limit`.
     async fn operations(&self, _of: &TraceSummary, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {

@@ -1,13 +1,19 @@
 // The inbox: what waits for a person, answered by keyboard.
 
-import { html, useLoad, useState, useEffect, useRef, Page, Problem, Json, Empty, State, clock, duration } from "../ui.js";
-import { post } from "../api.js";
+import { html, useLoad, useState, useEffect, useRef, Page, Problem, Table, Json, Diff, Empty, State, clock, duration } from "../ui.js";
+import { me, post, del } from "../api.js";
+import { effects } from "./tools.js";
 import { Form } from "../form.js";
 
 const COVERS = {
   tool: "this tool, in this session", tool_for_asker: "this tool, for this asker", tool_in_workspace: "this tool, in this workspace",
   this_call: "this call with these arguments",
 };
+
+/** Sends answers to a question, and says what came of each: a message, or an error where another was first. */
+export const answerer = (question, said) => (decision, more = {}) =>
+  post(`/api/approvals/${encodeURIComponent(question.id)}`, { decision, ...more })
+    .then(() => said({ message: `${question.tool ?? question.id}: ${decision}.` }), (error) => said({ error }));
 
 export function Approvals() {
   const [all, setAll] = useState(false);
@@ -16,20 +22,14 @@ export function Approvals() {
   const [said, setSaid] = useState(null);
   const open = data?.filter((one) => one.state === "pending") ?? [];
   const index = Math.min(at, Math.max(0, open.length - 1));
-  const answer = async (question, decision, more = {}) => {
+  const answer = (question, decision, more) => {
     setSaid(null);
-    try {
-      await post(`/api/approvals/${encodeURIComponent(question.id)}`, { decision, ...more });
-      setSaid({ message: `${question.tool ?? question.id}: ${decision}.` });
-    } catch (problem) {
-      // Another page or person may have been first: say so.
-      setSaid({ error: problem });
-    }
-    again();
+    answerer(question, (result) => { setSaid(result); again(); })(decision, more);
   };
   // A key is for what is drawn, which effects are too late to know.
   const press = useRef(null);
   press.current = (key) => {
+    if (!me.changes && key !== "j" && key !== "k") return;
     const question = open[index];
     if (key === "j") setAt(Math.min(index + 1, open.length - 1));
     else if (key === "k") setAt(Math.max(index - 1, 0));
@@ -51,35 +51,63 @@ export function Approvals() {
       answer=${(decision, more) => answer(question, decision, more)} />`)}
     ${all && data?.filter((one) => one.state !== "pending").map((one) => html`<article key=${one.id}><h2><${State} of=${one.state} /> ${one.tool ?? one.message ?? one.id}
       <span class="dim"> ${clock(one.created)}${one.decided_by ? `, by ${one.decided_by}` : ""}</span></h2></article>`)}
+    ${all && html`<${Standing} />`}
   <//>`;
 }
 
-function Question({ question, chosen, choose, answer }) {
+/** What was approved for always. */
+function Standing() {
+  const { data, error, again } = useLoad("/api/approvals/standing");
+  return html`<h2>Approved for always</h2><${Problem} error=${error} />
+    <${Table} label="Approved for always" rows=${data} none="Nothing was approved for always." columns=${[
+      ["tool", (row) => row.tool], ["covers", (row) => COVERS[row.covers] ?? row.covers ?? row.scope ?? ""], ["since", (row) => clock(row.created_ms)],
+      ["", (row) => me.changes && html`<button class="small" onClick=${() => del(`/api/approvals/standing/${encodeURIComponent(row.id)}`).then(again, again)}>Take back</button>`],
+    ]} />`;
+}
+
+/** How much a call can do, in a word. */
+const risk = ({ effects: can, scope, tainted }) => (scope === "configuration" ? "changes Toolwright's own configuration" : tainted?.length ? "works on what an untrusted tool wrote" : can ? effects(can) : "");
+
+/** What an edit changes, where the arguments say what stands in place of what. */
+function changed(args) {
+  const edits = Array.isArray(args?.edits) ? args.edits : [args];
+  const pair = (edit) => [edit?.old_string ?? edit?.old_text ?? edit?.old, edit?.new_string ?? edit?.new_text ?? edit?.new];
+  const lines = (text, mark) => text.replace(/\n$/, "").split("\n").map((line) => `${mark}${line}`).join("\n");
+  return edits.map(pair).filter(([was, is]) => typeof was === "string" && typeof is === "string").map(([was, is]) => `${lines(was, "-")}\n${lines(is, "+")}`).join("\n@@\n");
+}
+
+/** The tools that a taint names. */
+const sources = (from) => (Array.isArray(from) ? from : Object.values(from ?? {}).flat()).map((one) => (typeof one === "string" ? one : one.tool ?? JSON.stringify(one))).join(", ");
+
+export function Question({ question, chosen, choose, answer }) {
   const [reason, setReason] = useState("");
   const box = useRef(null);
   useEffect(() => { if (chosen) box.current?.scrollIntoView({ block: "nearest" }); }, [chosen]);
   const left = question.expires - Date.now();
   const way = question.agents?.length ? html`<ol class="way" aria-label="Path of agents">${question.agents.map((step) => html`<li><strong>${step.agent}</strong> ${step.reason}</li>`)}</ol>` : null;
   return html`<article ref=${box} class=${chosen ? "question chosen" : "question"} onClick=${choose} aria-current=${chosen ? "true" : undefined}>
-    <h2>${question.kind === "call" ? question.tool : "A server asks"} <span class="dim">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
+    <h2>${question.kind === "call" ? question.tool : `${question.tool ?? "A server"} asks`} <span class="dim">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
     ${way}
     ${question.reason && html`<p>${question.reason}</p>`}
     ${question.tainted && html`<p class="problem">Untrusted: ${question.tainted}.</p>`}
     ${question.asker && html`<p>On the wish of ${question.asker}.</p>`}
     ${question.kind === "call"
-      ? html`<${Json} value=${question.arguments} label="Arguments" />
-        <div class="answers"><button class="main" onClick=${() => answer("approve")}>Approve once <kbd>a</kbd></button>
+      ? html`${risk(question) && html`<p class="risk"><span aria-hidden="true">▲</span> ${risk(question)}</p>`}
+        ${question.tainted?.map((one) => html`<p class="bad"><code>${one.path || "the arguments"}</code> came out of ${sources(one.from) || "an untrusted tool"}.</p>`)}
+        ${changed(question.arguments) && html`<${Diff} text=${changed(question.arguments)} label="What the edit changes" />`}
+        <${Json} value=${question.arguments} label="Arguments" />
+        ${me.changes && html`<div class="answers"><button class="main" onClick=${() => answer("approve")}>Approve once <kbd>a</kbd></button>
           <button onClick=${() => answer("always")}>Always <kbd>w</kbd></button>
           <button class="danger" onClick=${() => answer("deny", reason.trim() ? { reason: reason.trim() } : {})}>Deny <kbd>d</kbd></button>
-          <label>Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="the model reads it" /></label></div>
+          <label>Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="the model reads it" /></label></div>`}
         ${question.always_covers && html`<p class="note">Always means: ${COVERS[question.always_covers] ?? question.always_covers}.</p>`}`
-      : html`<${Wants} question=${question} answer=${answer} />`}
+      : me.changes ? html`<${Wants} question=${question} answer=${answer} />` : html`<p>${question.message}</p>`}
   </article>`;
 }
 
 /** A form of a server, or a page that it wants opened. */
 function Wants({ question, answer }) {
-  const { message, schema, url } = question;
+  const { message, schema, address: url } = question;
   return html`<p>${message}</p>${url && html`<p>It wants this page opened: <code>${url}</code></p>`}
     ${schema ? html`<${Form} schema=${schema} label="Send" submit=${(content) => answer("accept", { content })} />`
       : html`<button class="main" onClick=${() => answer("accept")}>Accept</button>`}

@@ -3,7 +3,7 @@
 import { html, useLoad, useState, Page, Problem, Table, number, money, duration, tokens } from "../ui.js";
 
 const DAY = 86_400_000;
-const BY = [["model", "model"], ["tool", "tool"], ["run", "run or session"], ["principal", "principal"]];
+const BY = [["model", "model"], ["agent", "agent"], ["tool", "tool"], ["run", "run or session"], ["principal", "principal"]];
 
 export function Costs() {
   const [days, setDays] = useState(14);
@@ -20,10 +20,9 @@ export function Costs() {
       ${[1, 7, 14, 30].map((n) => html`<option value=${n}>${n}</option>`)}</select></label>
       <label>By <select value=${by} onChange=${(event) => setBy(event.target.value)}>${BY.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label></div>
     ${daily.data && html`<${Days} rows=${daily.data.rows} since=${since} days=${days} />`}
-    ${sums.data?.cut && html`<p class="note">There are more operations than were counted.</p>`}
     ${totals?.open_costs > 0 && html`<p class="note">${number(totals.open_costs)} requests went to models without a known price.</p>`}
     <${Table} label="Sums" rows=${rows} none="Nothing was called in this time." columns=${[
-      [BY.find(([value]) => value === by)[1], (row) => row.name], ["calls", (row) => number(row.tool_calls), "n"], ["requests", (row) => number(row.model_calls), "n"],
+      [BY.find(([value]) => value === by)[1], (row) => row.name || "no named agent"], ["calls", (row) => number(row.tool_calls), "n"], ["requests", (row) => number(row.model_calls), "n"],
       ["failed", (row) => (row.failures ? html`<span class="bad">${number(row.failures)}</span>` : "0"), "n"], ["p50", (row) => duration(row.p50_us / 1000), "n"],
       ["tokens in", (row) => number(row.usage.input_tokens), "n"], ["tokens out", (row) => number(row.usage.output_tokens), "n"], ["cost", (row) => money(row.cost_usd), "n"],
     ]} />

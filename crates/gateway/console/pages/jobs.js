@@ -1,7 +1,7 @@
 // Background jobs, and the output of each as it grows.
 
 import { html, useLoad, useState, Page, Problem, Table, Json, State, Empty, clock } from "../ui.js";
-import { post } from "../api.js";
+import { me, post } from "../api.js";
 
 const isOver = (job) => ["done", "error", "cancelled", "unknown"].includes(job.state);
 
@@ -30,13 +30,16 @@ function Job({ id }) {
   const [said, setSaid] = useState(null);
   const [input, setInput] = useState("");
   const act = (what, body) => post(`${path}/${what}`, body).then(() => { setSaid(null); job.again(); }, setSaid);
-  if (!job.data) return html`<${Page} title=${id}><${Problem} error=${job.error} />${!job.error && html`<${Empty}>Loading.<//>`}<//>`;
   const { data } = job;
-  return html`<${Page} title=${id} about=${data.tool} actions=${html`<a href="#/jobs">All jobs</a> ${!isOver(data) && html`<button class="danger" onClick=${() => act("stop")}>Stop</button>`}`}>
+  const repeat = () => post("/api/call", { tool: data.tool, arguments: data.arguments, background: true })
+    .then(({ structured }) => { location.hash = structured?.job ? `#/jobs/${encodeURIComponent(structured.job)}` : "#/jobs"; }, setSaid);
+  if (!data) return html`<${Page} title=${id}><${Problem} error=${job.error} />${!job.error && html`<${Empty}>Loading.<//>`}<//>`;
+  return html`<${Page} title=${id} about=${data.tool} actions=${html`<a href="#/jobs">All jobs</a> ${!isOver(data) && me.changes && html`<button class="danger" onClick=${() => act("stop")}>Stop</button>`}
+      ${isOver(data) && me.changes && html`<button onClick=${repeat}>Run again</button>`}`}>
     <${Problem} error=${said} />
     <dl class="facts"><dt>state</dt><dd><${State} of=${data.state} /></dd><dt>created</dt><dd>${clock(Date.parse(data.created))}</dd>
       <dt>dispatched</dt><dd>${data.attempts} times</dd><dt>session</dt><dd>${data.session}</dd></dl>
-    ${data.state === "waiting_input" && html`<form class="filters" onSubmit=${(event) => { event.preventDefault(); act("send", { text: input }); setInput(""); }}>
+    ${data.state === "waiting_input" && me.changes && html`<form class="filters" onSubmit=${(event) => { event.preventDefault(); act("send", { input }); setInput(""); }}>
       <label>Input <input value=${input} onInput=${(event) => setInput(event.target.value)} /></label><button class="main">Send</button></form>`}
     <h2>Output</h2>
     ${output.data && output.data.first > 0 && html`<p class="note">${output.data.first} earlier lines are not shown.</p>`}

@@ -6,7 +6,7 @@ const midnight = () => new Date().setHours(0, 0, 0, 0);
 
 /** What helps with a source that failed. */
 function remedy({ error, withheld }) {
-  if (withheld.length) return html`Look at its changed tools: <code>toolwright pins</code>`;
+  if (withheld.length) return "Look at what changed.";
   if (!error) return "";
   if (/unauthorized|401|log ?in|oauth/i.test(error)) return html`Sign in: <code>toolwright mcp login NAME</code>`;
   if (/no such file|not found|cannot start|spawn/i.test(error)) return html`Check its command: <code>toolwright doctor</code>`;
@@ -42,12 +42,11 @@ export function Overview({ events, waiting }) {
     <${Problem} error=${providers.error ?? usage.error} />
     <ul class="sums">${sums.map(([name, value, href, alarm]) => html`<li class=${alarm ? "alarm" : ""}><a href=${href}>
       <strong>${value ?? "…"}</strong><span>${name}</span></a></li>`)}</ul>
-    ${usage.data?.cut && html`<p class="note">There are more operations today than were counted.</p>`}
     <h2>Sources of tools</h2>
     <${Table} label="Sources of tools" rows=${providers.data} none="No source is configured: toolwright mcp add NAME COMMAND adds one." columns=${[
       ["source", (row) => row.name], ["kind", (row) => row.kind], ["state", (row) => html`<${State} of=${row.state} />`],
       ["tools", (row) => number(row.tools), "n"],
-      ["why, and what helps", (row) => html`${row.error ? `${row.error}. ` : ""}${row.withheld.length > 0 && `${row.withheld.length} tools are withheld. `}${remedy(row)}`],
+      ["why, and what helps", (row) => html`${row.error ? `${row.error}. ` : ""}${row.withheld.length > 0 && html`<a href="#/pins">${row.withheld.length} tools are withheld</a>. `}${remedy(row)}`],
     ]} />
     <h2>Last runs and sessions</h2>
     <${Table} label="Last runs and sessions" rows=${traces.data?.traces} none="Nothing was called yet." keyOf=${(row) => row.run ?? row.session}

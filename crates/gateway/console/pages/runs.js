@@ -1,6 +1,8 @@
 // Runs and sessions, and each as the tree of its operations, which grows while it runs.
 
-import { html, useLoad, useState, useEffect, useMemo, Page, Problem, Table, LongList, State, Empty, number, money, duration, clock, ago, tokens } from "../ui.js";
+import {
+  html, useLoad, useState, useEffect, useMemo, Page, Problem, Table, LongList, State, Empty, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short,
+} from "../ui.js";
 
 export function Runs({ id, events }) {
   return id ? html`<${Tree} key=${id} id=${id} events=${events} />` : html`<${List} events=${events} />`;
@@ -30,15 +32,34 @@ function List({ events }) {
 
 const failed = (op) => !["ok", "done", "running"].includes(op.status) && op.kind !== "guard";
 
+/** What hides a subtree: whether something in it failed or fits the filter is looked up once for the whole tree. */
+function look(trace, filter) {
+  const marks = new Map();
+  const visit = (op) => {
+    let fails = failed(op);
+    let fits = !filter || `${op.name} ${op.status} ${op.kind}`.toLowerCase().includes(filter);
+    for (const child of op.children) {
+      const below = visit(child);
+      fails ||= below.fails;
+      fits ||= below.fits;
+    }
+    const mark = { fails, fits };
+    marks.set(op, mark);
+    return mark;
+  };
+  trace.turns.forEach((turn) => turn.ops.forEach(visit));
+  return marks;
+}
+
 /** The rows of the tree: all that are not folded away. What failed is always shown. */
 function flatten(trace, folded, filter) {
+  const marks = look(trace, filter);
   const rows = [];
-  const wanted = (op) => (!filter || `${op.name} ${op.status} ${op.kind}`.toLowerCase().includes(filter)) || op.children.some(wanted);
   const visit = (op, depth) => {
-    if (!wanted(op)) return;
+    if (!marks.get(op).fits) return;
     rows.push({ op, depth });
-    const inside = folded.has(op.op) ? op.children.filter(hasFailed) : op.children;
-    inside.forEach((child) => visit(child, depth + 1));
+    const isFolded = folded.has(op.op);
+    for (const child of op.children) if (!isFolded || marks.get(child).fails) visit(child, depth + 1);
   };
   for (const turn of trace.turns) {
     if (turn.turn > 0) rows.push({ turn: turn.turn, depth: 0 });
@@ -46,43 +67,112 @@ function flatten(trace, folded, filter) {
   }
   return rows;
 }
-const hasFailed = (op) => failed(op) || op.children.some(hasFailed);
+
+/** All operations in the order in which they began. */
+function steps(trace) {
+  const all = [];
+  const visit = (op, depth) => { all.push({ op, depth }); op.children.forEach((child) => visit(child, depth + 1)); };
+  trace.turns.forEach((turn) => turn.ops.forEach((op) => visit(op, 0)));
+  return all.sort((a, b) => a.op.started_ms - b.op.started_ms);
+}
+
+const VIEWS = [["tree", "Operations"], ["talk", "Conversation"], ["play", "Playback"]];
 
 function Tree({ id, events }) {
   const { data: trace, error, again } = useLoad(`/api/traces/${encodeURIComponent(id)}`);
-  const [folded, setFolded] = useState(new Set());
-  const [filter, setFilter] = useState("");
-  const [chosen, setChosen] = useState(null);
+  const saved = useLoad(trace?.run ? `/api/runs/${encodeURIComponent(trace.run)}` : null);
+  const session = useLoad(trace && !trace.run ? `/api/sessions/${encodeURIComponent(trace.session)}` : null);
+  const [view, setView] = useState("tree");
   const last = events[events.length - 1];
   // The ledger has what ended; it is read again soon after the last event of this run.
   useEffect(() => {
     if (!last || !(last.session === trace?.session || last.run === trace?.run)) return undefined;
-    const timer = setTimeout(again, 300);
+    const timer = setTimeout(() => { again(); saved.again(); }, 300);
     return () => clearTimeout(timer);
   }, [last]);
-  const rows = useMemo(() => (trace ? flatten(trace, folded, filter.trim().toLowerCase()) : []), [trace, folded, filter]);
   if (!trace) return html`<${Page} title=${id}><${Problem} error=${error} />${!error && html`<${Empty}>Loading.<//>`}<//>`;
+  const { totals } = trace;
+  const todo = saved.data?.todo ?? session.data?.todo;
+  return html`<${Page} title=${trace.run ?? trace.session} about=${`Began ${clock(trace.started_ms)}, took ${duration(trace.latency_ms)}.`}
+      actions=${html`<a href="#/runs">All runs</a> <button onClick=${again}>Read again</button>`}>
+    <dl class="facts"><dt>calls</dt><dd>${number(totals.tool_calls)}</dd><dt>requests</dt><dd>${number(totals.model_calls)}</dd>
+      <dt>failed</dt><dd class=${totals.failures ? "bad" : ""}>${number(totals.failures)}</dd><dt>tokens</dt><dd>${number(tokens(totals.usage))}</dd><dt>cost</dt><dd>${money(totals.cost_usd)}</dd>
+      ${saved.data?.model && html`<dt>model</dt><dd>${saved.data.model}</dd>`}<${Limits} of=${saved.data} /></dl>
+    ${trace.left_out > 0 && html`<p class="note">${number(trace.left_out)} earlier operations are not shown.</p>`}
+    <${Todo} items=${todo} />
+    <${Tabs} label="Views of the run" of=${VIEWS.filter(([name]) => name !== "talk" || saved.data)} at=${view} go=${setView} />
+    ${view === "tree" ? html`<${Operations} id=${id} trace=${trace} />` : view === "talk" && saved.data ? html`<${Conversation} messages=${saved.data.messages} />` : html`<${Playback} id=${id} trace=${trace} />`}
+  <//>`;
+}
+
+/** What a run may use at most. */
+function Limits({ of }) {
+  const limits = Object.entries(of?.limits ?? {}).filter(([, value]) => ["number", "string"].includes(typeof value));
+  return limits.map(([name, value]) => html`<dt>${name} at most</dt><dd>${typeof value === "number" ? number(value) : value}</dd>`);
+}
+
+function Operations({ id, trace }) {
+  const [folded, setFolded] = useState(new Set());
+  const [filter, setFilter] = useState("");
+  const [chosen, setChosen] = useState(null);
+  const rows = useMemo(() => flatten(trace, folded, filter.trim().toLowerCase()), [trace, folded, filter]);
   const fold = (op) => setFolded((old) => {
     const next = new Set(old);
     if (!next.delete(op)) next.add(op);
     return next;
   });
   const shown = chosen && rows.find((row) => row.op?.op === chosen)?.op;
-  const { totals } = trace;
-  return html`<${Page} title=${trace.run ?? trace.session} about=${`Began ${clock(trace.started_ms)}, took ${duration(trace.latency_ms)}.`}
-      actions=${html`<a href="#/runs">All runs</a> <button onClick=${again}>Read again</button>`}>
-    <dl class="facts"><dt>calls</dt><dd>${number(totals.tool_calls)}</dd><dt>requests</dt><dd>${number(totals.model_calls)}</dd>
-      <dt>failed</dt><dd>${number(totals.failures)}</dd><dt>tokens</dt><dd>${number(tokens(totals.usage))}</dd><dt>cost</dt><dd>${money(totals.cost_usd)}</dd></dl>
-    ${trace.left_out > 0 && html`<p class="note">${number(trace.left_out)} earlier operations are not shown.</p>`}
-    <div class="filters"><label>Filter <input type="search" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
+  return html`<div class="filters"><label>Filter <input type="search" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
       <button onClick=${() => setFolded(new Set(rows.filter((row) => row.op?.children.length).map((row) => row.op.op)))}>Fold all</button>
       <button onClick=${() => setFolded(new Set())}>Unfold all</button></div>
     <div class="split"><${LongList} rows=${rows} label="Operations">${({ op, turn, depth }, index) => turn
       ? html`<div class="row turn" key=${`turn-${turn}-${index}`} role="treeitem" aria-level="1">Turn ${turn}</div>`
       : html`<${Row} key=${op.op} op=${op} depth=${depth} trace=${trace} folded=${folded.has(op.op)} chosen=${chosen === op.op}
           fold=${() => fold(op.op)} choose=${() => setChosen(op.op)} />`}<//>
-      ${shown && html`<${Details} op=${shown} />`}</div>
-  <//>`;
+      ${shown && html`<${Details} id=${id} op=${shown} />`}</div>`;
+}
+
+/** The messages of a saved run, with its calls and their results. */
+function Conversation({ messages }) {
+  const text = (content) => content.map((block) => block.text ?? `[${block.type}]`).join("\n");
+  return html`<div class="said whole">${messages.map((message, index) => html`<div key=${index}>
+    ${message.role === "user" && html`<div class="turn-user">${text(message.content)}</div>`}
+    ${message.role === "assistant" && html`${message.text && html`<div class="turn-agent">${message.text}</div>`}
+      ${message.calls.map((call) => html`<details class="turn-call"><summary>calls <code>${call.name}</code> <span class="dim">${short(call.arguments, 90)}</span></summary><${Json} value=${call.arguments} label="Arguments" /></details>`)}`}
+    ${message.role === "tool" && message.results.map((result) => html`<details class="turn-call"><summary><${State} of=${result.is_error ? "failed" : "ok"} /> <code>${result.name}</code> <span class="dim">${short(text(result.content), 90)}</span></summary>
+      <${Json} value=${text(result.content)} label="Result" /></details>`)}</div>`)}</div>`;
+}
+
+/** The run again, an operation at a time. */
+function Playback({ id, trace }) {
+  const all = useMemo(() => steps(trace), [trace]);
+  const [at, setAt] = useState(0);
+  const [plays, setPlays] = useState(false);
+  const most = all.length - 1;
+  useEffect(() => {
+    if (!plays) return undefined;
+    if (at >= most) { setPlays(false); return undefined; }
+    const timer = setTimeout(() => setAt(at + 1), 900);
+    return () => clearTimeout(timer);
+  }, [plays, at]);
+  useEffect(() => {
+    const key = (event) => {
+      if (event.target.matches("input, textarea, select, [role=tab]")) return;
+      if (event.key === "ArrowRight") setAt((old) => Math.min(old + 1, most));
+      if (event.key === "ArrowLeft") setAt((old) => Math.max(old - 1, 0));
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  }, [most]);
+  if (!all.length) return html`<${Empty}>Nothing ran.<//>`;
+  const now = all[at].op;
+  return html`<div class="filters play"><button onClick=${() => setAt(Math.max(0, at - 1))} disabled=${at === 0}>Back</button>
+      <button class="main" onClick=${() => { if (at >= most) setAt(0); setPlays(!plays); }}>${plays ? "Pause" : "Play"}</button>
+      <button onClick=${() => setAt(Math.min(most, at + 1))} disabled=${at >= most}>On</button>
+      <label>Step ${number(at + 1)} of ${number(all.length)}, ${duration(now.started_ms - trace.started_ms)} after the start
+        <input type="range" min="0" max=${most} value=${at} onInput=${(event) => setAt(Number(event.target.value))} /></label></div>
+    <div class="split"><${LongList} rows=${all.slice(0, at + 1)} label="Operations until now" follow=${at}>${({ op, depth }) => html`<${Row} key=${op.op} op=${op} depth=${depth} trace=${trace} chosen=${op === now} choose=${() => setAt(all.findIndex((one) => one.op === op))} />`}<//>
+      <${Details} id=${id} op=${now} /></div>`;
 }
 
 function Row({ op, depth, trace, folded, chosen, fold, choose }) {
@@ -90,23 +180,35 @@ function Row({ op, depth, trace, folded, chosen, fold, choose }) {
   const left = Math.min(99, (100 * (op.started_ms - trace.started_ms)) / span);
   const width = Math.max(0.5, Math.min(100 - left, (100 * op.latency_ms) / span));
   return html`<div class=${`row ${chosen ? "chosen" : ""}`} role="treeitem" aria-level=${depth + 1} aria-selected=${chosen}
-      aria-expanded=${op.children.length ? !folded : undefined}>
+      aria-expanded=${fold && op.children.length ? !folded : undefined}>
     <span class="name" style=${{ paddingLeft: `${Math.min(depth, 12) * 16}px` }}>
-      ${op.children.length ? html`<button class="fold" aria-label=${folded ? "Unfold" : "Fold"} onClick=${fold}>${folded ? "▸" : "▾"}</button>` : html`<span class="fold" />`}
+      ${fold && op.children.length ? html`<button class="fold" aria-label=${folded ? "Unfold" : "Fold"} onClick=${fold}>${folded ? "▸" : "▾"}</button>` : html`<span class="fold" />`}
       <button class="link" onClick=${choose}>${op.name}</button>${op.agent && html` <span class="dim">agent</span>`}</span>
     <${State} of=${op.status} /><span class="n">${duration(op.latency_ms)}</span>
-    <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class=${failed(op) ? "failed" : op.kind} x=${left} y="1" width=${width} height="6" /></svg></div>`;
+    <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class=${failed(op) ? "failed" : op.kind} x=${left} y="1" width=${width} height="6" rx="1" /></svg></div>`;
 }
 
-function Details({ op }) {
+/** Text that may be JSON, laid out. */
+function pretty(text) {
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+}
+
+function Details({ id, op }) {
+  const { data } = useLoad(`/api/traces/${encodeURIComponent(id)}/operations/${op.op}`);
+  const whole = data?.id === op.op ? data : null;
   const facts = [
     ["kind", op.kind], ["status", html`<${State} of=${op.status} />`], ["started", clock(op.started_ms)], ["took", duration(op.latency_ms)],
-    ["waited", duration(op.wait_ms)], ["people took", op.person_ms ? duration(op.person_ms) : ""], ["decided by", op.decided_by],
-    ["a person said", op.approval], ["call", op.call && html`<code>${op.call}</code>`], ["attempts", op.attempts], ["out of the cache", op.cached ? "yes" : ""],
+    ["waited", op.wait_ms >= 1 ? duration(op.wait_ms) : ""], ["people took", op.person_ms ? duration(op.person_ms) : ""], ["decided by", op.decided_by],
+    ["a person said", op.approval], ["attempts", op.attempts > 1 ? op.attempts : ""], ["out of the cache", op.cached ? "yes" : ""],
     ["characters in, out", `${number(op.characters_in)}, ${number(op.characters_out)}`], ["tokens", op.usage && number(tokens(op.usage))],
-    ["cost", op.cost_usd === null ? "" : money(op.cost_usd)], ["agent's run", op.agent && html`<a href=${`#/runs/${encodeURIComponent(op.agent.run)}`}>${op.agent.run}</a>`],
-    ["operation", html`<code>${op.op}</code>`], ["trace", html`<code>${op.trace}</code>`],
+    ["tools shown", whole?.tools && number(whole.tools.shown)], ["cost", op.cost_usd === null ? "" : money(op.cost_usd)],
+    ["agent's run", op.agent && html`<a href=${`#/runs/${encodeURIComponent(op.agent.run)}`}>${op.agent.run}</a>`],
+    ["call", op.call && html`<code>${op.call}</code>`], ["operation", html`<code>${op.op}</code>`],
   ];
-  return html`<aside aria-label="The chosen operation" aria-live="polite"><h2>${op.name}</h2><dl class="facts tall">${facts.filter(([, value]) => value || value === 0)
+  return html`<aside aria-label="The chosen operation" aria-live="polite"><h2>${op.name}</h2>
+    ${whole?.arguments && html`<h3>Arguments</h3><${Json} value=${pretty(whole.arguments)} label="Arguments" />`}
+    ${whole?.result && html`<h3>Result</h3><${Json} value=${pretty(whole.result)} label="Result" />`}
+    ${whole && op.kind === "tool" && !whole.arguments && op.characters_in > 2 && html`<p class="note">Its arguments are too long to be kept.</p>`}
+    <dl class="facts tall">${facts.filter(([, value]) => value || value === 0)
     .map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl></aside>`;
 }

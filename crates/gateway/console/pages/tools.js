@@ -1,18 +1,45 @@
 // The catalogue: every tool with what it costs a model, how it does, and a form to try it.
 
-import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, number, duration } from "../ui.js";
-import { post } from "../api.js";
+import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, Tabs, number, duration } from "../ui.js";
+import { get, me, post } from "../api.js";
 import { Form } from "../form.js";
-
-/** About how many tokens a model reads of a tool: four characters make one. */
-const weight = (tool) => Math.ceil((tool.wire_name.length + tool.description.length + JSON.stringify(tool.parameters ?? {}).length) / 4);
 
 export const effects = ({ read_only, destructive, open_world, idempotent }) =>
   [read_only ? "reads" : destructive ? "may destroy" : "writes", idempotent && !read_only && "repeatable", open_world && "reaches out"]
     .filter(Boolean).join(", ");
 
 export function Tools({ id }) {
+  if (id === "prompt") return html`<${Prompt} />`;
   return id ? html`<${Tool} key=${id} id=${id} />` : html`<${Catalogue} />`;
+}
+
+const VIEWS = [["", "Catalogue"], ["prompt", "What would a prompt be shown?"]];
+const Views = ({ at }) => html`<${Tabs} label="Views of the catalogue" of=${VIEWS} at=${at} go=${(name) => { location.hash = name ? `#/tools/${name}` : "#/tools"; }} />`;
+
+/** What a model would be shown for a prompt, and why. */
+function Prompt() {
+  const [prompt, setPrompt] = useState("");
+  const [result, setResult] = useState(null);
+  const [error, setError] = useState(null);
+  const ask = (event) => {
+    event.preventDefault();
+    get(`/api/pick?max=50&prompt=${encodeURIComponent(prompt.trim())}`).then((found) => { setResult(found); setError(null); }, setError);
+  };
+  const most = result?.shown_usually;
+  return html`<${Page} title="What would a prompt be shown?" about="The selection that agents use, with its scores and reasons.">
+    <${Views} at="prompt" />
+    <form class="say" onSubmit=${ask}><label class="hidden" for="prompt">Prompt</label><textarea id="prompt" rows="2" value=${prompt} placeholder="What the user wants done" onInput=${(event) => setPrompt(event.target.value)} />
+      <button class="main" disabled=${!prompt.trim()}>Show</button></form>
+    <${Problem} error=${error} />
+    ${result && html`<p class="note">${number(result.candidates)} tools could be picked; ${result.scorer} ordered them${most ? `; the first ${most} are shown` : ""}.
+        ${result.fell_back.map((one) => ` ${one.scorer} did not score: ${one.reason}.`)}</p>
+      <${Table} label="Tools that fit" rows=${result.picks.map((pick, index) => ({ ...pick, index }))} none="No tool has anything to do with it." keyOf=${(row) => row.wire_name} href=${(row) => `#/tools/${encodeURIComponent(row.wire_name)}`} columns=${[
+        ["tool", (row) => row.wire_name], ["shown", (row) => (most && row.index >= most ? html`<span class="dim">found by search</span>` : html`<span class="state good">shown</span>`)],
+        ["score", (row) => html`${row.score.toFixed(2)} <meter min="0" max="1" value=${row.score} aria-label="Score" />`, "n"], ["why", (row) => row.reason], ["tokens", (row) => number(row.tokens), "n"],
+      ]} />
+      ${result.excluded.length > 0 && html`<details><summary>${number(result.excluded.length)} tools were no candidates</summary>
+        <ul>${result.excluded.map((one) => html`<li><code>${one.id}</code> ${one.reason}</li>`)}</ul></details>`}`}
+  <//>`;
 }
 
 function Catalogue() {
@@ -21,27 +48,37 @@ function Catalogue() {
   const all = useLoad("/api/tools", 15000);
   const found = useLoad(query.trim() ? `/api/search?limit=100&query=${encodeURIComponent(query.trim())}` : null);
   const usage = useLoad("/api/usage?by=tool", 15000);
+  const [api, setApi] = useState(me.model_apis[0] ?? "openai_chat");
+  const counted = useLoad(`/api/tokens?api=${api}`, 15000);
+  const counts = useMemo(() => new Map(counted.data?.tools.map((row) => [row.wire_name, row])), [counted.data]);
   const used = useMemo(() => new Map(usage.data?.rows.map((row) => [row.name, row])), [usage.data]);
   const sources = useMemo(() => {
     const sums = new Map();
-    for (const tool of all.data ?? []) sums.set(tool.provider, (sums.get(tool.provider) ?? 0) + weight(tool));
-    return [...sums].sort((a, b) => b[1] - a[1]);
-  }, [all.data]);
+    for (const tool of counted.data?.tools ?? []) {
+      const sum = sums.get(tool.provider) ?? { name: tool.provider, tools: 0, tokens: 0 };
+      sums.set(tool.provider, { ...sum, tools: sum.tools + 1, tokens: sum.tokens + tool.tokens });
+    }
+    return [...sums.values()].sort((a, b) => b.tokens - a.tokens);
+  }, [counted.data]);
   const byName = useMemo(() => new Map(all.data?.map((tool) => [tool.wire_name, tool])), [all.data]);
   const listed = query.trim() ? found.data?.map((hit) => ({ ...byName.get(hit.wire_name), ...hit })) : all.data;
   const rows = listed?.filter((tool) => !source || tool.provider === source);
-  const total = sources.reduce((sum, [, tokens]) => sum + tokens, 0);
-  return html`<${Page} title="Tools" about=${all.data && `${number(all.data.length)} tools; a model that is shown all of them reads about ${number(total)} tokens.`}>
+  const total = counted.data?.tokens;
+  return html`<${Page} title="Tools" about=${all.data && `${number(all.data.length)} tools${total === undefined ? "." : `; a model that is shown all of them reads about ${number(total)} tokens.`}`}>
+    <${Views} at="" />
     <${Problem} error=${all.error ?? found.error} />
     <div class="filters"><label>Search as a model does <input type="search" value=${query} onInput=${(event) => setQuery(event.target.value)} /></label>
       <label>Source <select value=${source} onChange=${(event) => setSource(event.target.value)}><option value="">all</option>
-        ${sources.map(([name, tokens]) => html`<option value=${name}>${name} (≈ ${number(tokens)} tokens)</option>`)}</select></label></div>
+        ${sources.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label>
+      <label>Tokens as sent to <select value=${api} onChange=${(event) => setApi(event.target.value)}>${me.model_apis.map((name) => html`<option value=${name}>${name.replace("_", " ")}</option>`)}</select></label></div>
+    ${!query.trim() && !source && sources.length > 0 && html`<ul class="shares" aria-label="Tokens of each source">${sources.slice(0, 12).map(({ name, tools, tokens }) => html`<li key=${name}>
+      <button class="link" onClick=${() => setSource(name)}>${name}</button> <meter min="0" max=${total || 1} value=${tokens} aria-label=${`Tokens of ${name}`} /> <span class="n">${number(tokens)} tokens</span> <span class="dim">${number(tools)} tools</span></li>`)}</ul>`}
     <${Table} label="Tools" rows=${rows} none=${query ? "No tool fits these words." : "There are no tools."} href=${(row) => `#/tools/${encodeURIComponent(row.wire_name)}`}
       keyOf=${(row) => row.wire_name} columns=${[
         ["tool", (row) => row.wire_name],
         ...(query.trim() ? [["score", (row) => row.score?.toFixed?.(2) ?? "", "n"]] : []),
         ["does", (row) => html`<span class="short">${row.description}</span>`],
-        ["effects", (row) => row.effects && effects(row.effects)], ["≈ tokens", (row) => row.parameters !== undefined && number(weight(row)), "n"],
+        ["effects", (row) => row.effects && effects(row.effects)], ["≈ tokens", (row) => number(counts.get(row.wire_name)?.tokens), "n"],
         ["calls", (row) => number(used.get(row.id)?.tool_calls ?? 0), "n"],
         ["failed", (row) => share(used.get(row.id)), "n"], ["p50", (row) => used.get(row.id) && duration(used.get(row.id).p50_us / 1000), "n"],
       ]} />
@@ -52,6 +89,8 @@ const share = (row) => (row?.failures ? html`<span class="bad">${Math.round((100
 
 function Tool({ id }) {
   const { data: tool, error } = useLoad(`/api/tools/${encodeURIComponent(id)}`);
+  const usage = useLoad("/api/usage?by=tool", 15000);
+  const of = usage.data?.rows.find((row) => row.name === tool?.id);
   const [asJson, setAsJson] = useState(false);
   const [text, setText] = useState("{}");
   const [busy, setBusy] = useState(false);
@@ -71,14 +110,16 @@ function Tool({ id }) {
   const warns = !tool.effects.read_only;
   return html`<${Page} title=${tool.wire_name} about=${tool.description} actions=${html`<a href="#/tools">All tools</a>`}>
     <dl class="facts"><dt>id</dt><dd><code>${tool.id}</code></dd><dt>source</dt><dd>${tool.provider}</dd><dt>effects</dt><dd>${effects(tool.effects)}</dd>
-      <dt>tokens</dt><dd>≈ ${number(weight(tool))}</dd></dl>
+      <dt>calls</dt><dd>${number(of?.tool_calls ?? 0)}</dd>${of?.failures > 0 && html`<dt>failed</dt><dd class="bad">${number(of.failures)}</dd>`}
+      ${of && html`<dt>p50</dt><dd>${duration(of.p50_us / 1000)}</dd>`}</dl>
     <div class="columns"><section><h2>Try it</h2>
       <p class="note">${warns ? "It may change something. " : ""}The policy of the server decides on the call, as on that of any client.</p>
+      ${!me.changes && html`<p class="note">This token only reads.</p>`}
       <label class="check"><input type="checkbox" checked=${asJson} onChange=${() => setAsJson(!asJson)} /> Write the arguments as JSON</label>
       ${asJson
         ? html`<form class="fields" onSubmit=${(event) => { event.preventDefault(); run(text); }}><label for="raw">Arguments</label>
-            <textarea id="raw" rows="8" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} /><button class="main" disabled=${busy}>Run</button></form>`
-        : html`<${Form} schema=${tool.parameters} busy=${busy} submit=${run} />`}
+            <textarea id="raw" rows="8" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} /><button class="main" disabled=${busy || !me.changes}>Run</button></form>`
+        : html`<${Form} schema=${tool.parameters} busy=${busy || !me.changes} submit=${run} />`}
       <div aria-live="polite">${ended.map((one) => html`<${Ended} key=${one.at} ...${one} />`)}</div></section>
     <section><h2>Schema of the arguments</h2><${Json} value=${tool.parameters ?? "none is published"} label="Schema" />
       ${tool.definition.output_schema && html`<h2>Schema of the result</h2><${Json} value=${tool.definition.output_schema} />`}</section></div>

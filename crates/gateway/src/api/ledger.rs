@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use serde::Deserialize;
 use serde_json::json;
 use toolwright_core::store::TraceSums;
 use toolwright_core::trace;
-use toolwright_core::usage::{UsageBy, usage};
+use toolwright_core::trace::MAX_OPERATIONS;
+use toolwright_core::usage::UsageBy;
 
 use super::{Answer, Api, PathParam, QueryParams};
 use crate::http::ApiError;
@@ -15,8 +16,6 @@ use crate::http::ApiError;
 /// Runs and sessions that are listed unless asked otherwise, and at most.
 const LISTED: usize = 50;
 const MAX_LISTED: usize = 1000;
-/// Operations that sums are made of at most.
-const MAX_COUNTED: usize = 50_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,26 +53,28 @@ pub(super) async fn trace(State(api): State<Arc<Api>>, PathParam(id): PathParam)
     }
 }
 
+/// `GET /api/traces/{id}/operations/{op}`.
+pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<(String, String)>) -> Answer {
+    let ledger = api.gateway.options.executor.ledger();
+    for summary in &ledger.find_traces(&id).await? {
+        let mut room = MAX_OPERATIONS;
+        for of in &ledger.trace_tree(summary).await? {
+            let entries = ledger.operations(of, room).await?;
+            if let Some(entry) = entries.iter().find(|entry| entry.op.id.to_string() == op) {
+                return api.ok(&json!(entry));
+            }
+            room -= entries.len().min(room);
+        }
+    }
+    Err(ApiError::not_found(format!("`{id}` has no operation `{op}`")))
+}
+
 /// `GET /api/usage`.
 pub(super) async fn sums(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Sums>) -> Answer {
     let ledger = api.gateway.options.executor.ledger();
-    let (mut entries, mut is_cut) = (Vec::new(), false);
-    for root in ledger.traces(MAX_LISTED).await? {
-        for of in ledger.trace_tree(&root).await? {
-            if of.ended_ms < asked.since_ms {
-                continue;
-            }
-            // One more tells whether there are more.
-            let room = MAX_COUNTED - entries.len();
-            let read = ledger.operations(&of, room + 1).await?;
-            is_cut |= read.len() > room;
-            entries.extend(read.into_iter().filter(|entry| entry.at_ms >= asked.since_ms).take(room));
-        }
-        if is_cut {
-            break;
-        }
-    }
+    let rows = ledger.usage(asked.by, asked.since_ms).await?;
+    let days = ledger.usage(UsageBy::Day, asked.since_ms).await?;
     let mut totals = TraceSums::default();
-    entries.iter().for_each(|entry| totals.add(entry));
-    api.ok(&json!({"rows": usage(&entries, asked.by), "totals": totals, "operations": entries.len(), "cut": is_cut}))
+    days.iter().for_each(|day| totals.add_all(&day.sums));
+    api.ok(&json!({"rows": rows, "totals": totals}))
 }

@@ -7,19 +7,20 @@ pub(crate) mod events;
 mod health;
 mod jobs;
 mod ledger;
+mod operate;
 mod routes;
 mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -32,7 +33,8 @@ use self::events::RecentEvents;
 use crate::Gateway;
 use crate::http::body::{Bodies, BodyError};
 use crate::http::page_tokens::PageTokens;
-use crate::http::{API, ApiError, ApiStores, respond};
+use crate::http::{API, ApiError, ApiStores, Identity, respond};
+use crate::operator::Operator;
 use routes::{Route, document, routes};
 
 /// What all API requests share.
@@ -47,6 +49,7 @@ pub(crate) struct Api {
     /// What `/api/events` tells; `None`: nothing.
     events: Option<Arc<RecentEvents>>,
     pages: Arc<PageTokens>,
+    operator: Option<Arc<dyn Operator>>,
 }
 
 /// A response, or an error.
@@ -57,12 +60,12 @@ impl Api {
         gateway: Arc<Gateway>,
         principal: Principal,
         stores: ApiStores,
-        (events, pages): (Option<Arc<EventHub>>, Arc<PageTokens>),
+        (events, pages, operator): (Option<Arc<EventHub>>, Arc<PageTokens>, Option<Arc<dyn Operator>>),
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
     ) -> Arc<Self> {
         let document = document(&routes(), &gateway.options.info);
         let events = events.map(RecentEvents::new);
-        Arc::new(Self { gateway, principal, stores, requests, bodies, document, events, pages })
+        Arc::new(Self { gateway, principal, stores, requests, bodies, document, events, pages, operator })
     }
 
     /// A response with this body, without secrets.
@@ -120,8 +123,8 @@ async fn openapi(State(api): State<Arc<Api>>) -> Response {
 }
 
 /// `POST /api/console`: the address of the console, with a token that opens it once.
-async fn open_console(State(api): State<Arc<Api>>) -> Answer {
-    Ok(respond(StatusCode::OK, &json!({"path": api.pages.link()})))
+async fn open_console(State(api): State<Arc<Api>>, Extension(identity): Extension<Identity>) -> Answer {
+    Ok(respond(StatusCode::OK, &json!({"path": api.pages.link_for(identity)})))
 }
 
 /// The longest wait for a job.

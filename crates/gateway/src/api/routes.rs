@@ -7,7 +7,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use serde_json::{Map, Value, json};
 
-use super::{Api, approvals, events, health, jobs, ledger, open_console, openapi, tools};
+use super::{Api, approvals, events, health, jobs, ledger, open_console, openapi, operate, tools};
 use crate::ServerInfo;
 use crate::http::{API, HEALTH, READY};
 
@@ -101,6 +101,7 @@ const QUERY: Parameter = Parameter {
 const NAMESPACE: Parameter = optional("namespace", "string", "Only this namespace.");
 const PREFIX: Parameter = optional("prefix", "string", "Only ids that begin so.");
 const TAG: Parameter = optional("tag", "string", "Only tools with this tag.");
+const CALLS: Parameter = optional("calls", "integer", "Recorded calls at most, the last ones. Default: 1000.");
 const WAIT: Parameter =
     optional("wait", "string", "How long the job's end is waited for, like 30s; 60s at most. Default: not at all.");
 
@@ -143,6 +144,9 @@ impl Route {
 }
 
 const UNKNOWN: &[(u16, &str, &str)] = &[(404, "There is none of this name.", "Error")];
+const NONE_HERE: &[(u16, &str, &str)] = &[(404, "There is no such thing here.", "Error")];
+const NOT_SO: &[(u16, &str, &str)] =
+    &[(404, "There is no such thing.", "Error"), (409, "The state does not allow it: the message says why.", "Error")];
 const NO_EVENTS: &[(u16, &str, &str)] = &[(404, "The server tells no events.", "Error")];
 const NO_JOBS: &[(u16, &str, &str)] = &[(404, "The server keeps no jobs.", "Error")];
 const NO_JOB: &[(u16, &str, &str)] = &[
@@ -294,11 +298,20 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .gives("Trace")
         .also(UNKNOWN),
+        Route::new(
+            Get,
+            "/api/traces/{id}/operations/{op}",
+            "showOperation",
+            ledger::operation,
+            "Shows one operation of a run or session, with the arguments and the result that the ledger keeps.",
+        )
+        .gives("Operation")
+        .also(UNKNOWN),
         Route::new(Get, "/api/usage", "sumUsage", ledger::sums, "Sums calls, failures, tokens and cost.")
             .query([
                 Parameter {
                     name: "by",
-                    about: "What is summed by: tool, model, run, principal or day.",
+                    about: "What is summed by: tool, model, agent, run, principal or day.",
                     kind: "string",
                     need: Need::Required,
                 },
@@ -322,6 +335,116 @@ pub(super) fn routes() -> Vec<Route> {
             "Makes an address of the web console that opens it once.",
         )
         .gives("ConsoleLink"),
+        Route::new(
+            Get,
+            "/api/me",
+            "whoAmI",
+            operate::me,
+            "Says whose token it is, and whether it may change anything.",
+        )
+        .gives("Me"),
+        Route::new(
+            Get,
+            "/api/tokens",
+            "countTokens",
+            operate::tokens,
+            "Counts what each definition takes as the API of a model is sent it.",
+        )
+        .query([optional(
+            "api",
+            "string",
+            "The model API: openai_chat, openai_responses, anthropic, gemini or ollama.",
+        )])
+        .gives("TokenCounts"),
+        Route::new(
+            Get,
+            "/api/pick",
+            "pickTools",
+            operate::pick,
+            "Says which tools a model would be shown for a prompt, and why.",
+        )
+        .query([
+            Parameter { name: "prompt", about: "What the user wants done.", kind: "string", need: Need::Required },
+            optional("max", "integer", "Tools at most, from 1 to 200. Default: 20."),
+        ])
+        .gives("Picks")
+        .also(NONE_HERE),
+        Route::new(
+            Get,
+            "/api/pins",
+            "listPins",
+            operate::pins,
+            "Lists pinned definitions, and what changed in those that wait for approval.",
+        )
+        .gives("PinList")
+        .also(NONE_HERE),
+        Route::new(Post, "/api/pins", "decidePin", operate::decide_pin, "Approves or rejects a changed definition.")
+            .body("PinDecision")
+            .gives("PinDecided")
+            .also(NOT_SO),
+        Route::new(
+            Get,
+            "/api/agents",
+            "listAgents",
+            operate::agents,
+            "Lists agents, members of groups, and the budgets of trees of agents.",
+        )
+        .gives("AgentList")
+        .also(NONE_HERE),
+        Route::new(Get, "/api/triggers", "listTriggers", operate::triggers, "Lists triggers with their firings.")
+            .gives("TriggerList")
+            .also(NONE_HERE),
+        Route::new(Post, "/api/triggers/{id}/fire", "fireTrigger", operate::fire, "Fires a trigger now.")
+            .gives("Firing")
+            .also(NOT_SO),
+        Route::new(
+            Get,
+            "/api/runs/{id}",
+            "showRun",
+            operate::run,
+            "Shows the conversation of a saved run, with its calls and results, and its to-do list.",
+        )
+        .gives("SavedRun")
+        .also(UNKNOWN),
+        Route::new(
+            Get,
+            "/api/sessions/{id}",
+            "showSession",
+            operate::session,
+            "Shows the messages and values that a session keeps.",
+        )
+        .gives("SessionState")
+        .also(NONE_HERE),
+        Route::new(
+            Get,
+            "/api/policy",
+            "showPolicy",
+            operate::policy,
+            "Shows the policy in force, and how often each rule decided the last recorded calls.",
+        )
+        .query([CALLS])
+        .gives("PolicyInForce")
+        .also(NONE_HERE),
+        Route::new(
+            Post,
+            "/api/policy/test",
+            "testPolicy",
+            operate::test_policy,
+            "Checks a draft of the policy, and says which recorded calls it decides otherwise. Nothing is written.",
+        )
+        .body("PolicyDraft")
+        .gives("PolicyTried")
+        .also(NONE_HERE),
+        Route::new(
+            Post,
+            "/api/policy/save",
+            "savePolicy",
+            operate::save_policy,
+            "Writes a draft of the policy into its file, and keeps a copy of the file as it was.",
+        )
+        .body("PolicySave")
+        .gives("PolicySaved")
+        .also(NOT_SO),
         Route::new(Get, "/api/openapi.json", "openapi", openapi, "This document.").gives("OpenApi"),
         Route::new(Get, HEALTH, "health", health::health, "Whether the process lives. Needs no token.").gives_text(),
         Route::new(Get, READY, "ready", health::ready, "Whether calls are taken. Needs no token.")

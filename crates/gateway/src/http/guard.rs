@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
@@ -17,9 +17,12 @@ use super::origin::{self, Authority, Host};
 use super::page_tokens::PageTokens;
 use super::webhooks::is_webhook;
 use super::{API, ApiError, HttpOptions, OPEN, facade_api, respond};
+use crate::config::ApiAccess;
 
 /// Names of OAuth metadata below `/.well-known/`.
 const OAUTH_METADATA: [&str; 3] = ["oauth-authorization-server", "oauth-protected-resource", "openid-configuration"];
+/// Where an address of the console is made.
+const OPEN_CONSOLE: &str = "/api/console";
 /// Where Anthropic's clients send their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// OAuth endpoints that clients try without metadata.
@@ -55,6 +58,8 @@ pub(crate) struct Identity(Arc<IdentityInner>);
 struct IdentityInner {
     principal: Principal,
     reach: Reach,
+    /// Whether it may read everything in the API besides.
+    reads: bool,
 }
 
 /// What a sender may reach.
@@ -72,7 +77,17 @@ enum Reach {
 
 impl Identity {
     fn of(principal: &Principal, reach: Reach) -> Self {
-        Self(Arc::new(IdentityInner { principal: principal.clone(), reach }))
+        Self(Arc::new(IdentityInner { principal: principal.clone(), reach, reads: false }))
+    }
+
+    /// Who may do everything.
+    pub(crate) fn owner(principal: &Principal) -> Self {
+        Self::of(principal, Reach::All)
+    }
+
+    /// Whether it may change something through the API.
+    pub(crate) fn may_change(&self) -> bool {
+        self.0.reach == Reach::All
     }
 
     pub(crate) fn principal(&self) -> &Principal {
@@ -82,6 +97,7 @@ impl Identity {
     /// Says that a path is not allowed, and which ones are.
     fn reach_message(&self) -> String {
         match &self.0.reach {
+            _ if self.0.reads => "this token may read at /api, and change nothing there".to_owned(),
             Reach::All | Reach::Open => "this token is for other addresses".to_owned(),
             Reach::Mcp => "this token is for /mcp and what is below it".to_owned(),
             Reach::Only(names) => {
@@ -104,7 +120,12 @@ impl Identity {
         self.0.reach != Reach::Open
     }
 
-    /// Whether it may reach this path.
+    /// Whether it may send a request of this method to this path.
+    fn may_send(&self, method: &Method, path: &str) -> bool {
+        let reads = || self.0.reads && in_api(path) && (method == Method::GET || path == OPEN_CONSOLE);
+        self.may_reach(path) || reads()
+    }
+
     fn may_reach(&self, path: &str) -> bool {
         match &self.0.reach {
             Reach::All => true,
@@ -127,8 +148,8 @@ pub(crate) struct Guard {
     /// The sender without a token, where that is allowed.
     anonymous: Option<Identity>,
     clients: Vec<(Token, Identity)>,
-    /// Those of the console act for the owner.
-    pages: (Arc<PageTokens>, Identity),
+    /// Those of the console's pages.
+    pages: Arc<PageTokens>,
 }
 
 impl Guard {
@@ -145,7 +166,8 @@ impl Guard {
         let others = options.server.tokens.iter().filter_map(|(name, client)| {
             let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
             let reach = client.views.clone().map_or(Reach::Mcp, Reach::Only);
-            Some((Token::new(client.token.expose())?, Identity::of(&principal, reach)))
+            let identity = IdentityInner { principal, reach, reads: client.api == ApiAccess::Read };
+            Some((Token::new(client.token.expose())?, Identity(Arc::new(identity))))
         });
         let own = options.token.iter().chain(&options.api_token).map(|token| (token.clone(), usual.clone()));
         Self {
@@ -155,7 +177,7 @@ impl Guard {
             anonymous: (options.token.is_none() && options.server.tokens.is_empty())
                 .then(|| Identity::of(&options.principal, Reach::Open)),
             clients: own.chain(others).collect(),
-            pages: (pages, usual),
+            pages,
         }
     }
 
@@ -197,12 +219,12 @@ impl Guard {
     }
 
     /// The sender by these headers; `None` where a known token is required and missing.
-    fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
-        self.identity_of_token(headers).or(self.anonymous.as_ref())
+    fn identity(&self, headers: &HeaderMap) -> Option<Identity> {
+        self.identity_of_token(headers).or_else(|| self.anonymous.clone())
     }
 
     /// The sender of the token in these headers.
-    fn identity_of_token(&self, headers: &HeaderMap) -> Option<&Identity> {
+    fn identity_of_token(&self, headers: &HeaderMap) -> Option<Identity> {
         let bearer = |sent: &'_ str| {
             let (scheme, given) = sent.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| given.trim().to_owned())
@@ -213,11 +235,11 @@ impl Guard {
             None => single(headers, &API_KEY)?.trim().to_owned(),
         };
         // All are compared, so that the time does not reveal which token was near.
-        let (pages, owner) = &self.pages;
-        let of_page = pages.knows(&given).then_some(owner);
-        self.clients
+        let of_client = self
+            .clients
             .iter()
-            .fold(of_page, |found, (token, identity)| if token.matches(&given) { Some(identity) } else { found })
+            .fold(None, |found, (token, identity)| if token.matches(&given) { Some(identity) } else { found });
+        self.pages.identity(&given).or_else(|| of_client.cloned())
     }
 }
 
@@ -259,13 +281,13 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     if OPEN.contains(&path) || is_webhook(path) || is_page(path) {
         return next.run(request).await;
     }
-    let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path)).cloned();
+    let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path));
     let Some(identity) = identity else {
         let mut response = refuse(path, StatusCode::UNAUTHORIZED, why_unauthorized(headers));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     };
-    if !identity.may_reach(path) {
+    if !identity.may_send(request.method(), path) {
         return refuse(path, StatusCode::FORBIDDEN, &identity.reach_message());
     }
     request.extensions_mut().insert(identity);
@@ -330,13 +352,17 @@ mod tests {
     use super::*;
     use crate::config::ClientConfig;
 
+    fn pages() -> Arc<PageTokens> {
+        Arc::new(PageTokens::new(Identity::owner(&Principal::owner())))
+    }
+
     fn guard(addr: &str) -> Guard {
         let addr: SocketAddr = addr.parse().expect("addr");
         let mut options = HttpOptions::new(addr);
         options.server.allowed_hosts = vec!["Tools.example".into(), "only.example:81".into()];
         options.server.allowed_origins = vec!["https://app.example/".into()];
         options.token = Token::new("s3cret");
-        Guard::new(&options, addr, Arc::default())
+        Guard::new(&options, addr, pages())
     }
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
@@ -429,14 +455,14 @@ mod tests {
     fn a_token_decides_principal_and_reachable_paths() {
         let addr: SocketAddr = "127.0.0.1:7117".parse().expect("addr");
         let mut options = HttpOptions::new(addr);
-        let open = Guard::new(&options, addr, Arc::default());
+        let open = Guard::new(&options, addr, pages());
         let anybody = open.identity(&HeaderMap::new()).expect("known as the owner");
         assert!(anybody.principal().owner && !anybody.is_proven());
         let reached = ["/mcp", "/mcp/small", "/metrics", "/api/tools", "/api"].map(|path| anybody.may_reach(path));
         assert_eq!(reached, [true, true, true, false, false]);
         options.api_token = Token::new("t0");
         let shown = headers(&[("authorization", "Bearer t0")]);
-        let api = Guard::new(&options, addr, Arc::default());
+        let api = Guard::new(&options, addr, pages());
         assert!(api.identity(&shown).is_some_and(|identity| identity.is_proven() && identity.may_reach("/api/tools")));
         assert!(api.identity(&HeaderMap::new()).is_some_and(|identity| !identity.is_proven()));
         options.api_token = None;
@@ -448,21 +474,27 @@ mod tests {
                 models: Vec::new(),
                 budget: None,
                 approvals: None,
+                api: if name == "eye" { ApiAccess::Read } else { ApiAccess::None },
             };
             (name.to_owned(), config)
         };
-        options.server.tokens = [client("ci", "t2", Some(vec!["small".into()])), client("me", "t3", None)].into();
-        let closed = Guard::new(&options, addr, Arc::default());
+        let [small, all, reader] = [Some(vec!["small".into()]), None, Some(Vec::new())];
+        options.server.tokens =
+            [client("ci", "t2", small), client("me", "t3", all), client("eye", "t4", reader)].into();
+        let closed = Guard::new(&options, addr, pages());
         assert!(closed.identity(&HeaderMap::new()).is_none(), "where there are tokens one is needed");
         options.token = Token::new("t1");
-        let guard = Guard::new(&options, addr, Arc::default());
+        let guard = Guard::new(&options, addr, pages());
         for (token, who, expect) in [
             ("t1", "owner", [true, true, true, true]),
             ("t2", "ci", [false, true, false, false]),
             ("t3", "me", [true, true, true, false]),
+            ("t4", "eye", [false, false, false, true]),
         ] {
             let identity = guard.identity(&headers(&[("authorization", &format!("Bearer {token}"))])).expect("known");
-            let reached = ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_reach(path));
+            let reached =
+                ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_send(&Method::GET, path));
+            assert_eq!(identity.may_send(&Method::POST, "/api/call"), who == "owner", "{token}");
             assert_eq!((&*identity.principal().id, reached), (who, expect), "{token}");
             assert!(
                 token != "t2" || identity.reach_message().ends_with("for /mcp/small"),

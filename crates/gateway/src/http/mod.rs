@@ -24,6 +24,7 @@ use toolwright_runtime::EventHub;
 
 use crate::agents::AgentSource;
 use crate::config::ServerConfig;
+use crate::operator::Operator;
 
 pub(crate) use connections::Connection;
 pub use connections::LookUpPeer;
@@ -94,6 +95,8 @@ pub struct HttpOptions {
     pub webhooks: Option<WebhookOptions>,
     /// The agents and models behind the facades; `None`: 404.
     pub agents: Option<Arc<dyn AgentSource>>,
+    /// What the API has of the program around the gateway; `None`: 404.
+    pub operator: Option<Arc<dyn Operator>>,
     /// The stores behind `/api/approvals`.
     pub stores: ApiStores,
     /// What `/api/events` tells; `None`: 404.
@@ -127,6 +130,7 @@ impl HttpOptions {
             webhooks: None,
             events: None,
             agents: None,
+            operator: None,
             stores: ApiStores { inbox: Arc::new(NoStore), approvals: Arc::new(NoStore) },
             look_up_peer: |_, _| PeerProcess::Unknown,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Token;
+use super::{Identity, Token};
 
 /// Links that have not been used; of more the oldest stop working.
 const MAX_LINKS: usize = 16;
@@ -16,51 +16,59 @@ const MAX_PAGES: usize = 64;
 const IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The tokens of the console's pages. They are kept in memory: a page signs in again after a restart.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PageTokens {
-    links: Mutex<VecDeque<Token>>,
-    pages: Mutex<VecDeque<(Token, Instant)>>,
+    owner: Identity,
+    links: Mutex<VecDeque<(Token, Identity)>>,
+    pages: Mutex<VecDeque<(Token, Identity, Instant)>>,
 }
 
 impl PageTokens {
-    /// A path that opens the console once.
+    pub(crate) fn new(owner: Identity) -> Self {
+        Self { owner, links: Mutex::default(), pages: Mutex::default() }
+    }
+
+    /// A path that opens the console once, for the owner.
     pub(crate) fn link(&self) -> String {
+        self.link_for(self.owner.clone())
+    }
+
+    /// A path that opens the console once: its page may do what this sender may.
+    pub(crate) fn link_for(&self, identity: Identity) -> String {
         let text = random();
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if links.len() == MAX_LINKS {
             links.pop_front();
         }
-        links.extend(Token::new(text.clone()));
+        links.extend(Token::new(text.clone()).map(|token| (token, identity)));
         format!("/#token={text}")
     }
 
     /// The token for a page that has that of a link, which counts no more.
     pub(crate) fn sign_in(&self, given: &str) -> Option<String> {
-        {
+        let identity = {
             let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = links.iter().position(|link| link.matches(given))?;
-            links.remove(at);
-        }
+            let at = links.iter().position(|(link, _)| link.matches(given))?;
+            links.remove(at)?.1
+        };
         let text = random();
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.retain(|(_, used)| used.elapsed() < IDLE);
+        pages.retain(|(.., used)| used.elapsed() < IDLE);
         if pages.len() == MAX_PAGES {
             pages.pop_front();
         }
-        pages.extend(Token::new(text.clone()).map(|token| (token, Instant::now())));
+        pages.extend(Token::new(text.clone()).map(|token| (token, identity, Instant::now())));
         Some(text)
     }
 
-    /// Whether this is the token of a page.
-    pub(crate) fn knows(&self, given: &str) -> bool {
+    /// For whom the page of this token acts, if it is one.
+    pub(crate) fn identity(&self, given: &str) -> Option<Identity> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = pages.iter().position(|(token, used)| token.matches(given) && used.elapsed() < IDLE) else {
-            return false;
-        };
+        let at = pages.iter().position(|(token, _, used)| token.matches(given) && used.elapsed() < IDLE)?;
         // The longest unused stands first.
-        let page = pages.remove(at).map(|(token, _)| (token, Instant::now()));
-        pages.extend(page);
-        true
+        let (token, identity, _) = pages.remove(at)?;
+        pages.push_back((token, identity.clone(), Instant::now()));
+        Some(identity)
     }
 }
 
@@ -71,23 +79,25 @@ fn random() -> String {
 
 #[cfg(test)]
 mod tests {
+    use toolwright_core::session::Principal;
+
     use super::*;
 
     #[test]
     fn a_link_opens_the_console_once() {
-        let console = PageTokens::default();
+        let console = PageTokens::new(Identity::owner(&Principal::owner()));
         let link = console.link();
         let token = link.strip_prefix("/#token=").expect("a fragment");
-        assert!(!console.knows(token), "the token of a link is none of a page");
+        assert!(console.identity(token).is_none(), "the token of a link is none of a page");
         let page = console.sign_in(token).expect("signs in");
-        assert!(console.knows(&page) && !console.knows(token));
+        assert!(console.identity(&page).is_some() && console.identity(token).is_none());
         assert_eq!(console.sign_in(token), None);
         assert_eq!(console.sign_in(&page), None);
     }
 
     #[test]
     fn links_and_pages_are_bounded() {
-        let console = PageTokens::default();
+        let console = PageTokens::new(Identity::owner(&Principal::owner()));
         let first = console.link();
         let links: Vec<String> = (0..MAX_LINKS).map(|_| console.link()).collect();
         let token = |link: &str| link.strip_prefix("/#token=").map(ToOwned::to_owned).expect("a fragment");
@@ -96,6 +106,6 @@ mod tests {
         for _ in 0..MAX_PAGES {
             console.sign_in(&token(&console.link())).expect("signs in");
         }
-        assert!(!console.knows(&oldest));
+        assert!(console.identity(&oldest).is_none());
     }
 }

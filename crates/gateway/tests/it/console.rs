@@ -62,11 +62,21 @@ async fn traces_and_sums_tell_of_calls() {
     let status: Vec<&Value> =
         trace["turns"][0]["ops"].as_array().expect("operations").iter().map(|op| &op["status"]).collect();
     assert_eq!(status, ["ok", "invalid_parameters"], "{trace}");
+    let op = trace["turns"][0]["ops"][0]["op"].as_str().expect("an id");
+    let template = "/api/traces/{id}/operations/{op}";
+    let one = get(template, &format!("/api/traces/last/operations/{op}")).await;
+    assert_eq!(one["arguments"], r#"{"text":"hello"}"#, "{one}");
+    assert!(one["result"].as_str().is_some_and(|text| text.contains("hello")), "{one}");
+    api.answer(Method::GET, template, "/api/traces/last/operations/0", None, 404).await;
     let sums = get("/api/usage", "/api/usage?by=tool").await;
     assert_eq!((&sums["rows"][0]["name"], &sums["rows"][0]["failures"]), (&json!("test:echo@1.0.0"), &json!(1)));
     assert_eq!(get("/api/usage", "/api/usage?by=day&since_ms=99999999999999").await["rows"], json!([]));
     api.answer(Method::GET, "/api/traces/{id}", "/api/traces/none", None, 404).await;
-    for wrong in ["/api/traces?limit=0", "/api/usage?by=colour"] {
+    let [small, large] =
+        [get("/api/tokens", "/api/tokens?api=anthropic").await, get("/api/tokens", "/api/tokens").await];
+    assert!(small["tokens"].as_u64() > Some(0) && small["tokens"] != large["tokens"], "{small} {large}");
+    assert_eq!(get("/api/me", "/api/me").await["changes"], true);
+    for wrong in ["/api/traces?limit=0", "/api/usage?by=colour", "/api/tokens?api=x"] {
         body(api.get(wrong), 400).await;
     }
 }

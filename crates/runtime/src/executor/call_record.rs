@@ -10,7 +10,7 @@ use toolwright_core::arguments::Provenance;
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{CallScope, Entry, ProviderKind};
-use toolwright_core::context::UsageRecorder;
+use toolwright_core::context::{Redactor, UsageRecorder};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::model::{Cost, PriceTable, Usage};
@@ -18,7 +18,7 @@ use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::redact::{learn_secrets, shown_arguments};
-use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, RUNNING};
+use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING};
 
 use super::admission::query;
 use super::llm_call::asks_by_model;
@@ -48,6 +48,8 @@ pub(super) struct CallRecord {
     started: Instant,
     /// Characters of arguments.
     pub(super) characters_in: usize,
+    /// What the ledger keeps of them.
+    arguments: Option<Box<str>>,
     /// What policy was told that it touches, once it is admitted.
     pub(super) scope: CallScope,
     /// What decided that it may, or may not, run.
@@ -97,6 +99,7 @@ impl CallRecord {
             op,
             started,
             characters_in: 0,
+            arguments: None,
             scope: CallScope::Workspace,
             decided_by: Cow::Borrowed(""),
             approval: ApprovalAnswer::default(),
@@ -126,9 +129,13 @@ impl Executor {
         let services = &self.options.services;
         learn_secrets(&call.entry, &call.arguments, &*services.redactor);
         let op = self.begin(&run.lineage);
+        let characters_in = json_length(&call.arguments);
         CallRecord {
             entered: Some(self.in_flight.enter(op.id, call, run)),
-            characters_in: json_length(&call.arguments),
+            characters_in,
+            arguments: kept_arguments(characters_in, || {
+                shown_arguments(&call.entry, &call.arguments, &*services.redactor)
+            }),
             provenance: call.provenance.redacted(&*services.redactor),
             ..CallRecord::begin(op, services.clock.now())
         }
@@ -147,8 +154,10 @@ impl Executor {
             Some(entry) => shown_arguments(entry, &rejection.arguments, redactor),
             None => redactor.redact_value(&rejection.arguments),
         };
+        let characters_in = json_length(&rejection.arguments);
         let mut record = CallRecord {
-            characters_in: json_length(&rejection.arguments),
+            characters_in,
+            arguments: kept_arguments(characters_in, || arguments.clone()),
             decided_by: Cow::Borrowed("check"),
             refused: Some(Refused { name: redactor.redact(&rejection.name).into_owned(), arguments }),
             provenance: rejection.provenance.redacted(redactor),
@@ -225,6 +234,8 @@ impl Executor {
             decided_by: std::mem::take(&mut record.decided_by),
             approval: record.approval.word.map(Cow::Borrowed),
             provenance: outcome.provenance.clone(),
+            arguments: record.arguments.take(),
+            result: kept_result(outcome, &*services.redactor),
             ..LedgerEntry::new(
                 record.op.clone(),
                 services.clock.wall_ms(),
@@ -311,6 +322,26 @@ fn status(outcome: &Outcome) -> &'static str {
     }
 }
 
+/// What the ledger keeps of arguments: all of them, or nothing where they are long.
+fn kept_arguments(characters: usize, shown: impl FnOnce() -> Value) -> Option<Box<str>> {
+    if characters > MAX_KEPT {
+        return None;
+    }
+    Some(shown().to_string()).filter(|text| text.len() <= MAX_KEPT).map(String::into_boxed_str)
+}
+
+/// What the ledger keeps of a result: the beginning of its text, or of the error.
+fn kept_result(outcome: &Outcome, redactor: &dyn Redactor) -> Option<Box<str>> {
+    let text = match &outcome.error {
+        Some(error) => error.message(),
+        None => outcome.content.iter().find_map(|block| block.as_text())?,
+    };
+    // A secret that the end cuts in two is known only as a whole.
+    let seen = &text[..text.floor_char_boundary(2 * MAX_KEPT)];
+    let shown = redactor.redact(seen);
+    Some(shown[..shown.floor_char_boundary(MAX_KEPT)].into())
+}
+
 /// Characters of an outcome's text, or of the result of a method of the protocol, which has none.
 fn length_of(outcome: &Outcome) -> usize {
     let texts = outcome.content.iter().filter_map(|block| block.as_text());
@@ -382,6 +413,7 @@ impl Executor {
             approval: record.approval.word.map(Cow::Borrowed),
             person_us: micros(record.approval.took),
             provenance: record.provenance.clone(),
+            arguments: record.arguments.clone(),
             ..LedgerEntry::new(
                 record.op.clone(),
                 self.options.services.clock.wall_ms(),

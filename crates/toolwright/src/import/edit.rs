@@ -142,6 +142,53 @@ pub fn remove_entry(text: &str, section: Entries, name: &str) -> Result<String, 
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
+/// A section as it is written: without its key, as far left as it goes. `None` where there is none.
+///
+/// # Errors
+/// [`EditError::Broken`].
+pub fn section_text(text: &str, key: &str) -> Result<Option<String>, EditError> {
+    let value = parse(text)?;
+    let Some(section) = value.get(key) else { return Ok(None) };
+    let lines: Vec<&str> = text.lines().collect();
+    let found = (!is_json(text)).then(|| find_section(&lines, |name| name == key)).flatten();
+    let written = found.and_then(|found| {
+        let indent = found.indent?;
+        let opened = lines[found.key].split_once(':')?.1.trim();
+        let body = lines[found.key + 1..found.end].iter();
+        let body: String = body.map(|line| format!("{}\n", line.get(indent..).unwrap_or(line.trim()))).collect();
+        (opened.is_empty() || opened.starts_with('#')).then_some(body)
+    });
+    // What is written in one line, or in JSON, is shown as JSON, which is YAML too.
+    let as_json = || serde_json::to_string_pretty(section).unwrap_or_default();
+    Ok(Some(written.unwrap_or_else(as_json)))
+}
+
+/// Text with `section`, YAML or JSON without its key, in place of what stands there.
+///
+/// # Errors
+/// [`EditError`].
+pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditError> {
+    let mut wanted = parse(text)?;
+    wanted[key] = parse(section)?;
+    let by_hand = || EditError::Layout(format!("{key}:\n{section}"));
+    if is_json(text) {
+        return edited_json(text, &wanted).ok_or_else(by_hand);
+    }
+    let body = section.trim_end().lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") });
+    let block = format!("{key}:\n{}", body.collect::<String>());
+    let lines: Vec<&str> = text.lines().collect();
+    let edited = match find_section(&lines, |name| name == key) {
+        Some(found) => {
+            let after = lines[found.end..].iter().map(|line| format!("{line}\n"));
+            let before = lines[..found.key].iter().map(|line| format!("{line}\n"));
+            before.chain([block]).chain(after).collect()
+        }
+        None if text.trim().is_empty() => block,
+        None => format!("{}\n\n{block}", text.trim_end()),
+    };
+    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+}
+
 fn parse(text: &str) -> Result<Value, EditError> {
     let file: Arc<Path> = Arc::from(Path::new(""));
     let value = parse_value(text, &file).map_err(|problem| EditError::Broken(problem.message))?;
@@ -181,10 +228,10 @@ struct Section {
     indent: Option<usize>,
 }
 
-fn find_section(lines: &[&str], section: Entries) -> Option<Section> {
+fn find_section(lines: &[&str], is_called: impl Fn(&str) -> bool) -> Option<Section> {
     let key = lines.iter().position(|line| {
         let name = line.split(':').next().unwrap_or_default().trim_matches(['"', '\'']);
-        line.contains(':') && section.is_called(name)
+        line.contains(':') && is_called(name)
     })?;
     let mut end = key + 1;
     let mut indent = None;
@@ -206,7 +253,7 @@ fn find_section(lines: &[&str], section: Entries) -> Option<Section> {
 
 fn insert(text: &str, section: Entries, entries: &[(String, Value)]) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();
-    let Some(place) = find_section(&lines, section) else {
+    let Some(place) = find_section(&lines, |name| section.is_called(name)) else {
         let gap = if text.trim().is_empty() || text.ends_with("\n\n") {
             ""
         } else if text.ends_with('\n') {
@@ -232,7 +279,7 @@ fn insert(text: &str, section: Entries, entries: &[(String, Value)]) -> Option<S
 
 fn cut(text: &str, section: Entries, name: &str) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();
-    let section = find_section(&lines, section)?;
+    let section = find_section(&lines, |name| section.is_called(name))?;
     let indent = section.indent?;
     let depth = |line: &str| line.len() - line.trim_start().len();
     let is_entry = |line: &str| depth(line) == indent && !line.trim().is_empty() && !line.trim_start().starts_with('#');
@@ -403,5 +450,29 @@ mod tests {
         let entry = json!({"command": "a b", "args": ["-y", "#x", "a: b", "1.10", "true", ""], "env": {"K": "${V:-x}", "L": "yes"}});
         let text = add_servers("", &[("Time Server".into(), entry.clone())]).expect("edit");
         assert_eq!(parse(&text).expect("yaml")["mcpServers"]["Time Server"], entry);
+    }
+
+    #[test]
+    fn a_section_is_put_back_where_it_stood() {
+        let check = |text: &str, shown: Option<&str>, section: &str, expect: &str| {
+            assert_eq!(section_text(text, "policy").expect("read").as_deref(), shown, "{text}");
+            assert_eq!(put_section(text, "policy", section).expect("edit"), expect, "{text}");
+        };
+        check("a: 1\n", None, "profile: ask", "a: 1\n\npolicy:\n  profile: ask\n");
+        check(
+            "policy: # mine\n    # first\n    rules:\n      - effect: deny\n\nweb: {}\n",
+            Some("# first\nrules:\n  - effect: deny\n"),
+            "# first\nrules: []\n",
+            "policy:\n  # first\n  rules: []\n\nweb: {}\n",
+        );
+        let json = "{\n  \"profile\": \"ask\"\n}";
+        check("policy: {profile: ask}\n", Some(json), json, "policy:\n  {\n    \"profile\": \"ask\"\n  }\n");
+        check(
+            "{\"policy\": {\"profile\": \"ask\"}}",
+            Some(json),
+            "profile: client",
+            "{\n  \"policy\": {\n    \"profile\": \"client\"\n  }\n}\n",
+        );
+        assert!(put_section("a: 1\n", "policy", "- x").is_err());
     }
 }

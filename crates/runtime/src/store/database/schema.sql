@@ -49,7 +49,7 @@ CREATE INDEX traces_by_root ON traces (root) WHERE root IS NOT NULL;
 -- each row names the one `before` it that is of the same row of `traces`, and that names its `last`.
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY, of, before, ids, at_ms, kind, name, call, status, decided_by, latency_us, wait_us,
-    characters_in, characters_out, validated, cost_usd, more);
+    characters_in, characters_out, validated, cost_usd, more, arguments, result);
 -- Operations that have begun and not ended, with the process that has them. A row is committed before a call is dispatched
 -- that may have an effect, and goes in the transaction that writes its entry: what is left of a process that is gone has an
 -- unknown outcome.

@@ -16,7 +16,7 @@ use super::super::unreadable;
 use super::{kind, most, unsigned};
 
 /// What is written of a row, in this order.
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 18] = [
     "of",
     "before",
     "ids",
@@ -33,6 +33,8 @@ const COLUMNS: [&str; 16] = [
     "validated",
     "cost_usd",
     "more",
+    "arguments",
+    "result",
 ];
 
 /// Kind and status that are not written.
@@ -166,7 +168,9 @@ pub(super) fn bind(
     row.next(entry.characters_out.cast_signed())?;
     row.next(entry.validated)?;
     row.next(entry.cost_usd)?;
-    row.next(more(entry))
+    row.next(more(entry))?;
+    row.next(entry.arguments.as_deref())?;
+    row.next(entry.result.as_deref())
 }
 
 struct Binding<'a, 's> {
@@ -213,7 +217,13 @@ pub(super) fn operations(
     Ok(entries)
 }
 
-fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
+/// What [`entry`] reads, as a list of columns.
+pub(super) fn columns() -> String {
+    COLUMNS.join(",")
+}
+
+/// A row of [`columns`], which is of this row of `traces`.
+pub(super) fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
     let ids = row.get_ref(2)?.as_blob()?;
     let id = |bytes: Option<&[u8; 8]>| bytes.map(|bytes| OpId::new(u64::from_be_bytes(*bytes)));
     let ids = ids.split_first_chunk::<16>().and_then(|(trace, rest)| {
@@ -252,5 +262,7 @@ fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
         provenance: more.provenance.map(Cow::into_owned).unwrap_or_default(),
         tools: more.tools,
         lost: more.lost.into_owned(),
+        arguments: row.get::<_, Option<String>>(16)?.map(String::into_boxed_str),
+        result: row.get::<_, Option<String>>(17)?.map(String::into_boxed_str),
     })
 }

@@ -2,6 +2,7 @@
 
 mod entries;
 mod running;
+mod sums;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ pub(super) use self::running::{settle, try_to_write};
 pub(super) use self::writer::{Written, write};
 use super::SqliteStore;
 use super::unreadable;
+use toolwright_core::usage::{UsageBy, UsageRow};
 
 #[async_trait]
 impl LedgerStore for SqliteStore {
@@ -75,6 +77,14 @@ impl LedgerStore for SqliteStore {
     async fn trace_tree(&self, of: &TraceSummary) -> Result<Vec<TraceSummary>, StoreError> {
         let of = of.clone();
         self.inspect("read the runs below a run", move |db| tree(db, &of)).await
+    }
+
+    async fn usage(&self, by: UsageBy, since_ms: u64) -> Result<Vec<UsageRow>, StoreError> {
+        self.inspect("sum the ledger", move |db| sums::usage(db, by, most(since_ms))).await
+    }
+
+    async fn recent_calls(&self, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        self.inspect("read the last calls", move |db| sums::recent_calls(db, limit)).await
     }
 
     async fn operations(&self, of: &TraceSummary, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {

@@ -1,0 +1,263 @@
+//! `demo --serve`: a team of agents at work, for the web console. The model is a script; executor, policy, loop and console are
+//! the real ones. It reads no configuration and leaves nothing behind.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright::core::model::{
+    Message, ModelClient, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason, Usage,
+    WrittenCall,
+};
+use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Profile};
+use toolwright::{Ask, Toolwright};
+
+use super::demo::{PROVIDER, open_sample, result, text};
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::console::{OnSignal, watch};
+use crate::terminal::screen::{BOLD, open_page, say, styled};
+
+/// How long the team rests between two tasks.
+const REST: Duration = Duration::from_secs(15);
+/// How long a text of the model takes to come, so that there is something to see.
+const THINKS: Duration = Duration::from_millis(120);
+/// Besides the servers: agents, a policy and a trigger.
+const SECTIONS: &str = r#"
+defaults:
+  tool_response_max_bytes: 2048
+  builtins_denied: ["llm__*"]
+  agent_tools: [todo]
+models:
+  default: demo/scripted
+  demo/scripted: {prices: {input: 1.25, output: 10.0}}
+agents:
+  planner:
+    description: Plans an outing, and has its colleagues do the work.
+    prompt: You are the planner. Ask the scout what to expect and the buyer to order what is missing.
+    tools: ["agent__*"]
+    limits: {turns: 12, tokens: 200000, cost: 1.00}
+  scout:
+    description: Finds out about weather and notes.
+    prompt: You are the scout. You look things up and report.
+    tools: ["weather__*", "notes__search"]
+    limits: {turns: 6}
+  buyer:
+    description: Orders in the shop.
+    prompt: You are the buyer. You find articles and order them.
+    tools: ["shop__*"]
+    limits: {turns: 6, cost: 0.20}
+triggers:
+  saturday: {type: schedule, cron: "30 7 * * 6", time_zone: Europe/Oslo, agent: planner, prompt: Plan a picnic for today.}
+policy:
+  rules:
+    # Colleagues may be asked; what they do is decided by itself.
+    - effect: allow
+      namespace: agent
+    - effect: deny
+      tool: shop:order
+      when: args.quantity > 20
+      reason: Nobody drinks that much lemonade.
+    - effect: ask
+      tool: shop:order
+      reason: An order is paid at once.
+"#;
+
+/// Serves the console of a team of agents until a signal ends it.
+pub(super) async fn serve(address: SocketAddr, show: bool) -> Done {
+    let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("no temporary folder: {error}")))?;
+    let app = open_sample(folder.path(), SECTIONS).await?;
+    app.models().answer_by(PROVIDER, Arc::new(TeamModel));
+    let shutdown = Cancel::new();
+    watch(shutdown.clone(), OnSignal::ShutDown);
+    let server =
+        app.serve().ask(Ask::Inbox).until(shutdown.clone()).http(&address.to_string()).await.map_err(Failure::usage)?;
+    say(styled(BOLD, "A team of agents at work. The model is a script, and no language model is asked."));
+    say("It needs no key and no network. What it does goes through the real executor and policy.");
+    say(format_args!("toolwright: ready {}", server.url()));
+    let console = server.console().to_owned();
+    say(format_args!("toolwright: console: {console}"));
+    if show && !console.parse().is_ok_and(|url| open_page(&url)) {
+        say("toolwright: no browser could be opened; open the address yourself, it works once");
+    }
+    let team = tokio::spawn(work(Arc::clone(&app), shutdown.clone()));
+    server.wait().await.map_err(Failure::failed)?;
+    team.abort();
+    app.shut_down().await;
+    Ok(Exit::Ok)
+}
+
+/// Two outings that are over, and then one after the other: each waits for a person's word on its order.
+async fn work(app: Arc<Toolwright>, shutdown: Cancel) {
+    app.list_all(Duration::from_secs(20)).await;
+    let approve = Arc::new(|_: &ApprovalRequest| ApprovalDecision::Approve) as Arc<dyn Approver>;
+    let deny = |_: &ApprovalRequest| ApprovalDecision::Deny { reason: "there is lemonade at home".into() };
+    let inbox = || Arc::new(app.ask_inbox(toolwright::core::approval::Answers::Here, |_| ())) as Arc<dyn Approver>;
+    let mut approvers: Vec<Arc<dyn Approver>> = vec![inbox(), Arc::new(deny), approve];
+    for city in ["Oslo", "Bergen", "Rome", "Lisbon", "Porto", "Nice"].into_iter().cycle() {
+        if shutdown.is_cancelled() {
+            return;
+        }
+        let approver = approvers.pop();
+        let is_past = !approvers.is_empty();
+        let task = format!("Plan our picnic on Saturday in {city}, and order the lemonade that my notes ask for.");
+        let run = async {
+            let agent = app.agent_named("planner")?.task(task).policy(Profile::Ask);
+            agent.shared_approver(approver.unwrap_or_else(inbox)).cancel(shutdown.child()).run().await
+        };
+        if let Err(error) = run.await {
+            say(format_args!("toolwright: the team stopped: {error}"));
+            return;
+        }
+        if !is_past {
+            tokio::time::sleep(REST).await;
+        }
+    }
+}
+
+/// The scripted model of the team. Who is asked stands in the system prompt.
+struct TeamModel;
+
+#[async_trait]
+impl ModelClient for TeamModel {
+    async fn complete(
+        &self,
+        _model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        tokio::time::sleep(THINKS).await;
+        let since = request.messages.iter().rposition(|message| matches!(message, Message::User { .. })).unwrap_or(0);
+        let answered = |message: &&Message| matches!(message, Message::Assistant { .. });
+        let turn = request.messages[since..].iter().filter(answered).count();
+        let (text, calls) = answer(turn, request);
+        for word in text.split_inclusive(' ') {
+            events.on_event(ModelEvent::Text(word.to_owned()));
+        }
+        let call = |(index, (name, arguments)): (usize, (&str, Value))| WrittenCall {
+            id: format!("call_{}_{}", request.messages.len(), index + 1),
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        };
+        let calls: Vec<WrittenCall> = calls.into_iter().enumerate().map(call).collect();
+        let tokens = |characters: usize| u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX);
+        let sent = serde_json::to_string(request).map_or(0, |sent| sent.len());
+        let written = text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+        let usage = Usage { input_tokens: tokens(sent), output_tokens: tokens(written), ..Usage::default() };
+        let stop = if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls };
+        Ok(ModelResponse { text, calls, usage, stop, ..ModelResponse::default() })
+    }
+}
+
+type Answer = (String, Vec<(&'static str, Value)>);
+
+fn answer(turn: usize, request: &ModelRequest) -> Answer {
+    let is = |name: &str| request.system.contains(&format!("You are the {name}"));
+    match (is("planner"), is("scout"), is("buyer")) {
+        (true, ..) => planner(turn),
+        (_, true, _) => scout(turn, &city(request)),
+        (.., true) => buyer(turn, request),
+        _ => alone(turn, request),
+    }
+}
+
+fn planner(turn: usize) -> Answer {
+    let item = |id: &str, text: &str, status: &str| json!({"id": id, "text": text, "status": status});
+    match turn {
+        0 => (
+            "I write down what is to be done, and send the scout.".into(),
+            vec![
+                (
+                    "agent__todo",
+                    json!({"items": [
+                        item("1", "Look at the weather and the notes", "in_progress"),
+                        item("2", "Order what is missing", "pending"),
+                        item("3", "Say when to leave", "pending"),
+                    ]}),
+                ),
+                (
+                    "agent__scout",
+                    json!({"reason": "find out what to expect", "task": "Look at the forecast and at the notes about the picnic."}),
+                ),
+            ],
+        ),
+        1 => (
+            "The weather will do. The buyer orders the lemonade.".into(),
+            vec![
+                (
+                    "agent__todo",
+                    json!({"items": [{"id": "1", "status": "done"}, {"id": "2", "status": "in_progress"}]}),
+                ),
+                (
+                    "agent__buyer",
+                    json!({"reason": "six bottles are missing", "task": "Order six bottles of lemonade."}),
+                ),
+            ],
+        ),
+        2 => (
+            "That leaves the time.".into(),
+            vec![("agent__todo", json!({"items": [{"id": "2", "status": "done"}, {"id": "3", "status": "done"}]}))],
+        ),
+        _ => ("Leave at one o'clock: the sky is clear by two, and the lemonade is taken care of.".into(), Vec::new()),
+    }
+}
+
+fn scout(turn: usize, city: &str) -> Answer {
+    match turn {
+        // More days than the server knows, as models ask.
+        0 => (
+            "I ask for the forecast and look through the notes.".into(),
+            vec![
+                ("weather__forecast", json!({"city": city, "days": 9})),
+                ("notes__search", json!({"query": "picnic"})),
+            ],
+        ),
+        1 => (
+            "Nine days are too many; three will do.".into(),
+            vec![("weather__forecast", json!({"city": city, "days": 3})), ("weather__alerts", json!({"city": city}))],
+        ),
+        _ => ("Clear sky on Saturday from two o'clock. The notes ask for six bottles of lemonade.".into(), Vec::new()),
+    }
+}
+
+fn buyer(turn: usize, request: &ModelRequest) -> Answer {
+    match turn {
+        0 => ("I look for lemonade.".into(), vec![("shop__find", json!({"query": "lemonade"}))]),
+        1 => (
+            "There is lemonade for 2.40 EUR. I order six.".into(),
+            vec![("shop__order", json!({"article": "lemonade", "quantity": 6}))],
+        ),
+        _ => (ordered(request), Vec::new()),
+    }
+}
+
+/// Whoever talks to the model without an agent of the team.
+fn alone(turn: usize, request: &ModelRequest) -> Answer {
+    match turn {
+        0 => (
+            "I look at the notes and the shop.".into(),
+            vec![("notes__search", json!({"query": "picnic"})), ("shop__find", json!({"query": "lemonade"}))],
+        ),
+        1 => (
+            "The notes ask for six bottles of lemonade. I order them.".into(),
+            vec![("shop__order", json!({"article": "lemonade", "quantity": 6}))],
+        ),
+        _ => (ordered(request), Vec::new()),
+    }
+}
+
+fn ordered(request: &ModelRequest) -> String {
+    match result(request, "shop__order") {
+        Some(order) if !order.is_error => format!("Ordered: {}.", text(order)),
+        _ => "Nothing was ordered, as you did not allow it.".into(),
+    }
+}
+
+/// The city that the conversation is about.
+fn city(request: &ModelRequest) -> String {
+    let sent = serde_json::to_string(&request.messages).unwrap_or_default();
+    let known = ["Bergen", "Rome", "Lisbon", "Porto", "Nice"].into_iter().find(|city| sent.contains(city));
+    known.unwrap_or("Oslo").to_owned()
+}

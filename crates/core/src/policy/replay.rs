@@ -1,0 +1,106 @@
+//! A draft of a policy over calls that were made: what each rule would have decided, and which decisions change.
+
+use serde::Serialize;
+
+use super::{Decision, Policy, PolicyQuery};
+
+/// What a policy comes to over calls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Hits {
+    /// How many calls each rule decided, in the order of the rules.
+    pub rules: Vec<u64>,
+    /// How many no rule decided.
+    pub otherwise: u64,
+}
+
+/// A call that a draft decides otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Changed {
+    /// Its place among the calls.
+    pub call: usize,
+    /// What the policy in force says.
+    pub was: Decision,
+    /// What the draft says.
+    pub is: Decision,
+}
+
+impl Policy {
+    /// How often each rule decides these calls.
+    #[must_use]
+    pub fn hits(&self, calls: &[PolicyQuery<'_>]) -> Hits {
+        let mut hits = Hits { rules: vec![0; self.rules.len()], otherwise: 0 };
+        for call in calls {
+            let decided = self.decide(call);
+            let number = decided.rule.strip_prefix("rule ").and_then(|number| number.parse::<usize>().ok());
+            match number.and_then(|number| hits.rules.get_mut(number.checked_sub(1)?)) {
+                Some(count) => *count += 1,
+                None => hits.otherwise += 1,
+            }
+        }
+        hits
+    }
+
+    /// The calls about which a draft says something else: another effect.
+    #[must_use]
+    pub fn changed_by(&self, draft: &Self, calls: &[PolicyQuery<'_>]) -> Vec<Changed> {
+        let change = |(call, query): (usize, &PolicyQuery<'_>)| {
+            let (was, is) = (self.decide(query), draft.decide(query));
+            (was.effect != is.effect).then_some(Changed { call, was, is })
+        };
+        calls.iter().enumerate().filter_map(change).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::catalogue::CallScope;
+    use crate::definition::{Effects, HintTrust, ToolDefinition};
+    use crate::identity::session::Principal;
+    use crate::identity::tool_id::ToolId;
+    use crate::policy::{Effect, Profile, Rule};
+
+    #[test]
+    fn a_draft_is_tried_on_calls_that_were_made() {
+        let definition = |id: &str| ToolDefinition {
+            effects: Effects::UNKNOWN,
+            ..ToolDefinition::new(ToolId::parse(id).expect("id"), "", None)
+        };
+        let tools = ["shop:order@1.0.0", "notes:write@1.0.0", "shop:order@1.0.0"].map(definition);
+        let principal = Principal::owner();
+        let amounts = [1, 2, 900].map(|amount| json!({"amount": amount}));
+        let calls: Vec<PolicyQuery<'_>> = tools
+            .iter()
+            .zip(&amounts)
+            .map(|(definition, arguments)| PolicyQuery {
+                definition,
+                trust: HintTrust::Trusted,
+                principal: &principal,
+                root: Path::new("/w"),
+                scope: CallScope::Anywhere,
+                unvalidated: None,
+                arguments,
+                request: None,
+                tainted: &[],
+            })
+            .collect();
+        let policy: Policy = serde_json::from_value(json!({
+            "profile": "client", "rules": [{"effect": "allow", "tool": "shop:*"}, {"effect": "deny", "tool": "web:*"}],
+        }))
+        .expect("policy");
+        assert_eq!(policy.hits(&calls), Hits { rules: vec![2, 0], otherwise: 1 });
+        let mut draft = policy.clone();
+        draft.rules.insert(
+            0,
+            serde_json::from_value::<Rule>(json!({"effect": "ask", "when": "args.amount > 100"})).expect("rule"),
+        );
+        let changed = policy.changed_by(&draft, &calls);
+        assert_eq!(changed.len(), 1);
+        assert_eq!((changed[0].call, changed[0].was.effect, changed[0].is.effect), (2, Effect::Allow, Effect::Ask));
+        assert_eq!(policy.changed_by(&Policy { profile: Profile::Trusted, ..policy.clone() }, &calls), []);
+    }
+}

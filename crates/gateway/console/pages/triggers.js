@@ -1,0 +1,26 @@
+// What starts runs by itself: next and last firings.
+
+import { html, useLoad, useState, Page, Problem, Table, State, Empty, clock } from "../ui.js";
+import { me, post } from "../api.js";
+
+export function Triggers() {
+  const { data, error, again } = useLoad("/api/triggers", 5000);
+  const [said, setSaid] = useState(null);
+  const fire = (trigger) => post(`/api/triggers/${encodeURIComponent(trigger.id)}/fire`)
+    .then((firing) => setSaid({ message: `${trigger.id} fires: run ${firing.run}.` }), (problem) => setSaid({ error: problem })).then(again);
+  return html`<${Page} title="Triggers" about="What starts runs by itself: timers, schedules, channels, files and webhooks.">
+    <${Problem} error=${error} />
+    <p role="status" class=${said?.error ? "problem" : "note"}>${said?.error?.message ?? said?.message ?? ""}</p>
+    ${data && !data.is_run && html`<p class="note">No process runs triggers now.</p>`}
+    ${data && !data.triggers.length && html`<${Empty}>There are no triggers: <code>toolwright triggers add</code> adds one.<//>`}
+    ${data?.triggers.map((trigger) => html`<article key=${trigger.id}><h2>${trigger.id} <span class="dim">${trigger.type}: ${trigger.fires}</span></h2>
+      <p>${trigger.config.prompt}</p>
+      <dl class="facts"><dt>agent</dt><dd>${trigger.config.agent ?? "the default one"}</dd><dt>of</dt><dd>${trigger.principal}</dd>
+        <dt>next</dt><dd>${trigger.next.length ? trigger.next.map((at) => clock(Date.parse(at))).join(", ") : "when something happens"}</dd></dl>
+      <${Table} label=${`Firings of ${trigger.id}`} rows=${trigger.firings} none="It has not fired yet." keyOf=${(firing) => firing.slot}
+        href=${(firing) => `#/runs/${encodeURIComponent(firing.run)}`} columns=${[
+          ["run", (firing) => firing.run], ["due", (firing) => clock(Date.parse(firing.due))], ["state", (firing) => html`<${State} of=${firing.state} />`], ["error", (firing) => firing.error],
+        ]} />
+      ${me.changes && html`<div class="answers"><button onClick=${() => fire(trigger)}>Fire now</button></div>`}</article>`)}
+  <//>`;
+}

@@ -1,0 +1,450 @@
+//! What the owner sees and changes of an instance through the HTTP API of `serve`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use similar::{Algorithm, DiffTag, capture_diff_slices};
+use toolwright_core::agents::AgentTree as _;
+use toolwright_core::catalogue::{CallScope, Entry};
+use toolwright_core::duration::iso;
+use toolwright_core::json::canonical::ContentHash;
+use toolwright_core::pins::{Pin, diff, renamed};
+use toolwright_core::policy::{Decision, PolicyQuery};
+use toolwright_core::session::{Principal, Session, SessionId};
+use toolwright_core::store::group::{Groups as _, Member};
+use toolwright_core::store::todo::{TODO_ROOT, TodoList};
+use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _, StoreError, fold};
+use toolwright_core::trigger::{Firing, Triggers as _};
+use toolwright_core::{Outcome, Policy, Profile};
+use toolwright_gateway::{Operator, PinWord};
+use toolwright_search::PickOptions;
+
+use super::Toolwright;
+use crate::config::trust::{TrustStore, write_approved};
+use crate::config::{Config, Problem, policy_file};
+use crate::import::edit;
+
+/// Bytes of a text in a saved conversation; of longer ones the beginning is shown.
+const MAX_TEXT: usize = 8 << 10;
+/// Messages of a mailbox that are shown.
+const MESSAGES: usize = 500;
+/// Runs whose trees of agents are shown, and firings of each trigger.
+const TREES: usize = 20;
+const FIRINGS: usize = 5;
+const NEXT: usize = 5;
+/// Tools whose exclusion from a pick is explained.
+const MAX_EXPLAINED: usize = 100;
+/// The section of a configuration with the policy.
+const POLICY: &str = "policy";
+
+/// An instance, and the profile that `serve` was given.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    pub(crate) app: Arc<Toolwright>,
+    pub(crate) profile: Option<Profile>,
+    pub(crate) usual: Profile,
+}
+
+#[async_trait]
+impl Operator for Operations {
+    async fn pins(&self) -> Result<Value, StoreError> {
+        let store = self.app.pins();
+        let mut shown = Vec::new();
+        for pin in self.app.pins_in_force().await? {
+            let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await?;
+            let contracts = contracts.into_iter().next().unwrap_or_default();
+            let mut value = json!({
+                "provider": pin.source.provider,
+                "tool": pin.tool,
+                "renamed": pin.renamed,
+                "id": pin.id,
+                "state": pin.state(),
+                "approved": pin.approved,
+                "waiting": pin.waiting,
+            });
+            if pin.waiting.is_some() {
+                let name = pin.renamed.as_deref().map(|name| renamed(&pin.tool, name));
+                let both = contracts.approved.as_ref().zip(contracts.waiting.as_ref());
+                let changes = name.into_iter().chain(both.into_iter().flat_map(|(was, is)| diff(was, is)));
+                value["changes"] = changes.map(|change| json!(change)).collect();
+                value["approved_definition"] = json!(contracts.approved);
+                value["waiting_definition"] = json!(contracts.waiting);
+            }
+            shown.push(value);
+        }
+        Ok(shown.into())
+    }
+
+    async fn decide_pin(
+        &self,
+        provider: &str,
+        tool: &str,
+        hash: &str,
+        word: PinWord,
+        by: &str,
+    ) -> Result<(), StoreError> {
+        let pins = self.app.pins_in_force().await?;
+        let named = |pin: &&Pin| pin.source.provider == provider && pin.tool == tool;
+        let missing = || StoreError::NotFound(format!("the definition {provider}/{tool}"));
+        let pin = pins.iter().find(named).ok_or_else(missing)?;
+        let Some(mark) = pin.waiting.as_ref().filter(|mark| json!(mark.hash) == hash) else {
+            return Err(StoreError::Refused(format!(
+                "{} does not wait with this definition: look at it again",
+                pin.name()
+            )));
+        };
+        let decision = match word {
+            // What is approved is what was looked at, not what a list brings meanwhile.
+            PinWord::Approve => PinDecision::Approve(Some(mark.hash)),
+            PinWord::Reject => PinDecision::Revoke,
+        };
+        if !self.app.pins().decide_pin(&pin.source, &pin.tool, decision, by).await? {
+            return Err(StoreError::Refused(format!("{} was decided about meanwhile", pin.name())));
+        }
+        self.app.catalogue().recheck_pins().await;
+        Ok(())
+    }
+
+    async fn pick(&self, prompt: &str, max: usize) -> Result<Value, StoreError> {
+        let snapshot = self.app.catalogue().snapshot();
+        let usual = self.app.config().sections.selection.pick_options();
+        let options = PickOptions { max_candidates: max, debug: true, ..usual };
+        let picked = self.app.selector().pick(prompt.trim(), &snapshot, &options).await;
+        let entry = |position: usize| &snapshot.list()[position];
+        let provenance = &picked.provenance;
+        let picks = picked.picks.iter().map(|pick| {
+            let entry = entry(pick.position);
+            json!({
+                "id": entry.id(),
+                "wire_name": entry.wire_name,
+                "score": pick.score,
+                "reason": pick.reason,
+                "tokens": entry.tokens(),
+                "details": pick.details,
+            })
+        });
+        let picks: Vec<Value> = picks.collect();
+        let excluded = provenance.excluded.iter().take(MAX_EXPLAINED);
+        let excluded = excluded.map(|(at, why)| json!({"id": entry(*at).id(), "reason": why.to_string()}));
+        let fell_back = provenance.fell_back.iter().map(|(scorer, why)| json!({"scorer": scorer, "reason": why}));
+        Ok(json!({
+            "picks": picks,
+            "scorer": provenance.scorer,
+            "candidates": provenance.candidates,
+            "shown_usually": self.app.config().sections.selection.max_candidates,
+            "excluded": excluded.collect::<Value>(),
+            "fell_back": fell_back.collect::<Value>(),
+        }))
+    }
+
+    async fn agents(&self) -> Result<Value, StoreError> {
+        let config = self.app.config();
+        let agents = config.agents.iter().map(|agent| {
+            let mut value = json!(agent.spec);
+            value["name"] = agent.spec.name.as_str().into();
+            shorten(&mut value);
+            value
+        });
+        let members = self.app.store.members(None).await?;
+        let mut trees = Vec::new();
+        for trace in self.app.executor().ledger().traces(TREES).await? {
+            let Some(run) = &trace.run else { continue };
+            let nodes = self.app.store.agents_of(run).await?;
+            let nodes = nodes.iter().map(|node| {
+                json!({
+                    "run": node.id, "parent": node.parent, "name": node.name, "limits": node.limits, "live": node.live,
+                    "spent": node.spent, "until_ms": node.until_ms,
+                })
+            });
+            let nodes: Vec<Value> = nodes.collect();
+            if !nodes.is_empty() {
+                trees.push(json!({"run": run, "session": trace.session, "ended_ms": trace.ended_ms, "agents": nodes}));
+            }
+        }
+        let default = config.sections.models.default.as_deref().or(self.app.default_model());
+        Ok(json!({
+            "agents": agents.collect::<Value>(),
+            "members": members.iter().map(Member::to_json).collect::<Value>(),
+            "trees": trees,
+            "default_model": default,
+        }))
+    }
+
+    async fn triggers(&self) -> Result<Value, StoreError> {
+        let triggers = self.app.triggers();
+        let mut shown = Vec::new();
+        for trigger in triggers.list(None).await? {
+            let mut value = trigger.to_json();
+            let firings = triggers.firings(Some(&trigger.id), FIRINGS).await?;
+            value["firings"] = firings.iter().map(Firing::to_json).collect();
+            value["next"] = triggers.next(&trigger, NEXT).iter().map(|slot| iso(*slot)).collect();
+            shown.push(value);
+        }
+        Ok(json!({"triggers": shown, "is_run": triggers.has_runner().await?}))
+    }
+
+    async fn fire(&self, trigger: &str) -> Result<Value, StoreError> {
+        Ok(self.app.triggers().fire(trigger).await?.to_json())
+    }
+
+    async fn run(&self, run: &str) -> Result<Value, StoreError> {
+        let missing = || StoreError::NotFound(format!("the run {run}"));
+        let saved = self.app.runs().run(run).await?.ok_or_else(missing)?;
+        let state = saved.state;
+        let part = |path: &str| state.pointer(path).cloned().unwrap_or_default();
+        let mut messages = part("/messages");
+        shorten(&mut messages);
+        let session = match self.app.executor().ledger().find_traces(run).await?.first() {
+            Some(trace) => trace.session.clone(),
+            None => SessionId::new(run),
+        };
+        let answered = saved.calls.iter().filter_map(|(_, outcome)| outcome.as_ref().map(Outcome::to_json));
+        Ok(json!({
+            "run": run,
+            "model": part("/spec/model"),
+            "agent": part("/spec/agent"),
+            "system": part("/spec/system"),
+            "state": part("/phase/waits_for"),
+            "result": part("/phase/result"),
+            "limits": part("/spec/limits"),
+            "turns": part("/task/turns"),
+            "usage": part("/task/usage"),
+            "cost": part("/task/cost"),
+            "messages": messages,
+            "answered": answered.collect::<Value>(),
+            "todo": self.todo(&session).await?,
+        }))
+    }
+
+    async fn session(&self, session: &str) -> Result<Value, StoreError> {
+        let (id, log) = (SessionId::new(session), &self.app.store);
+        let rows = log.messages(&id, 0, MESSAGES).await?;
+        let messages = rows.iter().filter_map(|row| {
+            let message = row.message()?;
+            Some(json!({
+                "seq": row.seq, "at_ms": row.at_ms, "from": row.author.name(), "kind": message.kind,
+                "subject": message.subject, "text": message.text,
+            }))
+        });
+        let written = log.values(&id, "").await?.into_iter().filter_map(|row| match row.entry {
+            LogEntry::Value(written) => Some(written),
+            LogEntry::Message(_) => None,
+        });
+        let written: Vec<_> = written.collect();
+        let mut values = fold(written.iter(), "", None).unwrap_or_default();
+        shorten(&mut values);
+        Ok(json!({
+            "messages": messages.collect::<Value>(),
+            "values": values,
+            "todo": self.todo(&id).await?,
+        }))
+    }
+
+    async fn policy(&self, calls: usize) -> Result<Value, StoreError> {
+        let config = self.app.config();
+        let policy = self.in_force(&config);
+        let recorded = self.recorded(calls).await?;
+        let queries = recorded.queries();
+        let file = policy_section(&config);
+        Ok(json!({
+            "profile": policy.profile,
+            "rules": policy.rules,
+            "hits": policy.hits(&queries),
+            "calls": queries.len(),
+            "unknown": recorded.unknown,
+            "file": file.as_ref().map(|file| file.path.display().to_string()),
+            "text": file.as_ref().map_or_else(String::new, |file| file.section.clone()),
+            "base": file.as_ref().map(|file| file.hash()),
+        }))
+    }
+
+    async fn test_policy(&self, draft: &str, calls: usize) -> Result<Value, StoreError> {
+        let config = self.app.config();
+        let section = match policy_file(draft, Path::new("draft")) {
+            Ok(section) => section,
+            Err(problems) => return Ok(json!({"problems": problems.iter().map(told).collect::<Value>()})),
+        };
+        let in_force = self.in_force(&config);
+        let draft = section.under(self.profile.or(section.profile).unwrap_or(self.usual));
+        let recorded = self.recorded(calls).await?;
+        let queries = recorded.queries();
+        let said = |decision: &Decision| json!(decision);
+        let changed = in_force.changed_by(&draft, &queries);
+        let changed = changed.iter().map(|changed| {
+            let call = &recorded.calls[changed.call];
+            json!({
+                "tool": call.ledger.name, "arguments": call.arguments, "at_ms": call.ledger.at_ms,
+                "session": call.ledger.session, "run": call.ledger.op.lineage.run,
+                "was": said(&changed.was), "is": said(&changed.is),
+            })
+        });
+        Ok(json!({
+            "problems": [],
+            "hits": draft.hits(&queries),
+            "calls": queries.len(),
+            "unknown": recorded.unknown,
+            "changed": changed.collect::<Value>(),
+        }))
+    }
+
+    async fn save_policy(&self, draft: &str, base: &str) -> Result<Value, StoreError> {
+        let config = self.app.config();
+        if let Err(problems) = policy_file(draft, Path::new("draft")) {
+            let why: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+            return Err(StoreError::Refused(format!("the policy cannot be used: {}", why.join("; "))));
+        }
+        let no_file = || StoreError::Refused("no configuration file is in use: `toolwright init` writes one".into());
+        let file = policy_section(&config).ok_or_else(no_file)?;
+        if file.hash() != base {
+            let path = file.path.display();
+            return Err(StoreError::Refused(format!("{path} was changed meanwhile: load it again")));
+        }
+        let failed = |error: &dyn std::fmt::Display| StoreError::Refused(error.to_string());
+        let edited = edit::put_section(&file.text, POLICY, draft).map_err(|error| failed(&error))?;
+        let mut backup = file.path.clone().into_os_string();
+        backup.push(".bak");
+        let backup = PathBuf::from(backup);
+        edit::write_atomically(&backup, &file.text).map_err(|error| failed(&error))?;
+        let trust = TrustStore::in_state(&config.state_dir);
+        let in_force = write_approved(&file.path, &edited, &trust).map_err(|error| failed(&error))?;
+        Ok(json!({
+            "file": file.path.display().to_string(),
+            "backup": backup.display().to_string(),
+            "diff": difference(&file.section, draft),
+            "in_force": in_force,
+        }))
+    }
+}
+
+impl Operations {
+    async fn todo(&self, session: &SessionId) -> Result<Value, StoreError> {
+        let rows = self.app.store.values(session, TODO_ROOT).await?;
+        Ok(json!(TodoList::of_rows(rows).items()))
+    }
+
+    /// The policy of clients' calls.
+    fn in_force(&self, config: &Config) -> Policy {
+        config.policy(self.profile, self.usual)
+    }
+
+    /// The last recorded calls that a policy can be asked about.
+    async fn recorded(&self, limit: usize) -> Result<Recorded, StoreError> {
+        let snapshot = self.app.catalogue().snapshot();
+        let config = self.app.config();
+        let mut recorded = Recorded::default();
+        for ledger in self.app.executor().ledger().recent_calls(limit).await? {
+            let arguments = ledger.arguments.as_deref().and_then(|text| serde_json::from_str(text).ok());
+            let (Some(entry), Some(arguments)) = (snapshot.get(&ledger.name), arguments) else {
+                recorded.unknown += 1;
+                continue;
+            };
+            let owner = Principal::owner();
+            let principal = if *owner.id == *ledger.principal {
+                owner
+            } else {
+                let roles = config.sections.server.tokens.get(&*ledger.principal).map(|client| client.roles.clone());
+                Principal { id: ledger.principal.to_string(), roles: roles.unwrap_or_default(), owner: false }
+            };
+            let session = Session { principal, ..Session::clone(&self.app.session("policy-test")) };
+            let scope = entry.provider.scope(entry.id(), &arguments, &session);
+            recorded.calls.push(RecordedCall { ledger, entry: Arc::clone(entry), arguments, session, scope });
+        }
+        Ok(recorded)
+    }
+}
+
+/// Calls of the ledger.
+#[derive(Default)]
+struct Recorded {
+    calls: Vec<RecordedCall>,
+    /// Calls of tools that are gone, or whose arguments were not kept.
+    unknown: usize,
+}
+
+struct RecordedCall {
+    ledger: LedgerEntry,
+    entry: Arc<Entry>,
+    arguments: Value,
+    session: Session,
+    scope: CallScope,
+}
+
+impl Recorded {
+    /// As the executor asks.
+    fn queries(&self) -> Vec<PolicyQuery<'_>> {
+        let queries = self.calls.iter().map(|call| PolicyQuery {
+            definition: call.entry.definition(),
+            trust: call.entry.provider.trust(),
+            principal: &call.session.principal,
+            root: &call.session.root,
+            scope: call.scope,
+            unvalidated: None,
+            arguments: &call.arguments,
+            request: None,
+            tainted: &[],
+        });
+        queries.collect()
+    }
+}
+
+fn told(problem: &Problem) -> Value {
+    json!({"line": problem.line.unwrap_or(0), "field": problem.field, "message": problem.message, "remedy": problem.remedy})
+}
+
+/// The file with the policy in use.
+struct PolicyFile {
+    path: PathBuf,
+    text: String,
+    section: String,
+}
+
+impl PolicyFile {
+    fn hash(&self) -> String {
+        ContentHash::of_bytes(self.text.as_bytes()).to_string()
+    }
+}
+
+/// The nearest file that has a policy, else the nearest of all.
+fn policy_section(config: &Config) -> Option<PolicyFile> {
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let section = edit::section_text(&text, POLICY).ok()?;
+        Some((path.clone(), text, section))
+    };
+    let files: Vec<_> = config.files.iter().filter_map(read).collect();
+    let with_policy = files.iter().position(|(.., section)| section.is_some()).unwrap_or(0);
+    let (path, text, section) = files.into_iter().nth(with_policy)?;
+    Some(PolicyFile { path, text, section: section.unwrap_or_default() })
+}
+
+/// All lines of both, those that only one has marked with `-` and `+`.
+fn difference(before: &str, after: &str) -> String {
+    let (was, is): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let mut out = String::new();
+    let mut write =
+        |mark: char, lines: &[&str]| lines.iter().for_each(|line| out.extend([&mark.to_string(), *line, "\n"]));
+    for op in capture_diff_slices(Algorithm::Myers, &was, &is) {
+        if op.tag() == DiffTag::Equal {
+            write(' ', &was[op.old_range()]);
+        } else {
+            write('-', &was[op.old_range()]);
+            write('+', &is[op.new_range()]);
+        }
+    }
+    out
+}
+
+/// Cuts long texts, and says how long they are.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::String(text) if text.len() > MAX_TEXT => {
+            let end = text.floor_char_boundary(MAX_TEXT);
+            *text = format!("{} … {} bytes more", &text[..end], text.len() - end);
+        }
+        Value::Array(items) => items.iter_mut().for_each(shorten),
+        Value::Object(members) => members.values_mut().for_each(shorten),
+        _ => {}
+    }
+}
