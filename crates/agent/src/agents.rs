@@ -148,7 +148,7 @@ impl AgentProvider {
                 let mut run = run_spec(spec, (self.parts.spec)(&model));
                 run.agent_tools.hands_back_to = hands_back_to;
                 let prompt = if spec.prompt.trim().is_empty() { BASE_PROMPT } else { &spec.prompt };
-                run.system = driver.system_prompt(prompt, &run, options);
+                run.system = driver.system_prompt(prompt, &[], &run, options);
                 RunState::new(run, vec![task])
             })
             .await

@@ -18,11 +18,11 @@ pub mod tools;
 
 pub use agents::{AGENTS, AgentParts, AgentProvider};
 pub use delegate::{DelegateDocument, DelegateDocuments, FoundDelegate, ModelDelegates};
-pub use driver::{Driver, DriverError, RunOptions, RunWatcher, Transcript};
+pub use driver::{Driver, DriverError, PromptPreview, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, offer, plan_calls, read_calls};
 pub use plan_writer::{PLANNER, mend_request, plan_request, read_plan, rest_request, show_for_plan};
-pub use prompt::{BASE_PROMPT, system_prompt};
+pub use prompt::BASE_PROMPT;
 pub use report::{
     CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ReportSpec, RunReport, RunResult,
     Status,

@@ -29,6 +29,7 @@ use crate::use_tools::call::Call;
 use crate::use_tools::console::ConsoleArgs;
 use crate::use_tools::pick::PickArgs;
 use crate::use_tools::plan::PlanCommand;
+use crate::use_tools::prompt::PromptCommand;
 use crate::use_tools::run::{Chat, Run};
 use crate::use_tools::serve::Serve;
 use crate::use_tools::tools::Tools;
@@ -111,6 +112,9 @@ pub(crate) enum Command {
     Tools(Tools),
     /// Pick the few tools that fit a task.
     Pick(PickArgs),
+    /// Show the system prompts of runs.
+    #[command(subcommand)]
+    Prompt(PromptCommand),
     /// List, read, continue and stop background jobs. It finds those of every process of yours.
     #[command(subcommand)]
     Jobs(JobsCommand),

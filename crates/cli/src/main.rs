@@ -26,7 +26,7 @@ use operate::{approvals, jobs, mcp, pins, policy, state, trace, triggers};
 use start::edit::{self, Import};
 use start::{demo, doctor, import_openapi};
 use terminal::{logging, screen};
-use use_tools::{agents, call, console, pick, plan, run, serve, tools};
+use use_tools::{agents, call, console, pick, plan, prompt, run, serve, tools};
 use values::ImportSource;
 
 /// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
@@ -138,6 +138,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Demo(args) => demo::command(&cli.global, args).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
+            Command::Prompt(command) => prompt::command(&cli.global, command).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,
             Command::Plan(command) => plan::command(&cli.global, command).await,
             Command::Eval(command) => eval::command(&cli.global, command).await,

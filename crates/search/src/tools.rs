@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolwright_core::catalogue::{CallScope, ProviderError};
+use toolwright_core::catalogue::{CallScope, ProviderError, namespaces};
 use toolwright_core::exposure::{CALL_ID, DESCRIBE_ID, SEARCH_ID};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::head_and_tail;
@@ -276,8 +276,6 @@ fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
 const MAX_ARGUMENTS: usize = 240;
 /// Bytes of a tool's purpose in its line.
 const MAX_PURPOSE: usize = 160;
-/// Bytes of the list of namespaces.
-const MAX_NAMESPACES: usize = 1000;
 
 /// One line that usually is enough to call the tool: `name(path: string, limit?: integer) — What it does.`
 /// Without a schema the arguments are `…`.
@@ -290,30 +288,6 @@ pub fn summary(name: &str, description: &str, parameters: Option<&Value>) -> Str
         let _ = write!(line, " — {purpose}");
     }
     line
-}
-
-/// The namespaces of `tools` in their order, each with the number of its tools: `github (41), fs (9)`.
-#[must_use]
-pub fn namespaces<'a>(tools: impl Iterator<Item = &'a Entry>) -> String {
-    let mut counts: Vec<(&str, usize)> = Vec::new();
-    for entry in tools {
-        let namespace = entry.id().namespace();
-        // Tools of one namespace mostly stand together.
-        match counts.iter_mut().rev().find(|(name, _)| *name == namespace) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((namespace, 1)),
-        }
-    }
-    let mut list = String::new();
-    for (n, (name, count)) in counts.iter().enumerate() {
-        let comma = if n == 0 { "" } else { ", " };
-        if list.len() + name.len() > MAX_NAMESPACES {
-            let _ = write!(list, "{comma}… {} more", counts.len() - n);
-            break;
-        }
-        let _ = write!(list, "{comma}{name} ({count})");
-    }
-    list
 }
 
 /// The first sentence of a text, on one line and cut where it is long.
@@ -400,16 +374,6 @@ mod summary_tests {
         }
         let long = first_sentence(&"words and ".repeat(100));
         assert!(long.len() <= MAX_PURPOSE + 3 && long.ends_with("words…") || long.ends_with("and…"), "{long}");
-    }
-
-    #[test]
-    fn namespaces_are_counted_in_order_and_bounded() {
-        let tools: Vec<_> = ["b:x@1.0.0", "b:y@1.0.0", "a:x@1.0.0", "b:z@1.0.0"].map(|id| own(definition(id))).to_vec();
-        let of = |snapshot: &Snapshot| namespaces(snapshot.list().iter().map(|entry| &**entry));
-        assert_eq!(of(&Snapshot::build(&[listing("p", tools)])), "b (3), a (1)");
-        let many = (0..300).map(|n| own(definition(&format!("namespace-{n}:x@1.0.0")))).collect();
-        let list = of(&Snapshot::build(&[listing("p", many)]));
-        assert!(list.len() < MAX_NAMESPACES + 50 && list.contains(" more"), "{list}");
     }
 
     proptest! {

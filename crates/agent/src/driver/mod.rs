@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolwright_core::agents::prompt::{Prompt, PromptInput, assemble, is_always_shown};
 use toolwright_core::agents::{AgentLimits, AgentTree, TreeLimit};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::{Cancel, CancelCause};
@@ -23,8 +24,8 @@ use toolwright_core::catalogue::Entry;
 use toolwright_core::client::CallClient;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::{Event, EventSink, NoEvents};
-use toolwright_core::exposure::Exposure;
-use toolwright_core::model::{ModelClient, PriceTable};
+use toolwright_core::exposure::{Choice, Exposure};
+use toolwright_core::model::{ModelClient, PriceTable, ShownTool};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::policy::Policy;
@@ -36,7 +37,6 @@ use toolwright_core::variables::Variables;
 use toolwright_runtime::{AgentAccount, Catalogue, Executor, RunContext, RunVariables};
 use toolwright_search::ToolFinder;
 
-use crate::prompt::system_prompt;
 use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
 use compaction::ShippedTools;
@@ -55,6 +55,17 @@ impl<F: Fn(Value) + Send + Sync> Transcript for F {
     fn record(&self, record: Value) {
         self(record);
     }
+}
+
+/// What the first request of a run shows its model before the task.
+#[derive(Debug, Clone)]
+pub struct PromptPreview {
+    /// The system prompt.
+    pub prompt: Prompt,
+    /// How the tools are shown, and why.
+    pub exposure: Option<Choice>,
+    /// The tools that the request declares.
+    pub tools: Arc<[ShownTool]>,
 }
 
 /// Options of a run.
@@ -262,17 +273,26 @@ impl Driver {
         Self { job_wait: Some(limit), ..self }
     }
 
-    /// The system prompt, beginning with `base`, for a run with this specification and these options on the catalogue as
-    /// it is now. It describes the tools that are shown from the beginning; a line about hidden tools is added when the
-    /// run begins.
+    /// The system prompt, beginning with `base` and ending with `hints`, for a run with this specification and these options
+    /// on the catalogue as it is now. It describes the tools that are shown from the beginning; a line about hidden tools is
+    /// added when the run begins.
     #[must_use]
-    pub fn system_prompt(&self, base: &str, spec: &RunSpec, options: &RunOptions) -> String {
+    pub fn system_prompt(&self, base: &str, hints: &[String], spec: &RunSpec, options: &RunOptions) -> Prompt {
         let view = self.view(spec, options);
         let all = self.choice(spec, &view).exposure == Exposure::Direct;
-        let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned);
+        let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned) || is_always_shown(entry);
         let own = view.own(&spec.agent_tools);
-        let tools: Vec<_> = view.usable.iter().filter(is_shown).chain(own).cloned().collect();
-        system_prompt(base, &options.session.root, &tools)
+        let shown: Vec<_> = view.usable.iter().filter(is_shown).chain(own).cloned().collect();
+        let (root, usable, window) = (&*options.session.root, &*view.usable, spec.window);
+        assemble(&PromptInput { base, root, shown: &shown, usable, window, hints })
+    }
+
+    /// The first request of a run with this specification, as far as it does not depend on the task.
+    pub async fn preview(&self, spec: &RunSpec, options: &RunOptions) -> PromptPreview {
+        let mut state = RunState::new(spec.clone(), Vec::new());
+        let view = self.view(spec, options);
+        let shown = self.request_tools(&mut state, &view, &options.session).await;
+        PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools: shown.tools }
     }
 
     /// Runs until the task is done, or a person is needed who cannot answer now, or calls wait for permission
@@ -304,6 +324,9 @@ impl Driver {
             }
         };
         let services = self.executor.services();
+        for manual in state.spec().system.manuals() {
+            services.manuals.read(&options.session.id, *manual);
+        }
         let started = services.clock.now();
         let events: &dyn EventSink = if options.is_part() { &NoEvents } else { &*services.events };
         events.emit_with(|| Event::RunStarted {

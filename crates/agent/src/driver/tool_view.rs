@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use toolwright_core::RunInput;
 use toolwright_core::StaticProvider;
 use toolwright_core::agents::Router;
+use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{Entry, Origin, Provider, Snapshot};
@@ -17,8 +18,7 @@ use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::session::{CallId, Principal, Session};
 use toolwright_runtime::Catalogue;
-use toolwright_search::{PickInput, namespaces};
-use toolwright_search::{ToolFinder, searchable};
+use toolwright_search::{PickInput, ToolFinder, searchable};
 
 use super::{Driver, RunOptions};
 use crate::plan_writer::{instance_field, show_field};
@@ -143,20 +143,6 @@ impl ToolView {
         (self.cost().tokens / PICKED_SHARE).clamp(*PICKED_TOKENS.start(), *PICKED_TOKENS.end())
     }
 
-    /// The line of the system prompt about tools that are not shown, the same for equal catalogues.
-    fn index(&self, exposure: Exposure) -> String {
-        let how = match exposure {
-            Exposure::Direct | Exposure::Pick => return String::new(),
-            Exposure::Deferred => "the tool search",
-            Exposure::Search => "tools__search",
-        };
-        let findable = || self.usable.iter().filter(|entry| entry.definition().safe).map(|entry| &**entry);
-        if findable().next().is_none() {
-            return String::new();
-        }
-        format!("Further tools can be found with {how}: {}", namespaces(findable()))
-    }
-
     /// The request tools in `order`, by wire name; from the cache if they were shown before.
     fn request_tools(&self, exposure: Exposure, order: &[String], snapshot: &Snapshot) -> RequestTools {
         let mut cached = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +208,7 @@ impl Driver {
             Some(choice) => choice.clone(),
             None => {
                 let choice = self.choice(state.spec(), view);
-                state.expose(choice.clone(), view.index(choice.exposure));
+                state.expose(choice.clone(), tool_index(choice.exposure, &view.usable));
                 choice
             }
         };
@@ -265,7 +251,7 @@ impl Driver {
         if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
             let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
             let choice = Choice { exposure: Exposure::Search, reason };
-            state.expose(choice, view.index(Exposure::Search));
+            state.expose(choice, tool_index(Exposure::Search, &view.usable));
             return Exposure::Search;
         }
         state.load(names);
@@ -314,7 +300,7 @@ fn wanted<'a>(
     };
     let finders = finders.iter().filter_map(|id| snapshot.get(id));
     let pinned = state.spec().pinned.clone();
-    let pinned = view.usable.iter().filter(|entry| entry.is_named_by(&pinned));
+    let pinned = view.usable.iter().filter(|entry| entry.is_named_by(&pinned) || is_always_shown(entry));
     let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
     let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
     let readers = view.usable.iter().filter(|entry| has_outputs && is_output_tool(entry.id()));

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
+use toolwright_core::agents::prompt::Prompt;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::exposure::{Choice, Exposure};
 use toolwright_core::model::{CallResult, Message};
@@ -23,7 +24,7 @@ const RECENT_TEXTS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ExposureState {
     choice: Choice,
-    /// A line of the system prompt about the tools that are not shown; may be empty.
+    /// The line of the system prompt about the tools that are not shown; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     index: String,
     /// Wire names of the tools that were picked, found or called without being shown, in that order.
@@ -126,13 +127,15 @@ impl RunState {
         results.flatten().flat_map(|result| &result.loads).map(String::as_str)
     }
 
+    /// The system prompt that requests have, in its sections.
+    pub(crate) fn prompt(&self) -> Prompt {
+        let index = self.exposure.as_ref().map(|exposure| exposure.index.as_str()).unwrap_or_default();
+        self.spec.system.with_index(index)
+    }
+
     /// The system prompt that requests have.
     pub(super) fn system(&self) -> String {
-        let index = self.exposure.as_ref().map(|exposure| exposure.index.as_str()).unwrap_or_default();
-        if index.is_empty() {
-            return self.spec.system.clone();
-        }
-        format!("{}\n{index}\n", self.spec.system.trim_end_matches('\n'))
+        self.prompt().text()
     }
 
     /// The last texts of the user and the model, in order and at most four: what the model is about to work on. None if

@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::RunInput;
+use toolwright_core::agents::prompt::Prompt;
 use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Router, TimeLeft};
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
@@ -24,8 +25,8 @@ pub const DEFAULT_PICK_SIZE: usize = 8;
 pub struct RunSpec {
     /// The model, `provider/model`.
     pub model: String,
-    /// System prompt; see [`crate::prompt::system_prompt`].
-    pub system: String,
+    /// System prompt; see [`crate::Driver::system_prompt`].
+    pub system: Prompt,
     /// Maximum tokens of one answer.
     #[serde(default)]
     pub max_tokens: Option<u32>,
@@ -83,7 +84,7 @@ pub struct RunSpec {
 impl RunSpec {
     /// A run of this model with all tools and the usual limits.
     #[must_use]
-    pub fn new(model: impl Into<String>, system: impl Into<String>) -> Self {
+    pub fn new(model: impl Into<String>, system: impl Into<Prompt>) -> Self {
         Self {
             model: model.into(),
             system: system.into(),

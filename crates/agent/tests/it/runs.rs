@@ -130,7 +130,7 @@ async fn a_run_has_only_its_allowed_tools() {
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, false]);
     let events = fixture.log.0.lock().unwrap().clone();
     assert!(events.iter().any(|event| matches!(event, Event::ModelStarted { shown, .. } if shown == &["t__a"])));
-    assert!(fixture.driver.system_prompt("Base.", state.spec(), &options).starts_with("Base."));
+    assert!(fixture.driver.system_prompt("Base.", &[], state.spec(), &options).text().starts_with("Base."));
 }
 
 #[tokio::test]

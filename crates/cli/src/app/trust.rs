@@ -140,14 +140,14 @@ fn waits(judged: &Judged) -> bool {
 /// The project files of a path: the file itself, or those in the folder.
 fn named(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if path.is_dir() && !is_project_file(path) {
-        let names = ["toolwright.yaml", ".mcp.json", "agents", ".claude/agents"];
+        let names = ["toolwright.yaml", ".mcp.json", "agents", ".claude/agents", "skills", ".claude/skills"];
         return Ok(names.map(|name| path.join(name)).to_vec());
     }
     if is_project_file(path) {
         return Ok(vec![path.to_owned()]);
     }
     Err(Failure::usage(format!(
-        "{} needs no approval: only a project's toolwright.yaml, .mcp.json and folders of agents do",
+        "{} needs no approval: only a project's toolwright.yaml, .mcp.json and folders of agents and skills do",
         path.display()
     )))
 }
@@ -222,7 +222,7 @@ fn show(global: &Global, judged: &[Judged]) -> Done {
     if global.json {
         print_json(&json!({"files": judged.iter().map(Judged::to_json).collect::<Vec<_>>()}))?;
     } else if judged.is_empty() {
-        say("there is no toolwright.yaml, .mcp.json or folder of agents from here");
+        say("there is no toolwright.yaml, .mcp.json, folder of agents or folder of skills from here");
     } else {
         print_text(&judged.iter().flat_map(in_words).collect::<Vec<_>>().join("\n"))?;
     }

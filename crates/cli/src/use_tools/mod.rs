@@ -5,6 +5,7 @@ pub(crate) mod call;
 pub(crate) mod console;
 pub(crate) mod pick;
 pub(crate) mod plan;
+pub(crate) mod prompt;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod tools;

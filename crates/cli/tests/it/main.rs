@@ -37,6 +37,7 @@ mod pins;
 mod plans;
 mod policy;
 mod policy_cases;
+mod prompts;
 mod reference;
 mod replay;
 mod safety;

@@ -69,7 +69,8 @@ impl Fixture {
         let store = TrustStore::in_state(state_dir);
         let folders = std::fs::read_dir(self.dir.path()).expect("fixture").flatten().map(|entry| entry.path());
         let files = folders.flat_map(|folder| {
-            ["toolwright.yaml", ".mcp.json", "agents", ".claude/agents"].map(|name| folder.join(name))
+            ["toolwright.yaml", ".mcp.json", "agents", ".claude/agents", "skills", ".claude/skills"]
+                .map(|name| folder.join(name))
         });
         for file in files {
             if let Ok(Some(content)) = Content::read(&file) {

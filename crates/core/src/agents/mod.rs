@@ -3,6 +3,7 @@
 
 mod graph;
 pub mod handoff;
+pub mod prompt;
 mod spec;
 mod tree;
 

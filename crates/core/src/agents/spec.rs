@@ -14,7 +14,7 @@ use crate::setting::TimeSpan;
 /// Maximum characters of an agent's name.
 const MAX_NAME: usize = 40;
 /// Names that tools of the namespace `agent` have.
-const RESERVED: [&str; 5] = ["final_report", "task_status", "batch", "todo", "ask_user"];
+const RESERVED: [&str; 6] = ["final_report", "task_status", "batch", "todo", "ask_user", "skill"];
 
 /// An agent: a model with a prompt, its tools and its limits. An agent never gets more than whoever starts it has: tools,
 /// policy and limits only narrow.
@@ -45,6 +45,9 @@ pub struct AgentSpec {
     /// Tools that it may not use, as globs; counts after `tools`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disallowed_tools: Vec<String>,
+    /// Skills whose text it has from the beginning, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
     /// Limits of each of its runs.
     #[serde(skip_serializing_if = "AgentLimits::is_empty")]
     pub limits: AgentLimits,

@@ -1,7 +1,7 @@
 //! A tool in a snapshot.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -19,6 +19,9 @@ use crate::policy::HintTrust;
 
 /// Bytes of what a provider says about itself that are kept for searches: every tool of it has them.
 const MAX_ABOUT: usize = 512;
+
+/// Bytes of the list of namespaces.
+const MAX_NAMESPACES: usize = 1000;
 
 /// A tool in a snapshot.
 pub struct Entry {
@@ -265,6 +268,30 @@ impl Source {
         (provider.name(), &about).hash(&mut hasher);
         Self { name: provider.name().into(), hash: hasher.finish(), about: about.into() }
     }
+}
+
+/// The namespaces of `tools` in their order, each with the number of its tools: `github (41), fs (9)`.
+#[must_use]
+pub fn namespaces<'a>(tools: impl Iterator<Item = &'a Entry>) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for entry in tools {
+        let namespace = entry.id().namespace();
+        // Tools of one namespace mostly stand together.
+        match counts.iter_mut().rev().find(|(name, _)| *name == namespace) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((namespace, 1)),
+        }
+    }
+    let mut list = String::new();
+    for (n, (name, count)) in counts.iter().enumerate() {
+        let comma = if n == 0 { "" } else { ", " };
+        if list.len() + name.len() > MAX_NAMESPACES {
+            let _ = write!(list, "{comma}… {} more", counts.len() - n);
+            break;
+        }
+        let _ = write!(list, "{comma}{name} ({count})");
+    }
+    list
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub mod context;
 pub mod declared;
 mod entry;
 pub mod llm;
+pub mod prompt_part;
 mod provider;
 mod registered;
 pub mod roots;
@@ -16,7 +17,8 @@ pub mod tool;
 
 pub use crate::definition::{CallScope, ProviderKind};
 pub use crate::model::shown_tokens;
-pub use entry::{ACTIVITY_ONLY, Entry};
+pub use entry::{ACTIVITY_ONLY, Entry, namespaces};
+pub use prompt_part::{PromptPart, Skill};
 pub use provider::{
     CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
     ProviderError, SourceNotice,

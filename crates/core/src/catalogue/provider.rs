@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::RegisteredTool;
 use super::context::ToolContext;
+use super::prompt_part::PromptPart;
 use crate::content::TokenCounter;
 use crate::definition::llm::LlmDefinition;
 use crate::definition::{CallScope, McpPeer, ProviderKind};
@@ -205,6 +206,10 @@ pub trait Provider: Send + Sync {
     /// How much the tool would ask; see [`crate::Tool::prompt_size`].
     fn prompt_size(&self, _tool: &ToolId, _asked: PromptQuestion<'_>) -> PromptSize {
         PromptSize::default()
+    }
+    /// What the tool brings to system prompts; see [`crate::Tool::prompt_part`].
+    fn prompt_part(&self, _tool: &ToolId) -> Option<PromptPart> {
+        None
     }
     /// Limits of its calls. The default sets none.
     fn limits(&self) -> CallLimits {

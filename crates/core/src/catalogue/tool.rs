@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::catalogue::context::{TokenCounter, ToolContext};
 use crate::catalogue::{
-    CallScope, Health, PromptQuestion, PromptSize, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
-    RegistrationError,
+    CallScope, Health, PromptPart, PromptQuestion, PromptSize, Provider, ProviderCall, ProviderError, ProviderKind,
+    RegisteredTool, RegistrationError,
 };
 use crate::definition::ToolDefinition;
 use crate::definition::llm::LlmDefinition;
@@ -64,6 +64,11 @@ pub trait Tool: Send + Sync {
         _tokens: &dyn TokenCounter,
     ) -> PromptSize {
         PromptSize::default()
+    }
+
+    /// What it brings to the system prompts of runs that may use it. The default brings nothing.
+    fn prompt_part(&self) -> Option<PromptPart> {
+        None
     }
 }
 
@@ -145,6 +150,10 @@ impl Provider for StaticProvider {
     fn prompt_size(&self, tool: &ToolId, asked: PromptQuestion<'_>) -> PromptSize {
         let PromptQuestion { arguments, model, mode, tokens } = asked;
         self.by_id.get(tool).map(|tool| tool.prompt_size(arguments, model, mode, tokens)).unwrap_or_default()
+    }
+
+    fn prompt_part(&self, tool: &ToolId) -> Option<PromptPart> {
+        self.by_id.get(tool)?.prompt_part()
     }
 
     fn health(&self) -> Health {

@@ -148,6 +148,17 @@ impl HttpModelClient {
         error
     }
 
+    /// How calls are written into the text of a model that has none of the API's own; `None` for a model that has, and for
+    /// one that answers in one composed object.
+    #[must_use]
+    pub fn text_tools(&self, model: &str) -> Option<TextTools> {
+        match self.endpoints.overrides(model).tool_format? {
+            ToolFormat::Named(format) => Some(TextTools::in_format(format)),
+            ToolFormat::Auto => Some(TextTools::for_model(model)),
+            ToolFormat::Composed => None,
+        }
+    }
+
     /// Sends the request with the API's own tool calls, or with calls as text for a model that has none.
     async fn answer_over(
         &self,
@@ -155,16 +166,12 @@ impl HttpModelClient {
         request: &ModelRequest,
         events: &dyn ModelEvents,
     ) -> Result<ModelResponse, ModelError> {
-        let text = match self.endpoints.overrides(model).tool_format {
-            None => return self.answer(model, request, events).await,
-            Some(ToolFormat::Composed) => {
-                let composed = ComposedTools::of(request);
-                let answer = self.answer(model, &composed.request(request), &composed.listen(events)).await;
-                return composed.finish(answer, events);
-            }
-            Some(ToolFormat::Named(format)) => TextTools::in_format(format),
-            Some(ToolFormat::Auto) => TextTools::for_model(model),
-        };
+        if self.endpoints.overrides(model).tool_format == Some(ToolFormat::Composed) {
+            let composed = ComposedTools::of(request);
+            let answer = self.answer(model, &composed.request(request), &composed.listen(events)).await;
+            return composed.finish(answer, events);
+        }
+        let Some(text) = self.text_tools(model) else { return self.answer(model, request, events).await };
         let listener = text.listen(request, events);
         let answer = self.answer(model, &text.request(request), &listener).await;
         listener.finish(answer)

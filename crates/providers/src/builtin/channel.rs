@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolwright_core::catalogue::CallScope;
+use toolwright_core::catalogue::{CallScope, PromptPart};
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::duration::iso;
@@ -64,6 +64,10 @@ impl Tool for SendTool {
         );
         definition.examples = vec![json!({"channel": "review", "message": "The parser is done; please review it."})];
         definition
+    }
+
+    fn prompt_part(&self) -> Option<PromptPart> {
+        Some(PromptPart::Channels(self.0.lines().into()))
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {

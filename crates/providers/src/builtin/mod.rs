@@ -13,6 +13,7 @@ mod memory_files;
 mod output;
 mod pattern;
 mod shell;
+mod skill;
 mod trigger;
 pub mod web;
 
@@ -33,6 +34,7 @@ use toolwright_sandbox::withheld_by_default;
 
 pub use fs::PathGuard;
 pub use shell::ShellConfig;
+pub use skill::SkillTool;
 pub use trigger::TriggerTool;
 
 /// Settings of the built-in tools.

@@ -22,7 +22,7 @@ use toolwright_mcp::client::{McpServerSpec, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
 use toolwright_net::HttpOptions;
 use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
-use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, TriggerTool, web};
+use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, SkillTool, TriggerTool, web};
 use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
@@ -35,9 +35,10 @@ use url::Url;
 
 use super::agents::delegates::Documents;
 use super::llm_tools::{CompatCell, recommends};
-use crate::config::file::{AgentToolName, ToolEntry};
+use crate::config::file::{AgentToolName, Defaults, ToolEntry};
 use crate::config::{
-    BUILTIN, Config, LLM, Layer, LayerKind, LlmEntry, REST, Server, Severity, environment, secret_file,
+    BUILTIN, Config, LLM, Layer, LayerKind, LlmEntry, REST, SKILLS, Server, Severity, SkillEntry, environment,
+    secret_file,
 };
 
 /// Folder of the state directory for credentials of servers.
@@ -141,6 +142,23 @@ impl ProviderSettings {
     }
 }
 
+/// The skills that models may load, and the tool that does it; `None` where there are none, or it is switched off.
+pub(super) fn skills(skills: &[SkillEntry], defaults: &Defaults) -> Option<Arc<dyn Provider>> {
+    let is_allowed = allowed_by(&defaults.builtins_allowed, &defaults.builtins_denied, "agent__skill");
+    if skills.is_empty() || !defaults.builtins || !is_allowed {
+        return None;
+    }
+    let tool = Arc::new(SkillTool(skills.iter().map(|entry| entry.skill.clone()).collect()));
+    match StaticProvider::new(SKILLS, ProviderKind::Builtin, vec![tool]) {
+        Ok(provider) => Some(Arc::new(provider)),
+        // Its definition is constant, and a test registers it.
+        Err(error) => {
+            tracing::error!("{error}");
+            None
+        }
+    }
+}
+
 /// The kinds of triggers that models may install: all where the configuration says so, else those whose tools it names.
 fn trigger_kinds(config: &Config) -> Vec<TriggerKind> {
     let defaults = &config.sections.defaults;
@@ -198,8 +216,8 @@ fn agent_names(config: &Config) -> Vec<String> {
 /// What a tool must not change as a matter of course: every file that may be configuration, there or not,
 /// and the state, which holds approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
-    // A project's folder of agents that is made anew counts once it is approved.
-    let is_new = |layer: &&Layer| layer.kind == LayerKind::ProjectAgents && !layer.path.exists();
+    // A project's folder of agents or skills that is made anew counts once it is approved.
+    let is_new = |layer: &&Layer| matches!(layer.kind, LayerKind::ProjectFolder(_)) && !layer.path.exists();
     let files = config.candidates.iter().filter(|layer| !is_new(layer)).map(|layer| layer.path.clone());
     // What a tool asks a model, or calls, is configuration too.
     let named = config.named_files.iter().chain(&config.compat.files).cloned();

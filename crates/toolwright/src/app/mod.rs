@@ -39,7 +39,8 @@ use toolwright_runtime::{
 use toolwright_search::{Selector, ToolVectors};
 use toolwright_telemetry::Metrics;
 
-use crate::config::{Config, LoadOptions, Server};
+use crate::config::file::Defaults;
+use crate::config::{Config, LoadOptions, Server, SkillEntry};
 use crate::error::Error;
 
 pub use crate::error::PlanRefused;
@@ -125,6 +126,7 @@ struct Running {
     settings: Option<build::ProviderSettings>,
     llm: Option<llm_tools::LlmSettings>,
     agents: Option<agents::AgentSettings>,
+    skills: Option<(Vec<SkillEntry>, Defaults)>,
 }
 
 impl std::fmt::Debug for Toolwright {

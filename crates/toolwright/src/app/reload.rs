@@ -19,10 +19,12 @@ use toolwright_providers::catalogue::CatalogueProvider;
 use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
 
-use super::build::{ProviderSettings, absent, server_spec};
+use super::build::{self, ProviderSettings, absent, server_spec};
 use super::llm_tools::{LlmSettings, Offered};
 use super::{Running, Toolwright};
-use crate::config::{ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, Severity};
+use crate::config::{
+    ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, SKILLS, Severity,
+};
 use crate::error::Error;
 use crate::private_file::private_folder;
 
@@ -110,6 +112,11 @@ impl Toolwright {
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
         self.settle_llm_in(&mut running, Offered::WithModel, &mut done).await;
+        let skills = (config.skills.clone(), config.sections.defaults.clone());
+        if running.skills.as_ref() != Some(&skills) {
+            self.put_own(SKILLS, build::skills(&skills.0, &skills.1), &mut done).await;
+            running.skills = Some(skills);
+        }
         self.settle_agents_in(&config, &mut running, &mut done).await;
         self.remove_gone(&config, &running, &mut done).await;
         let mut fresh: Vec<Arc<dyn Provider>> = Vec::new();

@@ -5,6 +5,7 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::folders::FolderKind;
 use super::node::At;
 use crate::private_file::{self, Others};
 
@@ -14,8 +15,6 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// Largest configuration file that is read.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
-/// Name of a folder with agent files.
-pub(crate) const AGENTS: &str = "agents";
 /// One place where a configuration may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
@@ -36,17 +35,17 @@ pub enum LayerKind {
     Foreign,
     /// The user's or the system's `toolwright.yaml`.
     Standing,
-    /// A project's folder of agent files.
-    ProjectAgents,
-    /// Another folder of agent files.
-    StandingAgents,
+    /// A project's folder of agent files or skills.
+    ProjectFolder(FolderKind),
+    /// Another folder of agent files or skills.
+    StandingFolder(FolderKind),
 }
 
 impl LayerKind {
     /// Whether it belongs to a project, and needs approval.
     #[must_use]
     pub fn is_of_project(self) -> bool {
-        matches!(self, Self::Project | Self::Foreign | Self::ProjectAgents)
+        matches!(self, Self::Project | Self::Foreign | Self::ProjectFolder(_))
     }
 }
 
@@ -86,15 +85,10 @@ pub(super) const NAMES: [(&str, LayerKind); 2] =
 /// What kind of project file has this name, if any.
 pub(crate) fn project_kind(file: &Path) -> Option<LayerKind> {
     let name = file.file_name()?;
-    if is_agent_folder(file) {
-        return Some(LayerKind::ProjectAgents);
+    if let Some(kind) = FolderKind::of(file) {
+        return Some(LayerKind::ProjectFolder(kind));
     }
     NAMES.iter().find(|(known, _)| name == *known).map(|(_, kind)| *kind)
-}
-
-/// Whether a path is that of a folder with agent files.
-pub(crate) fn is_agent_folder(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == AGENTS)
 }
 
 /// Where the system says what a process has opened, each under another name.

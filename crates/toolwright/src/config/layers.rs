@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::agents::{paths_in, project_folders};
 use super::files::{Layer, LayerKind, NAMES, Places, Stamp, Variables, home};
+use super::folders::{paths_in, project_folders};
 use super::node::{Data, Node, Problem, Severity};
 use super::sections::check::checked;
 use crate::trust::{Judged, TrustStore, judge};
@@ -75,7 +75,7 @@ pub(crate) struct Project {
 }
 
 /// Looks for a project's files. Those of the nearest folder count in which something is approved: a file that nobody
-/// has approved does not take the place of one farther up. Folders of agent files count in all folders.
+/// has approved does not take the place of one farther up. Folders of agents and of skills count in all folders.
 pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustStore) -> Project {
     let mut project = Project::default();
     let home = home(variables).map(|home| std::fs::canonicalize(&home).unwrap_or(home));
@@ -84,16 +84,20 @@ pub(crate) fn find_project(cwd: &Path, variables: Variables<'_>, store: &TrustSt
         let mut holds = false;
         let files = NAMES.iter().filter(|_| !is_found).map(|(name, kind)| (folder.join(name), *kind));
         let has_configuration = !is_found && folder.join(NAMES[0].0).exists();
-        let agents = project_folders(&folder, has_configuration).map(|path| (path, LayerKind::ProjectAgents));
+        let folders = project_folders(&folder, has_configuration);
+        let folders = folders.map(|(path, kind)| (path, LayerKind::ProjectFolder(kind)));
         // The user's own are no project's.
-        let agents =
-            agents.filter(|(path, _)| home.as_ref().is_none_or(|home| path.parent() != Some(&home.join(".claude"))));
-        for (path, kind) in files.chain(agents) {
-            let watched = if kind == LayerKind::ProjectAgents { paths_in(&path) } else { vec![path.clone()] };
+        let folders =
+            folders.filter(|(path, _)| home.as_ref().is_none_or(|home| path.parent() != Some(&home.join(".claude"))));
+        for (path, kind) in files.chain(folders) {
+            let watched = match kind {
+                LayerKind::ProjectFolder(kind) => paths_in(kind, &path),
+                _ => vec![path.clone()],
+            };
             project.stamps.extend(watched.into_iter().chain([store.record_of(&path)]).map(Stamp::noted));
             let judged = judge(&path, store);
             let is_in_force = judged.as_ref().is_some_and(|judged| judged.in_force.is_some());
-            holds |= kind != LayerKind::ProjectAgents && is_in_force;
+            holds |= !matches!(kind, LayerKind::ProjectFolder(_)) && is_in_force;
             project.judged.extend(judged);
             project.candidates.push(Layer { path, kind });
         }

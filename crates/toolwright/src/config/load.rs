@@ -15,8 +15,9 @@ use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_providers::openapi::Origin;
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
-use super::agents::{self, AgentFolder, Names, paths_in, user_folders};
+use super::agents::{self, Names};
 use super::files::{Layer, LayerKind, Places, Stamp, Variables, read_text, standing};
+use super::folders::{DefinitionFolder, FolderKind, paths_in, user_folders};
 use super::layers::{Project, find_project, lay_under, read};
 use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::sections::check::{check, schema};
@@ -25,7 +26,7 @@ use super::sections::llm_tools;
 use super::sections::models::{self, CompatSource};
 use super::sections::servers::{self, Resolved};
 use super::sections::variables::Scope;
-use super::{AgentEntry, BUILTIN, Config, LLM, REST, sources};
+use super::{AgentEntry, BUILTIN, Config, LLM, REST, skills, sources};
 use crate::private_file::is_own;
 use crate::secrets::without_scheme;
 use crate::trust::{Judged, TrustStore};
@@ -59,18 +60,23 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let farther: Vec<(PathBuf, LayerKind)> = match (&options.config, &options.settings) {
         (Some(given), _) => {
             let given = options.cwd.join(given);
-            let agents = given.with_file_name("agents");
-            vec![(given, LayerKind::Given), (agents, LayerKind::StandingAgents)]
+            let folder = |kind: FolderKind| (given.with_file_name(kind.name()), LayerKind::StandingFolder(kind));
+            let folders = FolderKind::ALL.map(folder);
+            [(given, LayerKind::Given)].into_iter().chain(folders).collect()
         }
         (None, Some(_)) => Vec::new(),
         (None, None) => {
             let files = standing(variables).into_iter().map(|path| (path, LayerKind::Standing));
-            files.chain(user_folders(variables).into_iter().map(|path| (path, LayerKind::StandingAgents))).collect()
+            let folders = user_folders(variables).into_iter();
+            files.chain(folders.map(|(path, kind)| (path, LayerKind::StandingFolder(kind)))).collect()
         }
     };
     for (path, kind) in farther {
         if !project.candidates.iter().any(|known| known.path == path) {
-            let watched = if kind == LayerKind::StandingAgents { paths_in(&path) } else { vec![path.clone()] };
+            let watched = match kind {
+                LayerKind::StandingFolder(kind) => paths_in(kind, &path),
+                _ => vec![path.clone()],
+            };
             // Before it is read: what is written meanwhile makes another.
             project.stamps.extend(watched.into_iter().map(Stamp::noted));
             project.candidates.push(Layer { path, kind });
@@ -89,11 +95,11 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     if let Some(settings) = &options.settings {
         merged = in_code(settings, &options.cwd, &mut problems);
     }
-    let mut agents = Vec::new();
+    let mut folders = Vec::new();
     for layer in &layers {
         let text = match layer.kind {
-            LayerKind::ProjectAgents | LayerKind::StandingAgents => {
-                agents.extend(agent_folder(layer, &judged, &mut problems));
+            LayerKind::ProjectFolder(kind) | LayerKind::StandingFolder(kind) => {
+                folders.extend(definition_folder(kind, layer, &judged, &mut problems));
                 continue;
             }
             LayerKind::Given | LayerKind::Standing => read_text(&layer.path),
@@ -132,6 +138,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         catalogues: Vec::new(),
         llm_tools: Vec::new(),
         agents: Vec::new(),
+        skills: Vec::new(),
         named_files: Vec::new(),
         named_stamps: Vec::new(),
         compat: CompatSource::default(),
@@ -144,7 +151,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         key_variables: Vec::new(),
         problems,
     };
-    resolve(&mut config, merged, &places, &approved, (&agents, options.settings.is_some()), variables);
+    resolve(&mut config, merged, &places, &approved, (&folders, options.settings.is_some()), variables);
     // As a reader goes through the files.
     let order = &config.candidates;
     let place = |file: &PathBuf| order.iter().position(|layer| layer.path == *file);
@@ -164,13 +171,18 @@ fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
     node
 }
 
-/// The agent files of a folder that count.
-fn agent_folder(layer: &Layer, judged: &[Judged], problems: &mut Vec<Problem>) -> Option<AgentFolder> {
-    if layer.kind == LayerKind::ProjectAgents {
+/// The files of a folder that count.
+fn definition_folder(
+    kind: FolderKind,
+    layer: &Layer,
+    judged: &[Judged],
+    problems: &mut Vec<Problem>,
+) -> Option<DefinitionFolder> {
+    if layer.kind.is_of_project() {
         let judged = judged.iter().find(|judged| judged.file == layer.path)?;
-        return Some(AgentFolder::approved(judged.in_force.as_ref()?.texts(&judged.file)));
+        return Some(DefinitionFolder::approved(kind, judged.in_force.as_ref()?.texts(&judged.file)));
     }
-    let read = match AgentFolder::read(&layer.path) {
+    let read = match DefinitionFolder::read(kind, &layer.path) {
         // Beside a file that is given others may have a folder.
         Ok(Some(_)) if !is_own(&layer.path) => Err("it belongs to another user".to_owned()),
         Ok(folder) => Ok(folder),
@@ -213,7 +225,7 @@ fn resolve(
     mut merged: Node,
     places: &Places,
     approved: &BTreeMap<PathBuf, Option<String>>,
-    (agent_folders, is_in_code): (&[AgentFolder], bool),
+    (folders, is_in_code): (&[DefinitionFolder], bool),
     variables: Variables<'_>,
 ) {
     config.tree = merged.to_value();
@@ -338,6 +350,7 @@ fn resolve(
         .map(String::as_str)
         .filter(|name| name.contains('/'))
         .collect();
+    let skills = skills::load(folders, scope.problems);
     let names = Names {
         aliases: &sections.models.aliases,
         models: &models,
@@ -345,8 +358,10 @@ fn resolve(
         tools: &tools,
         sources: &sources_of_tools(&config.tree),
         channels: &sections.channels,
+        skills: &skills,
     };
-    config.agents = agents::load(agent_entries, agent_folders, &names, &mut scope);
+    config.agents = agents::load(agent_entries, folders, &names, &mut scope);
+    config.skills = skills;
     settle_triggers(&mut sections, &merged, &config.agents, scope.problems);
     // What stands beside a configuration that nobody has approved is a stranger's too.
     let beside = (!config.files.is_empty()).then_some(&*root);

@@ -3,10 +3,12 @@
 
 mod agents;
 mod files;
+mod folders;
 mod layers;
 mod load;
 mod node;
 mod sections;
+mod skills;
 mod sources;
 pub mod trust;
 
@@ -32,6 +34,7 @@ use crate::trust::Judged;
 
 pub use agents::AgentEntry;
 pub use files::{Layer, LayerKind, Variables, user_file};
+pub use folders::FolderKind;
 pub use load::{LoadOptions, load, state_dir};
 pub use node::{At, Problem, Severity};
 pub use sections::check::{json_schema, policy_file};
@@ -40,9 +43,10 @@ pub use sections::file::{self, ConfigFile, EmbeddingsConfig, PolicyConfig};
 pub use sections::llm_tools::{LlmEntry, Tuned};
 pub use sections::models::{CompatSource, ModelConfig, ModelsConfig, read_compat};
 pub use sections::variables::{forget_secrets, keep_secrets, names_variable, secret_file, variable};
+pub use skills::SkillEntry;
 
-pub(crate) use agents::{ANY as ANY_FILE, contents, summary as agent_summary};
-pub(crate) use files::{is_agent_folder, project_kind, read_text};
+pub(crate) use files::{project_kind, read_text};
+pub(crate) use folders::{ANY as ANY_FILE, contents, summary as folder_summary};
 pub(crate) use load::place_of_code;
 pub(crate) use sections::check::{checked, snake_case};
 pub(crate) use sections::servers::{is_understood, timeout};
@@ -52,6 +56,8 @@ pub(crate) use sections::variables::environment;
 pub(crate) const BUILTIN: &str = "builtin";
 /// Name of the provider of tools that a model answers.
 pub(crate) const LLM: &str = "llm";
+/// Name of the provider of the tool that loads skills.
+pub(crate) const SKILLS: &str = "skills";
 /// Name of the provider of REST tools.
 pub(crate) const REST: &str = "rest";
 
@@ -91,6 +97,8 @@ pub struct Config {
     pub llm_tools: Vec<LlmEntry>,
     /// Agents that can be used: entries, then those of files.
     pub agents: Vec<AgentEntry>,
+    /// Skills that can be used.
+    pub skills: Vec<SkillEntry>,
     /// Files that LLM tools and OpenAPI documents are written in, there or not; hot reload watches them too.
     pub named_files: Vec<PathBuf>,
     /// What told these files' contents when they were read.

@@ -123,7 +123,7 @@ fn tools_are_picked_by_the_last_texts() {
 }
 
 #[test]
-fn the_index_ends_the_system_prompt() {
+fn the_index_follows_the_base_of_the_prompt() {
     let system = |state: &RunState| match state.step() {
         Step::CallModel(request) => request.system,
         step => panic!("{step:?}"),
@@ -132,7 +132,7 @@ fn the_index_ends_the_system_prompt() {
     assert_eq!(system(&state), "be brief");
     let before = state.context_tokens();
     state.expose(Choice { exposure: Exposure::Search, reason: String::new() }, "There is more.".into());
-    assert_eq!(system(&state), "be brief\nThere is more.\n");
+    assert_eq!(system(&state), "be brief\n\nThere is more.");
     assert!(state.context_tokens() > before);
 }
 

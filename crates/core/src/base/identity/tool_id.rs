@@ -22,7 +22,7 @@ pub const UNVERSIONED: &str = "0.0.0";
 /// (see [`server_namespace`]); a provider registered from Rust is refused.
 pub const RESERVED_NAMESPACES: &[&str] = &[
     "agent", "agents", "channel", "client", "code", "fs", "group", "job", "llm", "media", "memory", "output", "rest",
-    "router", "schema", "shell", "tools", "trigger", "web",
+    "router", "schema", "shell", "skills", "tools", "trigger", "web",
 ];
 
 /// Why a string is not a tool id.

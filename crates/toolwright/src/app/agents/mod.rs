@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_agent::{
-    BASE_PROMPT, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec, RunState, Transcript,
+    BASE_PROMPT, Dispatch, Driver, Limits, PromptPreview, ReportSpec, RunOptions, RunReport, RunSpec, RunState,
+    Transcript,
 };
 use toolwright_core::agents::{AgentSpec, unknown_agent};
 use toolwright_core::event::Event;
@@ -408,6 +409,15 @@ impl Agent {
         Ok(Conversation { app: self.app, driver, options, spec, state: None, on_event: self.on_event })
     }
 
+    /// What its first request shows the model before the task: the system prompt in its sections, and the tools. Asks no model.
+    ///
+    /// # Errors
+    /// As [`conversation`](Self::conversation).
+    pub async fn preview(self) -> Result<PromptPreview, Error> {
+        let Conversation { driver, options, spec, .. } = self.conversation().await?;
+        Ok(driver.preview(&spec, &options).await)
+    }
+
     fn options(&self) -> RunOptions {
         let app = &self.app;
         let policy = app.config().policy(self.profile, Profile::Ask);
@@ -458,10 +468,8 @@ impl Agent {
             ..usual
         };
         spec.agent_tools.report.clone_from(&self.report);
-        spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
-        if let Some(words) = self.input.in_words() {
-            spec.system = format!("{}\n\n{words}", spec.system);
-        }
+        let hints: Vec<String> = self.input.in_words().into_iter().collect();
+        spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &hints, &spec, options);
         spec.input = self.input.clone();
         spec
     }

@@ -8,7 +8,7 @@ use toolwright_core::tool_id::server_namespace;
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
 /// Its tools, and ours in their place.
-const TOOLS: [(&str, &[&str]); 21] = [
+const TOOLS: [(&str, &[&str]); 22] = [
     ("Read", &["fs__read"]),
     ("NotebookRead", &["fs__notebook_read"]),
     ("NotebookEdit", &["fs__notebook_edit"]),
@@ -27,14 +27,14 @@ const TOOLS: [(&str, &[&str]); 21] = [
     ("WebFetch", &["web__fetch"]),
     ("Task", &["agent__*"]),
     ("Agent", &["agent__*"]),
+    ("Skill", &["agent__skill"]),
     ("TodoWrite", &["agent__todo"]),
     ("TodoRead", &["agent__todo"]),
     ("AskUserQuestion", &["agent__ask_user"]),
 ];
 /// Its tools that have no counterpart.
-const NO_TOOLS: [&str; 12] = [
+const NO_TOOLS: [&str; 11] = [
     "WebSearch",
-    "Skill",
     "SlashCommand",
     "EnterPlanMode",
     "ExitPlanMode",
@@ -66,6 +66,12 @@ pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
             None => drop(front.take("model")),
         }
     }
+    if let Some(skills) = member(front, "skills")
+        && let Data::Text(text) = &skills.value.data
+    {
+        let names = split(text).into_iter().map(|name| Node { at: skills.at.clone(), data: Data::Text(name) });
+        skills.value.data = Data::List(names.collect());
+    }
     if let Some(turns) = front.take("max_turns") {
         put_into(front, "limits", Member { key: "turns".to_owned(), ..turns });
     }
@@ -81,7 +87,6 @@ pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
     // How it is drawn.
     front.take("color");
     for (key, message, remedy) in [
-        ("skills", "skills are not loaded", "put what the agent needs to know into its text"),
         ("hooks", "hooks do not run", "write rules under `policy.rules`, or guards under `policy.guards`"),
         ("memory", "it has no folder for what it remembers", "remove it, or give the agent a file to keep notes in"),
         ("isolation", "it works in the workspace itself", "run it in a worktree of your own"),

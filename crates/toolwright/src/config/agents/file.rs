@@ -88,7 +88,7 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dr
 }
 
 /// The front matter as a tree, its lines counted from the top of the file.
-pub(super) fn front_matter(front: &str, file: &Arc<Path>) -> Result<Node, Problem> {
+pub(in crate::config) fn front_matter(front: &str, file: &Arc<Path>) -> Result<Node, Problem> {
     let numbered = |text: &str| format!("\n{text}");
     Node::parse(&numbered(front), file).or_else(|problem| {
         // Claude Code writes descriptions with colons in them, without quotes, and reads them.

@@ -2,7 +2,6 @@
 
 mod claude;
 mod file;
-mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,11 +15,13 @@ use toolwright_core::policy::Effect;
 use toolwright_core::store::channel::Channels;
 use toolwright_core::trigger::{TriggerConfig, When};
 
+use super::folders::{DefinitionFolder, FolderKind};
 use super::node::{At, Member, Node, Problem, Severity};
 use super::sections::check::entry_schema;
 use super::sections::variables::Scope;
+use super::skills::SkillEntry;
 
-pub(crate) use folder::{ANY, AgentFolder, contents, paths_in, project_folders, summary, user_folders};
+pub(super) use file::front_matter;
 
 /// An agent that can be used.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,21 +63,23 @@ pub(super) struct Names<'a> {
     pub(super) sources: &'a [String],
     /// The channels that are configured.
     pub(super) channels: &'a Channels,
+    /// The skills that there are.
+    pub(super) skills: &'a [SkillEntry],
 }
 
 /// The agents of a configuration, in order: entries, then those of the folders. Of agents with one name the first counts.
 pub(super) fn load(
     entries: Vec<Member>,
-    folders: &[AgentFolder],
+    folders: &[DefinitionFolder],
     names: &Names<'_>,
     scope: &mut Scope<'_>,
 ) -> Vec<AgentEntry> {
     let mut drafts: Vec<Draft> = entries.into_iter().filter_map(|member| entry(member, scope)).collect();
-    for folder in folders {
+    for folder in folders.iter().filter(|folder| folder.kind == FolderKind::Agents) {
         for (path, text) in &folder.files {
             let file: Arc<Path> = Arc::from(path.as_path());
             match text {
-                Ok(text) if folder::is_document(path, text) => {}
+                Ok(text) if folder.kind.is_document(path, text) => {}
                 Ok(text) => drafts.extend(file::read(text, &file, scope.problems)),
                 Err(why) => {
                     let remedy = "give it the text of an agent, or remove it";
@@ -128,6 +131,7 @@ fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> 
     }
     settle_model(draft, names, problems);
     settle_triggers(draft, names.channels, problems);
+    settle_skills(draft, names.skills, problems);
     check_tools(draft, names, problems);
     true
 }
@@ -155,6 +159,22 @@ pub(super) fn check_trigger(trigger: &TriggerConfig, channels: &Channels) -> Res
     match trigger.when(0, "UTC").map_err(|error| error.to_string())? {
         When::Message { channel, .. } => channels.unreachable(&channel).map_or(Ok(()), Err),
         _ => Ok(()),
+    }
+}
+
+/// Puts the texts of its skills after its own.
+fn settle_skills(draft: &mut Draft, skills: &[SkillEntry], problems: &mut Vec<Problem>) {
+    for name in draft.spec.skills.clone() {
+        let Some(entry) = skills.iter().find(|entry| entry.skill.name == name) else {
+            let remedy = nearest(&name, skills.iter().map(|entry| entry.skill.name.as_str())).map_or_else(
+                || "write it as a folder of `skills` with a file SKILL.md, or take it out".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            problems.push(draft.problem(Severity::Warning, "skills", format!("there is no skill `{name}`"), remedy));
+            continue;
+        };
+        let gap = if draft.spec.prompt.is_empty() { "" } else { "\n\n" };
+        draft.spec.prompt = format!("{}{gap}{}", draft.spec.prompt, entry.skill.in_words().trim_end());
     }
 }
 

@@ -93,7 +93,7 @@ fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Val
             keys.into_iter().all(|key| LOCATION_KEYS.contains(&key.as_str())) && is_prefix_free(name, section, new)
         }
         // No entry names it any more.
-        (["documents" | "agent_files", _], None) => true,
+        (["documents" | "agent_files" | "skill_files", _], None) => true,
         (["mcp_servers", _, "description"], _) => true,
         (["agents" | "agent_files", _, "enabled"], Some(Value::Bool(false))) => true,
         ([section, _, "enabled"], Some(Value::Bool(false))) => SOURCES.contains(section),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_providers::openapi::{Origin, content_hash, server_addresses};
 
-use crate::config::{Problem, agent_summary, checked, contents, is_agent_folder, project_kind, read_text};
+use crate::config::{FolderKind, Problem, checked, contents, folder_summary, project_kind, read_text};
 use crate::private_file::write_atomically;
 use crate::private_file::{self, Others, private_folder};
 
@@ -184,8 +184,8 @@ const MAX_BYTES: usize = 8 << 20;
 pub struct Content {
     /// Its text.
     pub text: String,
-    /// The texts of the files under `llmTools`, by their written names; of a folder those of its agent files, by their
-    /// paths in it. `None` for unreadable ones.
+    /// The texts of the files under `llmTools`, by their written names; of a folder those of its agents or skills, by
+    /// their paths in it. `None` for unreadable ones.
     #[serde(default)]
     pub files: BTreeMap<String, Option<String>>,
     /// The hashes of the local documents under `openapi`, by their written names; `None` for unreadable ones.
@@ -205,9 +205,9 @@ impl Content {
     /// # Errors
     /// If it cannot be read or is too large to store.
     pub fn read(file: &Path) -> io::Result<Option<Self>> {
-        if is_agent_folder(file) {
+        if let Some(kind) = FolderKind::of(file) {
             let of = |files| Self { text: String::new(), files, documents: BTreeMap::new() };
-            return Ok(contents(file, MAX_BYTES)?.map(of));
+            return Ok(contents(kind, file, MAX_BYTES)?.map(of));
         }
         let text = match read_text(file) {
             Ok(text) => text,
@@ -266,8 +266,8 @@ impl Content {
 
     /// The same, and the problems of its faulty parts, which are left out.
     pub(super) fn checked(&self, file: &Path) -> Result<(Value, Vec<Problem>), Problem> {
-        if is_agent_folder(file) {
-            return Ok((agent_summary(&self.files), Vec::new()));
+        if let Some(kind) = FolderKind::of(file) {
+            return Ok((folder_summary(kind, &self.files), Vec::new()));
         }
         let kind = project_kind(file).unwrap_or(crate::config::LayerKind::Project);
         let mut problems = Vec::new();
@@ -307,7 +307,7 @@ impl Content {
 
     /// The texts of the named files, by their paths.
     pub(crate) fn texts<'a>(&'a self, file: &'a Path) -> impl Iterator<Item = (PathBuf, Option<String>)> + 'a {
-        let folder = if is_agent_folder(file) { file } else { file.parent().unwrap_or(Path::new("")) };
+        let folder = if FolderKind::of(file).is_some() { file } else { file.parent().unwrap_or(Path::new("")) };
         self.files.iter().map(move |(name, text)| (folder.join(name), text.clone()))
     }
 }
