@@ -42,6 +42,8 @@ fn main() -> ExitCode {
     };
     let keep = match cli.command {
         Command::Doctor => logging::Keep::Warnings,
+        // Whoever operates a server sees what fails.
+        Command::Serve(_) => logging::Keep::Failures,
         _ => logging::Keep::Nothing,
     };
     logging::start(cli.global.verbose, cli.global.log_format, keep);

@@ -76,6 +76,9 @@ pub enum Output {
     Merged,
 }
 
+/// The file in a command's temporary folder in which it leaves something.
+const LEFT: &str = ".left";
+
 /// A command to be run under supervision.
 #[derive(Debug)]
 pub struct SupervisedCommand {
@@ -86,6 +89,7 @@ pub struct SupervisedCommand {
     stdin: Stdin,
     output: Output,
     sandbox: Option<Sandbox>,
+    leaves: Option<OsString>,
 }
 
 /// A change of the inherited environment.
@@ -118,6 +122,7 @@ impl SupervisedCommand {
             stdin: Stdin::default(),
             output: Output::default(),
             sandbox: None,
+            leaves: None,
         }
     }
 
@@ -187,6 +192,13 @@ impl SupervisedCommand {
         self
     }
 
+    /// Names in this variable a file that the command may write, for [`SupervisedChild::left`].
+    #[must_use]
+    pub fn leaves(mut self, variable: impl Into<OsString>) -> Self {
+        self.leaves = Some(variable.into());
+        self
+    }
+
     /// As [`SupervisedCommand::spawn`], on a thread that may wait: a worker of the runtime has others to serve meanwhile.
     /// Once nobody waits for it any more it is not started, or killed if it has been.
     ///
@@ -204,7 +216,18 @@ impl SupervisedCommand {
     /// # Errors
     /// [`SpawnError`] tells what is missing apart, with a remedy; nothing is left running.
     pub fn spawn(mut self) -> Result<SupervisedChild, SpawnError> {
-        let prepared = self.prepare()?;
+        let mut prepared = self.prepare()?;
+        let mut scratch = prepared.as_mut().and_then(|prepared| prepared.scratch.take());
+        if let Some(variable) = self.leaves.take() {
+            let folder = match scratch.take() {
+                Some(folder) => folder,
+                None => Scratch::new().map_err(|error| {
+                    SpawnError::explain(&self.program, self.directory.as_deref(), SandboxProfile::Full, error)
+                })?,
+            };
+            self.variables.push(Variable::Set(variable, folder.path().join(LEFT).into()));
+            scratch = Some(folder);
+        }
         let mut command = self.command(prepared.as_ref());
         let profile = self.sandbox.as_ref().map_or(SandboxProfile::Full, |sandbox| sandbox.profile);
         let explain = |error: io::Error| SpawnError::explain(&self.program, self.directory.as_deref(), profile, error);
@@ -225,14 +248,14 @@ impl SupervisedCommand {
         };
         let merged = merged.map(ChildStdout::from_std).transpose().map_err(explain)?;
         let mut limits = TreeLimits::default();
-        let (entry, enforcement, scratch, placeholders) = match prepared {
-            Some(Prepared { entry, enforcement, scratch, placeholders, .. }) => {
+        let (entry, enforcement, placeholders) = match prepared {
+            Some(Prepared { entry, enforcement, placeholders, .. }) => {
                 if let Some(Sandbox { settings, .. }) = &self.sandbox {
                     limits = TreeLimits { processes: settings.limits.processes, memory: settings.limits.memory };
                 }
-                (entry, Some(enforcement), scratch, placeholders)
+                (entry, Some(enforcement), placeholders)
             }
-            None => (None, None, None, Placeholders::default()),
+            None => (None, None, Placeholders::default()),
         };
         let leaf = cgroup::leaf(limits).map(Arc::new);
         let (mut child, lifeline) = spawn_below(command, entry, placeholders, leaf.clone()).map_err(explain)?;
@@ -243,7 +266,7 @@ impl SupervisedCommand {
             enforcement,
             tree: Tree::new(child.id(), lifeline, limits, leaf),
             child,
-            _scratch: scratch,
+            scratch,
         })
     }
 
@@ -320,7 +343,7 @@ pub struct SupervisedChild {
     child: Child,
     tree: Arc<Tree>,
     /// Dropped last, when the end of the tree has been asked for.
-    _scratch: Option<Scratch>,
+    scratch: Option<Scratch>,
 }
 
 impl SupervisedChild {
@@ -341,6 +364,23 @@ impl SupervisedChild {
         let status = self.child.wait().await?;
         self.tree.ended();
         Ok(status.into())
+    }
+
+    /// What the command, which has ended, wrote into the file of [`SupervisedCommand::leaves`], `max` bytes and one more at
+    /// most; `None`: nothing. What it put there that is no ordinary file is not followed.
+    pub async fn left(&self, max: usize) -> Option<Vec<u8>> {
+        let path = self.scratch.as_ref()?.path().join(LEFT);
+        let read = move || {
+            use std::io::Read as _;
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+            let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+            let mut left = Vec::new();
+            file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+            file.take(max as u64 + 1).read_to_end(&mut left).ok()?;
+            Some(left)
+        };
+        tokio::task::spawn_blocking(read).await.ok()?
     }
 
     /// Asks the command's process group to end (SIGTERM), kills the tree after `grace`, and waits for its

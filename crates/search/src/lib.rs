@@ -23,6 +23,6 @@ pub use pick::{Exclusion, Note, Pick, PickInput, PickOptions, Picked, Picking, P
 pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use selector::{Selector, VectorSource};
 pub use snapshot_index::SnapshotIndex;
-pub use tools::{ToolFinder, first_sentence, searchable, summary};
+pub use tools::{Found, ToolFinder, first_sentence, searchable, summary};
 pub use toolwright_core::catalogue::namespaces;
 pub use vectors::{Fusion, HYBRID_DEPTH, Hybrid, Meaning, Quantized, ToolVectors, Vectors, auto, combine, fuse};

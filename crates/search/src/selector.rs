@@ -144,10 +144,35 @@ impl Selector {
                 Err(why)
             }
         };
+        let goes_by_words = !matches!(options.scorer, Method::Embedding | Method::Custom(_));
         match ranking {
-            Ok(ranking) => pass.picking.finish(ranking, provenance),
+            Ok(ranking) => {
+                let picked = pass.picking.finish(ranking, provenance);
+                // Nothing fits as it is written: perhaps it is mistyped.
+                match picked.picks.is_empty() && goes_by_words && options.min_score > 0.0 {
+                    true => Self::by_spelling(&query, snapshot, &index, options, picked),
+                    false => picked,
+                }
+            }
             Err(why) => pass.picking.in_order(&why, provenance),
         }
+    }
+
+    /// What fits the query as it may have been meant, or else what was found before.
+    fn by_spelling(
+        query: &PickInput<'_>,
+        snapshot: &Snapshot,
+        index: &SnapshotIndex,
+        options: &PickOptions,
+        before: Picked,
+    ) -> Picked {
+        let picking = Picking::begin(query, snapshot, index, options);
+        let order = picking.by_spelling(picking.enough(), &|position| picking.is_candidate(position));
+        let reason = || Some("its words are spelt like those of the query".to_owned());
+        let note = |ranked: &Ranked| (ranked.index, Note { reason: reason(), details: None });
+        let notes = order.iter().map(note).collect();
+        let ranking = Ranking { scorer: before.provenance.scorer.clone(), order, by_words: false, notes };
+        picking.finish(ranking, before.provenance)
     }
 
     /// The index of a snapshot. A new one takes over what the largest of the others knows.

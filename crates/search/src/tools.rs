@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError, namespaces};
 use toolwright_core::exposure::{CALL_ID, DESCRIBE_ID, SEARCH_ID};
+use toolwright_core::model::Usage;
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::head_and_tail;
 use toolwright_core::schema::argument_list;
@@ -18,7 +19,7 @@ use toolwright_core::{
 };
 
 use super::Selector;
-use crate::{Method, PickInput, PickOptions};
+use crate::{Method, Pick, PickInput, PickOptions};
 
 /// Tools that a search gives at most.
 const MAX_HITS: usize = 20;
@@ -29,12 +30,27 @@ const MAX_DESCRIPTION: usize = 4096;
 const MAX_SCHEMA: usize = 16 << 10;
 /// Bytes of a name or a query that is repeated in an answer.
 const MAX_ECHO: usize = 100;
+/// Tools that were not looked at, of which it is said why.
+const MAX_EXCLUDED: usize = 5;
 
 /// Finds tools for models as [`Selector::pick`] does for everybody. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct ToolFinder {
     selector: Arc<Selector>,
     options: Arc<PickOptions>,
+}
+
+/// What was found, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// The tools, best first.
+    pub entries: Vec<Arc<Entry>>,
+    /// Score and reason of each, then why some others were not looked at.
+    pub reasons: Vec<String>,
+    /// Scorers that failed, each with the reason.
+    pub failed: Vec<(String, String)>,
+    /// Tokens that models took for scoring.
+    pub usage: Usage,
 }
 
 impl ToolFinder {
@@ -55,6 +71,18 @@ impl ToolFinder {
         principal: &Principal,
         namespace: Option<&str>,
     ) -> Vec<Arc<Entry>> {
+        self.find_with_reasons(query, tools, limit, principal, namespace).await.entries
+    }
+
+    /// As [`ToolFinder::find`], with what there is to say about it.
+    pub async fn find_with_reasons(
+        &self,
+        query: impl Into<PickInput<'_>>,
+        tools: &Arc<Snapshot>,
+        limit: usize,
+        principal: &Principal,
+        namespace: Option<&str>,
+    ) -> Found {
         let options = PickOptions {
             max_candidates: limit,
             namespace: namespace.map(str::to_owned),
@@ -67,8 +95,25 @@ impl ToolFinder {
             let by_words = PickOptions { scorer: Method::Bm25, timeout: None, ..options };
             picked = self.selector.pick(query, tools, &by_words).await;
         }
-        let entries = picked.picks.iter().filter_map(|pick| tools.list().get(pick.position));
-        entries.filter(|entry| self.is_open(entry, principal)).cloned().collect()
+        let hits = picked.picks.iter().filter_map(|pick| Some((tools.list().get(pick.position)?, pick)));
+        let hits: Vec<_> = hits.filter(|(entry, _)| self.is_open(entry, principal)).collect();
+        let reason =
+            |(entry, pick): &(&Arc<Entry>, &Pick)| format!("{} {:.2}: {}", entry.wire_name, pick.score, pick.reason);
+        let excluded = picked.provenance.excluded.iter().take(MAX_EXCLUDED);
+        let excluded = excluded
+            .filter_map(|(position, why)| Some(format!("without {}: {why}", tools.list().get(*position)?.wire_name)));
+        Found {
+            reasons: hits.iter().map(reason).chain(excluded).collect(),
+            entries: hits.into_iter().map(|(entry, _)| Arc::clone(entry)).collect(),
+            failed: picked.provenance.fell_back,
+            usage: picked.provenance.usage,
+        }
+    }
+
+    /// Whether tools that are marked unsafe are found.
+    #[must_use]
+    pub fn allows_unsafe(&self) -> bool {
+        self.options.allow_unsafe
     }
 
     /// Whether a model that works for `principal` gets to see a tool when it looks for some. What it cannot find

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
-use toolwright_core::store::{LogMessage, MessageKind, StoreError};
+use toolwright_core::store::{LogMessage, MessageKind, StoreError, ValueAt};
 
 use super::run_calls::Meter;
 use super::{Driver, DriverError, RunOptions};
@@ -41,8 +41,12 @@ impl Driver {
 
     /// The to-do list of the session.
     pub(super) async fn todo(&self, options: &RunOptions) -> Result<TodoList, StoreError> {
-        let rows = self.executor.services().log.values(&options.session.id, TODO_ROOT).await?;
-        Ok(TodoList::of_rows(rows))
+        match self.executor.services().log.values(&options.session.id, TODO_ROOT).await {
+            Ok(rows) => Ok(TodoList::of_value(ValueAt::of(rows, TODO_ROOT).value)),
+            // Without a log there is no list.
+            Err(StoreError::Unsupported(_)) => Ok(TodoList::default()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The messages of the session behind the number `after`, with the jobs whose ends they tell.

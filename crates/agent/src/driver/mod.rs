@@ -433,7 +433,7 @@ impl Driver {
                 Step::CallModel(mut request) => {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
-                    let RequestTools { tools, showing } = shown;
+                    let RequestTools { tools, showing, note } = shown;
                     let tools = with_instances(tools, &state.spec().input, &snapshot);
                     request.tools = match &state.spec().client {
                         client if client.tools.is_empty() => tools,
@@ -441,7 +441,7 @@ impl Driver {
                     };
                     let budget = TurnBudget::of(state, showing.tokens);
                     let starting = InFlightCalls::new(cancel.clone(), budget, &meter);
-                    let asking = self.ask_model(state, request, &snapshot, showing, options, starting);
+                    let asking = self.ask_model(state, request, &snapshot, (showing, note), options, starting);
                     in_flight = bounded(left, &cancel, asking).await?;
                 }
                 Step::CallTools(batch) => {

@@ -33,7 +33,7 @@ impl Driver {
         state: &mut RunState,
         request: ModelRequest,
         snapshot: &Arc<Snapshot>,
-        showing: Showing,
+        (showing, note): (Showing, Option<String>),
         options: &RunOptions,
         mut in_flight: InFlightCalls,
     ) -> Result<InFlightCalls, DriverError> {
@@ -60,7 +60,8 @@ impl Driver {
         state.on_request(showing.tokens);
         self.record_request(&op, state, &request, showing, options);
         let (session, tools) = (&*options.session, Some(showing));
-        let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools, lost: Vec::new() };
+        let ask =
+            ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools, lost: Vec::new(), note };
         let record = self.executor.models().open_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());

@@ -10,10 +10,11 @@ use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{Entry, Origin, Provider, Snapshot};
+use toolwright_core::event::Event;
 use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
 use toolwright_core::indirect_call::{carried, is_carrier};
 use toolwright_core::model::call_meta::INSTANCE;
-use toolwright_core::model::{Exposed, ShownTool, WrittenCall};
+use toolwright_core::model::{Cost as ModelCost, Exposed, ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::session::{CallId, Principal, Session};
@@ -59,6 +60,8 @@ pub(super) struct ToolView {
 pub(super) struct RequestTools {
     pub(super) tools: Arc<[ShownTool]>,
     pub(super) showing: Showing,
+    /// Why tools were picked for it, where some were.
+    pub(super) note: Option<String>,
 }
 
 struct CachedRequestTools {
@@ -90,14 +93,21 @@ pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot
 }
 
 impl ToolView {
-    fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal) -> Self {
+    fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, allow_unsafe: bool) -> Self {
         let (allowed, denied) = (spec.tools.as_slice(), spec.denied.as_slice());
         let is_in = |entry: &Entry| (allowed.is_empty() || entry.is_named_by(allowed)) && !entry.is_named_by(denied);
         let tools = match (allowed, denied) {
             ([], []) => Arc::clone(catalogue),
             _ => Arc::new(catalogue.only(is_in, "not among the tools of this run")),
         };
-        let usable = usable_tools(&tools, principal).cloned().collect();
+        // One that its author marks unsafe is shown where it is asked for by its name, however many tools there are.
+        let is_wanted = |entry: &&Arc<Entry>| {
+            allow_unsafe
+                || entry.definition().safe
+                || entry.is_named_by(&spec.pinned)
+                || allowed.contains(&entry.wire_name)
+        };
+        let usable = usable_tools(&tools, principal).filter(is_wanted).cloned().collect();
         Self {
             tools,
             usable,
@@ -174,21 +184,20 @@ impl ToolView {
         let others = || self.usable.iter().filter(|entry| !first.contains(&*entry.wire_name));
         let (mut deferred, mut excluded) = (0, others().count());
         if is_deferring {
-            // Tools that are marked unsafe cannot be found.
-            let findable = || others().filter(|entry| entry.definition().safe);
+            let findable = others;
             deferred = findable().count();
             excluded -= deferred;
             tools.extend(findable().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
         }
         let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
-        RequestTools { tools: tools.into(), showing }
+        RequestTools { tools: tools.into(), showing, note: None }
     }
 }
 
 impl Driver {
     /// The tools of a run on the catalogue as it is now.
     pub(super) fn view(&self, spec: &RunSpec, options: &RunOptions) -> Arc<ToolView> {
-        self.views.current(&self.catalogue, spec, &options.session.principal)
+        self.views.current(&self.catalogue, spec, &options.session.principal, self.finder.allows_unsafe())
     }
 
     /// What names mean to a run.
@@ -212,9 +221,9 @@ impl Driver {
                 choice
             }
         };
-        let exposure = match choice.exposure {
+        let (exposure, note) = match choice.exposure {
             Exposure::Pick => self.pick(state, view, &session.principal).await,
-            other => other,
+            other => (other, None),
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
         let wanted = match last_report(state, snapshot) {
@@ -232,30 +241,37 @@ impl Driver {
         let loaded =
             shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
         shown.showing.tokens += loaded.map(shown_tokens).sum::<usize>();
+        shown.note = note;
         shown
     }
 
     /// Loads the tools that fit the model's next work. If none fits the task, the run changes to searching.
-    async fn pick(&self, state: &mut RunState, view: &ToolView, principal: &Principal) -> Exposure {
+    async fn pick(&self, state: &mut RunState, view: &ToolView, principal: &Principal) -> (Exposure, Option<String>) {
         let texts = state.recent_texts();
         if texts.is_empty() {
-            return Exposure::Pick;
+            return (Exposure::Pick, None);
         }
         let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
         let is_first = state.turns() == 0;
         let pick_size = state.spec().pick_size;
         let limit = if is_first { pick_size } else { MAX_PICKED_LATER.min(pick_size) };
-        let found = self.finder.find(PickInput::turns(&texts), &view.tools, limit, principal, None).await;
-        let names = affordable(&found, view.pick_budget() * limit / pick_size.max(1));
+        let found = self.finder.find_with_reasons(PickInput::turns(&texts), &view.tools, limit, principal, None).await;
+        for (scorer, why) in found.failed.iter().filter(|_| is_first) {
+            let message = format!("tools were picked without {scorer}, which failed: {why}");
+            self.executor.services().events.emit(Event::Warning { code: "scorer_failed".into(), message });
+        }
+        state.on_used(found.usage, ModelCost::default());
+        let note = (!found.reasons.is_empty()).then(|| format!("picked {}", found.reasons.join("; ")));
+        let names = affordable(&found.entries, view.pick_budget() * limit / pick_size.max(1));
         let nothing = is_first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
             let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
             let choice = Choice { exposure: Exposure::Search, reason };
             state.expose(choice, tool_index(Exposure::Search, &view.usable));
-            return Exposure::Search;
+            return (Exposure::Search, note);
         }
         state.load(names);
-        Exposure::Pick
+        (Exposure::Pick, note)
     }
 }
 
@@ -317,6 +333,7 @@ struct CachedView {
     catalogue: Arc<Snapshot>,
     allowed: Vec<String>,
     denied: Vec<String>,
+    pinned: Vec<String>,
     report: Option<ReportSpec>,
     router: Router,
     hands_back_to: Option<String>,
@@ -326,7 +343,13 @@ struct CachedView {
 
 impl ToolViewCache {
     /// The catalogue as it is now, through the globs of `spec` (all tools if there are none), for `principal`.
-    fn current(&self, catalogue: &Catalogue, spec: &RunSpec, principal: &Principal) -> Arc<ToolView> {
+    fn current(
+        &self,
+        catalogue: &Catalogue,
+        spec: &RunSpec,
+        principal: &Principal,
+        allow_unsafe: bool,
+    ) -> Arc<ToolView> {
         let (allowed, denied, report) = (&spec.tools, &spec.denied, &spec.agent_tools.report);
         let catalogue = catalogue.snapshot();
         let find = |cached: &[CachedView]| {
@@ -334,6 +357,7 @@ impl ToolViewCache {
                 Arc::ptr_eq(&cached.catalogue, &catalogue)
                     && cached.allowed == *allowed
                     && cached.denied == *denied
+                    && cached.pinned == spec.pinned
                     && cached.report == *report
                     && cached.router == *spec.router()
                     && cached.hands_back_to == spec.agent_tools.hands_back_to
@@ -344,7 +368,7 @@ impl ToolViewCache {
         if let Some(view) = find(&self.cached()) {
             return view;
         }
-        let view = Arc::new(ToolView::new(&catalogue, spec, principal));
+        let view = Arc::new(ToolView::new(&catalogue, spec, principal, allow_unsafe));
         let mut cached = self.cached();
         // Another run may have made it meanwhile; all share one.
         if let Some(view) = find(&cached) {
@@ -358,6 +382,7 @@ impl ToolViewCache {
             catalogue,
             allowed: allowed.clone(),
             denied: denied.clone(),
+            pinned: spec.pinned.clone(),
             report: report.clone(),
             router: spec.router().clone(),
             hands_back_to: spec.agent_tools.hands_back_to.clone(),

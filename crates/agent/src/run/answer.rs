@@ -68,6 +68,7 @@ impl RunState {
     pub(super) fn begin_calls(&mut self, calls: Vec<TurnCall>, text: String, opaque: Vec<OpaqueData>) {
         let replayed = calls.iter().map(TurnCall::replay).collect();
         self.messages.push(Message::Assistant { text, calls: replayed, opaque });
+        self.count_for_todo();
         self.phase = Phase::Calls { calls };
     }
 
@@ -77,6 +78,7 @@ impl RunState {
             return self.on_empty(stop);
         }
         self.messages.push(Message::Assistant { text: text.clone(), calls: Vec::new(), opaque });
+        self.count_for_todo();
         match stop {
             StopReason::MaxTokens => self.finish(Status::Partial, Some("the answer was cut at its token limit".into())),
             StopReason::Refusal => self.finish(Status::Failure, Some("the model refused to answer".into())),

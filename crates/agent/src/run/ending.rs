@@ -4,16 +4,15 @@ use serde::Deserialize as _;
 use toolwright_core::agents::NearLimit;
 use toolwright_core::agents::handoff::HANDOFF_ID;
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::content::joined_text;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{Message, Reuse, ToolChoice};
+use toolwright_core::model::{Reuse, ToolChoice};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::store::MessageKind;
-use toolwright_core::store::todo::{REMIND_AFTER, TODO, TodoList};
+use toolwright_core::store::todo::{REMIND_AFTER, TODO_ID, TodoList};
 
 use super::spec::last_turn;
 use super::turn_call::{self, TurnCall};
-use super::{Interrupted, NOTICE, Notice, Phase, RunState, Task};
+use super::{Interrupted, NOTICE, Notice, Phase, RunState, Task, TodoSeen};
 use crate::report::{ChildNote, FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
 use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
 
@@ -61,6 +60,9 @@ impl RunState {
     /// Applies an outcome of the agent's own tools to the run. The first report counts, its own or that of an agent that
     /// answers in its place; later ones are refused.
     pub(super) fn apply_agent_tool(&mut self, outcome: Outcome) -> Outcome {
+        if outcome.ok && outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == TODO_ID) {
+            self.todo = TodoSeen::Ago(0);
+        }
         let value = outcome.structured.as_ref().filter(|_| outcome.ok);
         match (outcome.tool.as_ref().map(|tool| tool.as_str()), value) {
             (Some(FINAL_REPORT_ID | HANDOFF_ID), Some(value)) => {
@@ -225,32 +227,31 @@ impl RunState {
         }
     }
 
-    /// Whether the to-do list is to be shown to the model, which is asked next: it has not seen it for some answers, or what
-    /// it saw is no longer in the conversation.
+    /// Whether the to-do list is to be shown to the model, which is asked next: something may be left to do, and it has not
+    /// seen the list for some answers, or what it saw is no longer in the conversation.
     pub(crate) fn is_todo_due(&self) -> bool {
-        if !matches!(&self.phase, Phase::Model { streamed, last: false } if streamed.is_empty()) {
-            return false;
+        let asks = matches!(&self.phase, Phase::Model { streamed, last: false } if streamed.is_empty());
+        asks && match self.todo {
+            TodoSeen::Never => true,
+            TodoSeen::Ago(answers) => answers >= REMIND_AFTER,
+            TodoSeen::NothingToDo => false,
         }
-        let mut answers = 0;
-        for message in self.messages.iter().rev() {
-            match message {
-                Message::Assistant { calls, .. } if calls.iter().any(|call| call.name == TODO) => {
-                    return answers >= REMIND_AFTER;
-                }
-                Message::User { content } if joined_text(content).starts_with(TODO_NOTICE) => {
-                    return answers >= REMIND_AFTER;
-                }
-                Message::Assistant { .. } => answers += 1,
-                _ => {}
-            }
-        }
-        answers >= REMIND_AFTER || self.compactions().summarized > 0
     }
 
     /// Shows the model, which is asked next, what is left to do.
     pub(crate) fn show_todo(&mut self, list: &TodoList) {
         if list.is_open() {
             self.push_notice(format!("{TODO_NOTICE}\n{}", list.text()), None);
+            self.todo = TodoSeen::Ago(0);
+        } else {
+            self.todo = TodoSeen::NothingToDo;
+        }
+    }
+
+    /// Counts an answer of the model since it saw the to-do list.
+    pub(super) fn count_for_todo(&mut self) {
+        if let TodoSeen::Ago(answers) = &mut self.todo {
+            *answers = answers.saturating_add(1);
         }
     }
 

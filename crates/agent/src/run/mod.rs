@@ -72,6 +72,9 @@ pub struct RunState {
     /// The number of the last message of the session log that the conversation has.
     #[serde(default)]
     last_notice: u64,
+    /// When the model saw the to-do list of the session last.
+    #[serde(default)]
+    todo: TodoSeen,
     /// How much of the model's window the conversation takes, and how room was made.
     #[serde(default)]
     context: ContextState,
@@ -141,6 +144,19 @@ enum Phase {
     },
 }
 
+/// When the model saw the to-do list of its session last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TodoSeen {
+    /// Not in this conversation.
+    #[default]
+    Never,
+    /// So many answers ago.
+    Ago(u32),
+    /// Nothing is left to do, as far as the run knows.
+    NothingToDo,
+}
+
 /// What a run waited for when it was cancelled or the model request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -186,6 +202,7 @@ impl RunState {
             of_jobs: Vec::new(),
             exposure: None,
             last_notice: 0,
+            todo: TodoSeen::Never,
             plan: None,
         };
         state.ask_model();

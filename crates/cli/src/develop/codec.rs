@@ -4,22 +4,26 @@ use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{ArgGroup, Args};
 use serde_json::{Map, Value, json};
 use toolwright::config::Severity;
+use toolwright::core::Cancel;
 use toolwright::core::RawArguments;
 use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
 use toolwright::core::json::{fault, repair};
 use toolwright::core::model::{CallMeta, ModelResponse, ShownTool, StopReason, Usage, WrittenCall};
 use toolwright::core::name_table::Resolution;
-use toolwright::core::schema::{CompiledSchema, Draft, suggest};
+use toolwright::core::schema::{CompiledSchema, Draft, bundle, suggest};
 use toolwright::core::tool_id::{MAX_WIRE_NAME, wire_names};
 use toolwright::models::dialect::{Toolset, translate};
 use toolwright::models::{Api, Decoder, tools_json};
+use toolwright::net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest};
 use toolwright::textcalls::{self, Choice, Options, Reasoning, TextDecoder};
 use toolwright_eval::select::{Members, SCHEMA, TOOLS, records};
+use url::Url;
 
 use crate::app::{Global, open, read};
 use crate::exit::{Done, Exit, Failure};
@@ -38,6 +42,12 @@ pub(crate) struct Validate {
     /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
+    /// Prints the schema as one document, with all that its references lead to, and validates nothing.
+    #[arg(long, requires = "schema", conflicts_with_all = ["arguments", "coerce", "no_coerce"])]
+    pub(crate) bundle: bool,
+    /// With `--bundle`, fetches what references name by a public http or https address.
+    #[arg(long, requires = "bundle")]
+    pub(crate) allow_remote: bool,
     /// Draft of a schema that names none. Default: the newest in which it compiles.
     #[arg(long, value_name = "DRAFT", conflicts_with = "tool", value_parser = draft())]
     pub(crate) draft: Option<Draft>,
@@ -307,11 +317,19 @@ pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> Done {
     let name = file.display();
     let written_schema: Value = serde_json::from_str(&input::read(file)?)
         .map_err(|error| Failure::usage(format!("{name} is not JSON: {}", fault(&error))))?;
+    let written_schema = match validate.bundle {
+        true => bundled(&written_schema, file, validate.allow_remote)?,
+        false => written_schema,
+    };
     let schema = match validate.draft {
         Some(draft) => CompiledSchema::compile_as(&written_schema, draft),
         None => CompiledSchema::compile(&written_schema),
     }
     .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    if validate.bundle {
+        print_json(&written_schema)?;
+        return Ok(Exit::Ok);
+    }
     let text = written(validate)?;
     let fitted = repair(&text).map_err(|error| error.to_string()).map(|read| {
         let provenance = Provenance { repaired: read.repaired, ..Provenance::default() };
@@ -324,6 +342,56 @@ pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> Done {
         }
     });
     answer(&text, fitted)
+}
+
+/// Bytes of a document that a schema refers to.
+const MAX_DOCUMENT: usize = 16 << 20;
+/// How long one is fetched.
+const FETCH: Duration = Duration::from_secs(30);
+
+/// The schema with what its references lead to: files beside it, and addresses where they are allowed.
+fn bundled(schema: &Value, file: &Path, allow_remote: bool) -> Result<Value, Failure> {
+    let mut load = |from: &str, reference: &str| -> Result<(String, Value), String> {
+        let url = match (Url::parse(reference), Url::parse(from)) {
+            (Ok(url), _) if matches!(url.scheme(), "http" | "https") => Some(url),
+            (_, Ok(from)) if matches!(from.scheme(), "http" | "https") => from.join(reference).ok(),
+            _ => None,
+        };
+        let (found, text) = match url {
+            Some(_) if !allow_remote => return Err("it is an address: --allow-remote fetches it".to_owned()),
+            Some(url) => (url.to_string(), fetched(url)?),
+            None => {
+                let path = Path::new(from).parent().unwrap_or(Path::new("")).join(reference);
+                let path = path.canonicalize().map_err(|error| error.to_string())?;
+                let text = input::read(&path).map_err(|failure| failure.message)?;
+                (path.display().to_string(), text)
+            }
+        };
+        let document = serde_json::from_str(&text).map_err(|error| format!("it is not JSON: {}", fault(&error)))?;
+        Ok((found, document))
+    };
+    let name = file.canonicalize().unwrap_or_else(|_| file.to_owned()).display().to_string();
+    bundle(schema, &name, &mut load).map_err(Failure::usage)
+}
+
+/// A document at a public address.
+fn fetched(url: Url) -> Result<String, String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let cancel = Cancel::new();
+        let bounds = Bounds::new(&cancel, Some(Instant::now() + FETCH));
+        let client = HttpClient::new(AddressPolicy::default(), HttpOptions::default());
+        let response = client.send(HttpRequest::get(url), bounds).await.map_err(|error| error.to_string())?;
+        if !response.status().is_success() {
+            return Err(format!("HTTP {}", response.status()));
+        }
+        let body = response.read(MAX_DOCUMENT, bounds).await.map_err(|error| error.to_string())?;
+        if body.cut {
+            return Err(format!("it has more than {MAX_DOCUMENT} bytes"));
+        }
+        String::from_utf8(body.bytes).map_err(|_| "it is no text".to_owned())
+    })
 }
 
 /// Against a tool of the catalogue, as a call of it would be.

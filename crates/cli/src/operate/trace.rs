@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use toolwright::core::OpKind;
+use toolwright::core::arguments::Provenance;
 use toolwright::core::model::Route;
+use toolwright::core::model_repair::RepairEnd;
 use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
 use toolwright::core::trace::{self, Trace, TraceOp};
 
@@ -21,6 +23,8 @@ use crate::terminal::table::{Cell, Table, print_list};
 const NAME: usize = 48;
 /// Characters of an id in a list.
 const ID: usize = 40;
+/// Characters of a note.
+const NOTE: usize = 160;
 /// How many characters a line's bar has.
 const BAR: usize = 20;
 /// How often `--follow` looks.
@@ -34,7 +38,8 @@ cost_usd, open_costs (model attempts that may have cost something beside that) u
 turns: [{turn, ops: [{op, trace, parent,
 kind: tool | model | job | guard, name, call, status: ok, the kind of failure, running, or unknown (its process ended
 before it), started_ms, latency_ms, wait_ms, person_ms (in which people were asked; no part of latency_ms),
-attempts (of a model, whose attempts are ops each: which one), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval,
+attempts (of a model, whose attempts are ops each: which one), note (why it failed, or why a request shows its tools),
+provenance (what was done to name and arguments), tools (what a request showed: exposure, shown, deferred, excluded, tokens), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval,
 agent: {run, totals} of a call that began one, children: [...]}]}]}. The totals include the agents that the run began.
 Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
 usage, cost_usd, open_costs unless it is 0}], newest first.";
@@ -227,6 +232,7 @@ fn facts(op: &TraceOp) -> String {
         Route::Activity(name) => facts.push(format!("by the activity {}", one_line(name, NAME))),
         Route::Delegate(name) => facts.push(format!("by the delegate {}", one_line(name, NAME))),
     }
+    facts.extend(remarks(op));
     let sizes = |count: u64| size(usize::try_from(count).unwrap_or(usize::MAX));
     match &op.usage {
         Some(usage) => {
@@ -274,6 +280,40 @@ fn facts(op: &TraceOp) -> String {
         facts.push(styled(DIM, one_line(&format!("{}{approval}", op.decided_by), NAME)));
     }
     facts.join(", ")
+}
+
+/// What was done to a call on its way, what a request showed, and why it failed.
+fn remarks(op: &TraceOp) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let Provenance { repaired, unwrapped, coerced, cut, unvalidated, repair, .. } = &op.provenance;
+    if let Some(mode) = unvalidated {
+        let mode = json!(mode);
+        remarks.push(styled(WARN, format!("not validated: {}", mode.as_str().unwrap_or_default())));
+    }
+    if *repaired || *unwrapped {
+        remarks.push("arguments mended".to_owned());
+    }
+    if let Some(record) = repair {
+        let end = match &record.end {
+            RepairEnd::Accepted => "accepted",
+            RepairEnd::Rejected(_) => "rejected",
+            RepairEnd::Failed(_) => "failed",
+        };
+        remarks.push(format!("arguments mended by {}: {end}", one_line(&record.model, NAME)));
+    }
+    if cut.is_some() {
+        remarks.push("arguments were cut".to_owned());
+    }
+    if !coerced.is_empty() {
+        remarks.push(format!("coerced {}", one_line(&coerced.join(" "), NAME)));
+    }
+    if let Some(tools) = &op.tools {
+        remarks.push(format!("{} tools shown", tools.shown));
+    }
+    if let Some(note) = &op.note {
+        remarks.push(styled(DIM, one_line(note, NOTE)));
+    }
+    remarks
 }
 
 pub(super) fn totals(trace: &Trace) -> String {

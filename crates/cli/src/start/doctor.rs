@@ -544,7 +544,7 @@ async fn default_model(app: &Toolwright, probes: &[ModelProbe]) -> (String, Opti
                 "no default model: set models.default, or name one with --model".to_owned()
             }
             (None, false) => {
-                "no model: `run` and `chat` need one: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, or start Ollama"
+                "no model: `run`, `chat` and the LLM tools (llm__summarize, …) need one: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, or start Ollama"
                     .to_owned()
             }
         };

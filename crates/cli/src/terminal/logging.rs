@@ -34,13 +34,15 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Whether warnings are kept, besides being logged.
+/// What is done with failures besides what `-v` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// They are not.
+    /// Nothing.
     Nothing,
-    /// For [`warnings`].
+    /// Warnings are kept for [`warnings`].
     Warnings,
+    /// Calls and requests that fail are logged.
+    Failures,
 }
 
 /// Warnings that are kept at most.
@@ -81,6 +83,7 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
     };
     let default = match verbose {
         // What the MCP library complains of is told in our own words.
+        0 if keep == Keep::Failures => "error,rmcp=off,toolwright::calls=warn".to_owned(),
         0 => "error,rmcp=off,toolwright::calls=off".to_owned(),
         1 => ours("warn", "info") + ",toolwright::calls=debug",
         2 => ours("info", "debug"),

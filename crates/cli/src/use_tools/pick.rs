@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use serde_json::{Value, json};
 use toolwright::config::EmbeddingsConfig;
-use toolwright::config::file::ScorerName;
+use toolwright::config::file::{ScorerName, SelectionConfig};
 use toolwright::core::Snapshot;
 use toolwright::search::{Pick, PickOptions, Picked};
 use toolwright_eval::select::CatalogueFile;
@@ -47,6 +47,18 @@ pub(crate) struct PickArgs {
     /// order of registration. Vectors that were computed by then are kept. Default: `selection.timeout`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
+    /// Only tools of this namespace.
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Only tools that declare these capabilities. Default: `selection.capabilities`.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    capability: Option<Vec<String>>,
+    /// Only tools that need nothing but these of their surroundings. Default: `selection.context`.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    context: Option<Vec<String>>,
+    /// Tokens that the definitions of all picks may take. Default: `selection.budget`.
+    #[arg(long, value_name = "TOKENS")]
+    budget: Option<usize>,
     /// Tools that are marked unsafe may be picked too.
     #[arg(long)]
     allow_unsafe: bool,
@@ -69,6 +81,7 @@ fn scorer() -> impl TypedValueParser<Value = ScorerName> {
         ("embedding", "Cosine of sentence embeddings", ScorerName::Embedding),
         ("hybrid", "BM25 and embeddings, weighted", ScorerName::Hybrid),
         ("judge", "A model's judgement of what `auto` finds", ScorerName::Judge),
+        ("cascade", "Two passes, as `selection.cascade` says", ScorerName::Cascade),
     ])
 }
 
@@ -94,7 +107,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
             (None, app.catalogue().snapshot())
         }
     };
-    let options = args.options(app.config().sections.selection.pick_options());
+    let options = args.options(&app.config().sections.selection);
     let picked = app.selector().pick(query.trim(), &snapshot, &options).await;
     app.shut_down().await;
     for (scorer, why) in &picked.provenance.fell_back {
@@ -132,14 +145,19 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
 
 impl PickArgs {
     /// The options, where `configured` says what is not given.
-    fn options(&self, configured: PickOptions) -> PickOptions {
+    fn options(&self, selection: &SelectionConfig) -> PickOptions {
+        let configured = selection.pick_options();
         PickOptions {
             max_candidates: self.max.unwrap_or(configured.max_candidates),
             min_score: self.min_score.unwrap_or(configured.min_score),
-            scorer: self.scorer.map_or(configured.scorer, Into::into),
+            scorer: self.scorer.map_or(configured.scorer, |name| selection.method(name)),
             timeout: self.timeout.or(configured.timeout),
             roles: self.roles.clone(),
-            allow_unsafe: self.allow_unsafe,
+            allow_unsafe: self.allow_unsafe || configured.allow_unsafe,
+            namespace: self.namespace.clone(),
+            capabilities: self.capability.clone().unwrap_or(configured.capabilities),
+            context: self.context.clone().or(configured.context),
+            budget: self.budget.or(configured.budget),
             debug: self.debug,
             ..configured
         }

@@ -205,13 +205,18 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             };
             let entry = &snapshot.list()[index];
             let listed = Portable::new(&entry.wire_name, &entry.shown_schema());
+            let models = app.models_for(entry.id().as_str(), FIT);
             if global.json {
                 let mut whole = entry.to_whole_json();
                 whole["listed"] = json!({"inputSchema": listed.schema(), "losses": listed.losses()});
+                whole["models_for"] = json!(models);
                 print_json(&whole)?;
             } else {
                 print_one(entry)?;
                 print_losses(listed.losses())?;
+                if !models.is_empty() {
+                    print_text(&format!("models that do well with it: {}", models.join(", ")))?;
+                }
             }
         }
     }

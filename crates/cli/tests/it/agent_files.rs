@@ -270,6 +270,7 @@ fn an_agent_file_of_claude_code_is_taken_as_it_is() {
             "fs__tree",
             "shell__bash",
             "agent__todo",
+            "web__search",
             "postgres__explain",
             "linear__*"
         ]

@@ -74,6 +74,20 @@ fn validate_by_schema_needs_no_configuration() {
 }
 
 #[test]
+fn schemas_of_several_files_become_one() {
+    let fixture = Fixture::new();
+    fixture.write("project/part.json", r#"{"n": {"type": "integer"}}"#);
+    fixture.write("project/whole.json", r#"{"properties": {"n": {"$ref": "part.json#/n"}}}"#);
+    fixture.write("project/remote.json", r#"{"$ref": "https://schemas.example/x.json"}"#);
+    let whole = json!({
+        "properties": {"n": {"$ref": "#/$defs/document-1/n"}},
+        "$defs": {"document-1": {"n": {"type": "integer"}}},
+    });
+    check(&fixture, &["validate", "--schema", "whole.json", "--bundle"], "", 0, &[whole]);
+    assert_eq!(answers(&fixture, &["validate", "--schema", "remote.json", "--bundle"], "").1, 2);
+}
+
+#[test]
 fn validate_takes_any_json_type() {
     let fixture = Fixture::new();
     fixture.write("project/any.json", "{}");

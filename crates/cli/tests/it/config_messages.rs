@@ -60,6 +60,8 @@ fn every_broken_configuration_gets_a_good_message() {
         Error,
         &["not a duration", "like 30s"],
     );
+    let misspelt = "mcp_servers:\n  x: {command: cat, toolsAllowd: [a]}\n";
+    broken(misspelt, 2, "mcp_servers.x.toolsAllowd", EntryDisabled, &["unknown key", "did you mean `toolsAllowed`?"]);
     broken("defaults:\n  tool_timeout: 0s\n", 2, "defaults.tool_timeout", Error, &["no time at all", "more, like 30s"]);
     broken("defaults:\n  tool_timeout: 0\n", 2, "defaults.tool_timeout", Error, &["too small", "1 or more"]);
     broken("defaults:\n  calls_per_turn: 0\n", 2, "defaults.calls_per_turn", Error, &["too small", "1 or more"]);
@@ -70,7 +72,6 @@ fn every_broken_configuration_gets_a_good_message() {
         Error,
         &["too small", "256 or more"],
     );
-    broken("defaults:\n  trace_mcp: true\n", 2, "defaults.trace_mcp", Warning, &["not supported by this version"]);
     broken("queues:\n  q: {concurrent: 1, per_minute: 0}\n", 2, "queues.q.per_minute", EntryDisabled, &["too small"]);
     broken("queues:\n  q: {concurrent: 0}\n", 2, "queues.q.concurrent", EntryDisabled, &["too small"]);
     broken(

@@ -194,6 +194,11 @@ pub trait Provider: Send + Sync {
     fn resumes(&self, _tool: &ToolId) -> bool {
         false
     }
+    /// Whom calls of this tool go to, where the provider has several peers: calls without a queue of their own share one for
+    /// each, so that a peer that is slow holds up no other.
+    fn peer(&self, _tool: &ToolId) -> Option<&str> {
+        None
+    }
     /// Whether its calls do nothing but wait for their source: none occupies its thread for more than moments. They need
     /// no task of their own. The default says that they may.
     fn only_waits(&self) -> bool {

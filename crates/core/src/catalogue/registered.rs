@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::definition::meta_fields::BadMetaField;
-use crate::definition::{Effects, ToolDefinition};
+use crate::definition::{Effects, Guidance, OwnLimits, ToolDefinition};
 use crate::identity::tool_id::{IdError, ToolId, short_hash};
 use crate::json::canonical::ContentHash;
 use crate::model::definition_bytes;
@@ -57,7 +57,8 @@ pub enum Origin {
 
 /// How a tool of a server is shown. What it is, and what is pinned of it, stays as its server says.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
 pub struct ToolOverride {
     /// Its name for models and clients, behind the server's prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +78,12 @@ pub struct ToolOverride {
     /// Other names under which a model may call it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
+    /// How it is called and explained.
+    #[serde(flatten)]
+    pub guidance: Guidance,
+    /// The limits of its calls.
+    #[serde(flatten)]
+    pub limits: OwnLimits,
 }
 
 impl ToolOverride {
@@ -90,6 +97,8 @@ impl ToolOverride {
         if let Some(effects) = self.effects {
             definition.effects = effects;
         }
+        self.guidance.apply(definition);
+        self.limits.apply(definition);
         for (more, have) in [(&self.tags, &mut definition.tags), (&self.aliases, &mut definition.aliases)] {
             let new: Vec<String> = more.iter().filter(|one| !have.contains(one)).cloned().collect();
             have.extend(new);

@@ -90,10 +90,25 @@ impl StaticProvider {
         kind: ProviderKind,
         tools: Vec<Arc<dyn Tool>>,
     ) -> Result<Self, RegistrationError> {
+        Self::adjusted(name, kind, tools, |_| {})
+    }
+
+    /// As [`StaticProvider::new`], with what `adjust` makes of the definitions.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn adjusted(
+        name: impl Into<String>,
+        kind: ProviderKind,
+        tools: Vec<Arc<dyn Tool>>,
+        adjust: impl Fn(&mut ToolDefinition),
+    ) -> Result<Self, RegistrationError> {
         let mut registered = Vec::with_capacity(tools.len());
         let mut by_id = HashMap::with_capacity(tools.len());
         for tool in tools {
-            let entry = RegisteredTool::own(tool.definition())?;
+            let mut definition = tool.definition();
+            adjust(&mut definition);
+            let entry = RegisteredTool::own(definition)?;
             by_id.insert(entry.definition().id.clone(), tool);
             registered.push(entry);
         }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Effects, ModelPreference, OnOutputMismatch, ToolDefinition};
+use super::{Effects, Guidance, Mode, ModelPreference, OnOutputMismatch, ToolDefinition};
 use crate::identity::tool_id::ToolId;
 
 /// What a model's answer is.
@@ -56,6 +56,7 @@ pub struct LlmDefinition {
     pub description: String,
     /// JSON Schema of the arguments.
     #[serde(alias = "inputSchema", alias = "input_schema")]
+    #[schemars(extend("x-aliases" = ["input_schema"]))]
     pub parameters: Value,
     /// JSON Schema of the result, an object; only where the answer is JSON.
     // A result that breaks it is a failed attempt.
@@ -64,12 +65,29 @@ pub struct LlmDefinition {
     /// Template of the system prompt: `{{ name }}` is an argument, `{{ a.b }}` a part of one. What is missing is an
     /// error, null is nothing, and what is no text is written as JSON.
     #[serde(default, alias = "systemPrompt", alias = "system_prompt")]
+    #[schemars(extend("x-aliases" = ["system_prompt"]))]
     pub system: String,
     /// Template of the user's message.
-    #[serde(alias = "userPrompt", alias = "user_prompt", alias = "userPromptTemplate", alias = "user_prompt_template")]
+    #[serde(
+        alias = "userPrompt",
+        alias = "user_prompt",
+        alias = "userPromptTemplate",
+        alias = "user_prompt_template",
+        alias = "userTemplate",
+        alias = "user_template"
+    )]
+    #[schemars(extend("x-aliases" = ["user_template", "user_prompt", "user_prompt_template"]))]
     pub user: String,
     /// What the answer is. Default: JSON where there is an output schema, else text.
-    #[serde(default, alias = "outputType", alias = "output_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "outputType",
+        alias = "output_type",
+        alias = "outputFormat",
+        alias = "output_format",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(extend("x-aliases" = ["output_format", "output_type"]))]
     pub output: Option<OutputKind>,
     /// Values made of the arguments before the templates are filled in, in order: an expression like
     /// `items | length`, or a text with `{{ … }}`.
@@ -81,6 +99,7 @@ pub struct LlmDefinition {
     pub max_tokens: Option<MaxTokens>,
     /// An example of the result, for the model.
     #[serde(default, alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-aliases" = ["output_example"]))]
     pub example: Option<Value>,
     /// Other ways of asking, by mode and by model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -95,6 +114,22 @@ pub struct LlmDefinition {
     /// Labels for search, filters and policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// What to do when an answer breaks the output schema: `error`, the default, makes it a failed attempt, `warn` passes it on
+    /// with a warning.
+    #[serde(default = "error", alias = "onOutputMismatch", skip_serializing_if = "is_error")]
+    pub on_output_mismatch: OnOutputMismatch,
+    /// How its results come back. Default: `direct`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Its manual, which `job__info` returns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documentation: Option<String>,
+    /// Whether a model must read the manual before its first call.
+    #[serde(default, alias = "manualRequired", skip_serializing_if = "Option::is_none")]
+    pub manual_required: Option<bool>,
+    /// A hint paragraph for the system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contribution: Option<String>,
 }
 
 /// One way of asking; what it does not say is as in the tool. Chosen by the caller's mode, then by the model's name.
@@ -121,6 +156,7 @@ pub struct Variant {
     pub output_schema: Option<Value>,
     /// In place of the tool's.
     #[serde(alias = "systemPrompt", alias = "system_prompt", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-aliases" = ["system_prompt"]))]
     pub system: Option<String>,
     /// In place of the tool's.
     #[serde(
@@ -128,11 +164,21 @@ pub struct Variant {
         alias = "user_prompt",
         alias = "userPromptTemplate",
         alias = "user_prompt_template",
+        alias = "userTemplate",
+        alias = "user_template",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(extend("x-aliases" = ["user_template", "user_prompt", "user_prompt_template"]))]
     pub user: Option<String>,
     /// In place of the tool's.
-    #[serde(alias = "outputType", alias = "output_type", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        alias = "outputType",
+        alias = "output_type",
+        alias = "outputFormat",
+        alias = "output_format",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(extend("x-aliases" = ["output_format", "output_type"]))]
     pub output: Option<OutputKind>,
     /// In place of the tool's, as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,6 +188,7 @@ pub struct Variant {
     pub max_tokens: Option<MaxTokens>,
     /// In place of the tool's.
     #[serde(alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-aliases" = ["output_example"]))]
     pub example: Option<Value>,
     /// In place of the tool's temperature, token limit and settings.
     // Its models have been chosen by then.
@@ -171,6 +218,17 @@ pub struct TemplateDefinition {
     /// Free labels for search, filters and policy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+}
+
+/// Under what a list stands that is a result.
+pub const ITEMS: &str = "items";
+
+fn error() -> OnOutputMismatch {
+    OnOutputMismatch::Error
+}
+
+fn is_error(word: &OnOutputMismatch) -> bool {
+    *word == OnOutputMismatch::Error
 }
 
 fn hundred() -> u8 {
@@ -220,7 +278,33 @@ impl LlmDefinition {
             model_preference: ModelPreference::default(),
             recommended_threshold: hundred(),
             tags: Vec::new(),
+            on_output_mismatch: error(),
+            mode: None,
+            documentation: None,
+            manual_required: None,
+            contribution: None,
         }
+    }
+
+    /// The same where the output is a list: structured results are objects, so it stands in one, under `items`.
+    #[must_use]
+    pub fn with_listed_output(mut self) -> Self {
+        if let Some(schema) = self.output_schema.as_mut().filter(|schema| schema.get("type") == Some(&json!("array"))) {
+            let mut items = schema.take();
+            let mut object = json!({"type": "object", "required": [ITEMS], "additionalProperties": false});
+            // References are to places in the whole of it.
+            for key in ["$schema", "$defs", "definitions"] {
+                if let Some(shared) = items.as_object_mut().and_then(|items| items.shift_remove(key)) {
+                    object[key] = shared;
+                }
+            }
+            object["properties"] = json!({ITEMS: items});
+            *schema = object;
+            if let Some(example) = self.example.as_mut().filter(|example| example.is_array()) {
+                *example = json!({ITEMS: example.take()});
+            }
+        }
+        self
     }
 
     /// What the answer is.
@@ -234,17 +318,26 @@ impl LlmDefinition {
     /// program. The prompts are its declaration, so that a change of them is a change of the tool.
     #[must_use]
     pub fn tool(&self) -> ToolDefinition {
-        ToolDefinition {
+        let guidance = Guidance {
+            mode: self.mode,
+            documentation: self.documentation.clone(),
+            manual_required: self.manual_required,
+            contribution: self.contribution.clone(),
+            ..Guidance::default()
+        };
+        let mut tool = ToolDefinition {
             title: self.title.clone(),
             output_schema: self.promised(),
             tags: self.tags.clone(),
             effects: Effects::FETCH,
-            on_output_mismatch: OnOutputMismatch::Error,
+            on_output_mismatch: self.on_output_mismatch,
             model_preference: (!is_default(&self.model_preference)).then(|| self.model_preference.clone()),
             recommended_threshold: self.recommended_threshold,
             declaration: Some(self.declaration()),
             ..ToolDefinition::new(self.id.clone(), self.description.clone(), Some(self.parameters.clone()))
-        }
+        };
+        guidance.apply(&mut tool);
+        tool
     }
 
     /// What its result fits, whichever way it is asked: the schema that all ways have, or else that of any of them.

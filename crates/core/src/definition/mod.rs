@@ -4,6 +4,7 @@ pub mod approval;
 pub mod llm;
 pub mod meta_fields;
 pub mod sandbox;
+mod settings;
 mod source;
 
 use std::borrow::Cow;
@@ -19,6 +20,7 @@ use crate::json::canonical::ContentHash;
 use crate::model::ModelSettings;
 
 pub use self::sandbox::SandboxProfile;
+pub use self::settings::{Guidance, OwnLimits, ToolSettings};
 pub use self::source::{CallScope, McpPeer, ProviderKind, passthrough};
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
@@ -61,7 +63,7 @@ impl Default for Effects {
 const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 
 /// How a call's result comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Awaited in the turn.
@@ -85,7 +87,7 @@ pub enum Concurrency {
 }
 
 /// What may run through a tool that has no schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoSchemaMode {
     /// Only tools whose effects say read-only; the rest goes to approval.
@@ -97,7 +99,7 @@ pub enum NoSchemaMode {
 }
 
 /// What to do when a result breaks `output_schema`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnOutputMismatch {
     /// Pass the result on with a warning.

@@ -428,6 +428,11 @@ pub trait Turns: Send + Sync {
     /// `canceled` when the job is stopped; `timeout` when nobody continues it for long; [`Unsupported`] where
     /// nobody could. A tool passes them on.
     async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError>;
+
+    /// Whether somebody expects partial results: the tool's mode is `stateful`.
+    fn is_stepwise(&self) -> bool {
+        false
+    }
 }
 
 /// Nobody could continue the call.

@@ -11,6 +11,7 @@ use crate::content::{ContentBlock, joined_text, text_for_model};
 use crate::definition::ProviderKind;
 use crate::error::ToolError;
 use crate::identity::session::CallId;
+use crate::identity::taint::Taint;
 use crate::identity::tool_id::ToolId;
 use crate::output::{CUT_BYTES, TOOL_OUTPUT};
 
@@ -42,6 +43,9 @@ pub struct ToolOutput {
     pub meta: Map<String, Value>,
     /// Facts for the operator (exit code, HTTP status, stored handle), never shown to the model by themselves.
     pub extras: Map<String, Value>,
+    /// Untrusted tools that it came out of, beside those of the call's arguments: what a tool kept of an earlier call.
+    #[serde(skip_serializing_if = "Taint::is_empty")]
+    pub taint: Taint,
 }
 
 impl ToolOutput {

@@ -33,6 +33,8 @@ use crate::definition::CallScope;
 use crate::definition::{Effects, NoSchemaMode, ProviderKind, ToolDefinition};
 use crate::identity::session::Principal;
 use crate::identity::taint::Tainted;
+use crate::identity::tool_id::ToolId;
+use crate::store::todo::TODO_ID;
 
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
 pub use self::replay::{Changed, Hits};
@@ -216,8 +218,13 @@ impl Prospects {
     }
 }
 
-/// The namespaces of built-in tools that hand on what other tools returned.
+/// The namespaces of built-in tools that hand on what other tools returned, or what was written out of that.
 const RELAYS: [&str; 5] = ["output", "job", "memory", "channel", "log"];
+
+/// Whether a built-in tool hands on what others wrote.
+fn relays(id: &ToolId) -> bool {
+    RELAYS.contains(&id.namespace()) || id.as_str() == TODO_ID
+}
 
 /// The namespace of agents as tools, which no other source can take.
 const AGENTS: &str = "agent";
@@ -385,7 +392,7 @@ impl Policy {
         match kind {
             ProviderKind::Mcp if query.trust == HintTrust::Trusted => false,
             ProviderKind::Agent => true,
-            ProviderKind::Builtin if RELAYS.contains(&query.definition.id.namespace()) => true,
+            ProviderKind::Builtin if relays(&query.definition.id) => true,
             _ => self.vouched_effects(query).open_world,
         }
     }

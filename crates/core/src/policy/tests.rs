@@ -451,6 +451,8 @@ fn outputs_are_tainted_unless_somebody_vouches() {
         ("web:fetch@1.0.0", Effects::UNKNOWN, HintTrust::Trusted, ProviderKind::Builtin, true),
         ("fs:read@1.0.0", closed, HintTrust::Trusted, ProviderKind::Builtin, false),
         ("output:read@1.0.0", closed, HintTrust::Trusted, ProviderKind::Builtin, true),
+        ("agent:todo@1.0.0", closed, HintTrust::Trusted, ProviderKind::Builtin, true),
+        ("agent:ask_user@1.0.0", closed, HintTrust::Trusted, ProviderKind::Builtin, false),
         ("agent:scout@1.0.0", closed, HintTrust::Trusted, ProviderKind::Agent, true),
         ("app:add@1.0.0", closed, HintTrust::Trusted, ProviderKind::Native, false),
         ("rest:news@1.0.0", Effects::UNKNOWN, HintTrust::Trusted, ProviderKind::Rest, true),

@@ -1,5 +1,6 @@
 //! JSON Schema: compile once, validate every call, say what is wrong in words a model can act on.
 
+mod bundle;
 mod coerce;
 mod message;
 mod ref_graph;
@@ -7,6 +8,7 @@ mod shape;
 mod validate;
 pub mod wrapped;
 
+pub use self::bundle::{Load, bundle};
 pub(crate) use coerce::Attempt;
 pub use coerce::{Coerced, fill_defaults};
 pub(crate) use message::shorten;

@@ -15,7 +15,9 @@ use crate::event::operation::{Op, OpKind, Within};
 use crate::identity::session::{CallId, SessionId};
 use crate::model::exposure::Showing;
 use crate::model::{ModelErrorKind, Usage};
+use crate::output::head_and_tail;
 use crate::output::provenance::Provenance;
+use crate::secret::Redactor;
 
 /// [`LedgerEntry::status`] of an operation that has begun and not ended.
 pub const RUNNING: &str = "running";
@@ -96,6 +98,19 @@ pub struct LedgerEntry {
     /// The beginning of the result's text or of the error, redacted, for a tool; at most [`MAX_KEPT`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<str>>,
+    /// Why it failed, or why its request shows these tools; redacted and short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Arc<str>>,
+}
+
+/// Bytes of a note.
+const MAX_NOTE: usize = 600;
+
+/// A text as the ledger keeps it, without secrets and short; `None`: it is blank.
+#[must_use]
+pub fn note(text: &str, redactor: &dyn Redactor) -> Option<Arc<str>> {
+    let text = redactor.redact(text.trim());
+    (!text.is_empty()).then(|| head_and_tail(&text, MAX_NOTE).into())
 }
 
 /// Bytes of arguments, and of a result, that the ledger keeps of one call.
@@ -131,6 +146,7 @@ impl LedgerEntry {
             lost: Vec::new(),
             arguments: None,
             result: None,
+            note: None,
         }
     }
 

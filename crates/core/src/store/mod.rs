@@ -28,14 +28,14 @@ use crate::pins::{Note, Pin, PinSource};
 
 pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceSummary,
-    TraceSums, UNKNOWN_OUTCOME,
+    TraceSums, UNKNOWN_OUTCOME, note,
 };
 pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
 pub use self::objects::ObjectStore;
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
-    MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog,
+    MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog, ValueAt,
 };
 pub use self::state::{SCRATCH, STATE, SessionValues, ValueWatcher, log_path, state_path};
 pub use self::values::{Method, Written, fold, fold_with_taint, is_below, superseded};

@@ -12,9 +12,10 @@ use serde_json::Value;
 
 use super::StoreError;
 use super::state::ValueWatcher;
-use super::values::Written;
+use super::values::{Written, fold_with_taint};
 use crate::error::Unsupported;
 use crate::identity::session::{CallId, Session, SessionId};
+use crate::identity::taint::Taint;
 use crate::output::json_bytes;
 
 /// Bytes of one row's text and data.
@@ -244,6 +245,32 @@ impl LogRow {
     }
 }
 
+/// What stands under a path of a session, and the number of the newest value that had a part in it; 0: there is none.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ValueAt {
+    /// The value; `None`: nothing stands there.
+    pub value: Option<Value>,
+    /// The untrusted tools that had a part in it.
+    pub taint: Taint,
+    /// The number.
+    pub seq: u64,
+}
+
+impl ValueAt {
+    /// As [`SessionLog::values`] returned them for `path`, for all instances.
+    #[must_use]
+    pub fn of(rows: Vec<LogRow>, path: &str) -> Self {
+        let seq = rows.last().map_or(0, |row| row.seq);
+        let written = rows.into_iter().filter_map(|row| match row.entry {
+            LogEntry::Value(written) => Some(written),
+            LogEntry::Message(_) => None,
+        });
+        let written: Vec<Written> = written.collect();
+        let (value, taint) = fold_with_taint(written.iter(), path, None).unzip();
+        Self { value, taint: taint.unwrap_or_default(), seq }
+    }
+}
+
 /// The session log. Every method commits before it returns.
 #[async_trait]
 pub trait SessionLog: Send + Sync {
@@ -253,6 +280,15 @@ pub trait SessionLog: Send + Sync {
     /// [`StoreError::Quota`] for a row that is too long, a mailbox in which [`MAX_WAITING`] messages wait, and a session or
     /// principal whose bytes are used up: nothing is written, and the message says what its author can do.
     async fn append(&self, _row: NewRow) -> Result<AppendedRow, StoreError> {
+        Err(Unsupported("the session log").into())
+    }
+
+    /// Appends values of one session together, if the newest value that decides what stands under `path` is still the one
+    /// with the number `seq`. Returns whether they were written: if not, somebody else wrote there first.
+    ///
+    /// # Errors
+    /// As [`SessionLog::append`]: none is written.
+    async fn append_values(&self, _rows: Vec<NewRow>, _path: &str, _seq: u64) -> Result<bool, StoreError> {
         Err(Unsupported("the session log").into())
     }
 

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::session_log::{LogEntry, LogRow};
-use super::values::{Written, fold};
+use super::values::Written;
 
 /// Id of the tool that changes the list.
 pub const TODO_ID: &str = "agent:todo@1.0.0";
@@ -13,7 +12,7 @@ pub const TODO: &str = "agent__todo";
 /// Where the list stands among the values of a session.
 pub const TODO_ROOT: &str = "todo";
 /// How many model answers may pass before the list is shown to the model again.
-pub const REMIND_AFTER: usize = 8;
+pub const REMIND_AFTER: u32 = 8;
 /// Items of one list.
 pub const MAX_ITEMS: usize = 100;
 /// Characters of an item's text.
@@ -77,9 +76,10 @@ pub struct TodoPatch {
 pub struct TodoList(Vec<TodoItem>);
 
 impl TodoList {
-    /// The list that was written, oldest row first. What is no item is left out.
-    pub fn read<'a>(written: impl DoubleEndedIterator<Item = &'a Written>) -> Self {
-        let Some(Value::Object(members)) = fold(written, TODO_ROOT, None) else { return Self::default() };
+    /// The list as it stands at [`TODO_ROOT`]. What is no item is left out.
+    #[must_use]
+    pub fn of_value(value: Option<Value>) -> Self {
+        let Some(Value::Object(members)) = value else { return Self::default() };
         let item = |(id, value): (String, Value)| {
             let item: TodoItem = serde_json::from_value(value).ok()?;
             Some(TodoItem { id, ..item })
@@ -87,17 +87,6 @@ impl TodoList {
         let mut items: Vec<TodoItem> = members.into_iter().filter_map(item).collect();
         items.sort_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
         Self(items)
-    }
-
-    /// The list among rows of the log.
-    #[must_use]
-    pub fn of_rows(rows: Vec<LogRow>) -> Self {
-        let written = |row: LogRow| match row.entry {
-            LogEntry::Value(written) => Some(written),
-            LogEntry::Message(_) => None,
-        };
-        let written: Vec<Written> = rows.into_iter().filter_map(written).collect();
-        Self::read(written.iter())
     }
 
     /// The items.
@@ -191,6 +180,7 @@ impl TodoList {
 
 #[cfg(test)]
 mod tests {
+    use super::super::values::fold;
     use super::*;
 
     #[test]
@@ -204,7 +194,11 @@ mod tests {
                 (Ok(more), Ok(text)) => {
                     rows.extend(more);
                     assert_eq!(list.text(), text);
-                    assert_eq!(TodoList::read(rows.iter()), list, "what is written reads as the list");
+                    assert_eq!(
+                        TodoList::of_value(fold(rows.iter(), TODO_ROOT, None)),
+                        list,
+                        "what is written reads as the list"
+                    );
                 }
                 (Err(why), Err(words)) => assert!(why.contains(words), "{why}"),
                 (got, _) => panic!("{got:?}"),

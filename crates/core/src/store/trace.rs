@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::event::operation::{OpId, OpKind};
+use crate::model::exposure::Showing;
 use crate::model::{Route, Usage};
+use crate::output::provenance::Provenance;
 use crate::store::{LedgerEntry, LedgerStore, StoreError, TraceSummary, TraceSums};
 
 /// Operations that [`read`] takes of one run or session.
@@ -90,6 +92,15 @@ pub struct TraceOp {
     pub decided_by: String,
     /// What a person said, where one was asked.
     pub approval: Option<String>,
+    /// Why it failed, or why a request shows these tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<Arc<str>>,
+    /// What was done to name and arguments, for a tool.
+    #[serde(skip_serializing_if = "Provenance::is_plain")]
+    pub provenance: Provenance,
+    /// What a request showed of the catalogue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Showing>,
     /// The run of an agent that the call began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<TraceAgent>,
@@ -214,6 +225,9 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
         route: entry.provenance.route.clone(),
         decided_by: entry.decided_by.to_string(),
         approval: entry.approval.as_ref().map(ToString::to_string),
+        note: entry.note.clone(),
+        provenance: entry.provenance.clone(),
+        tools: entry.tools,
         agent: agent(at, entries, children),
         children: Vec::new(),
     };

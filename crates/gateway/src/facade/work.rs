@@ -252,8 +252,15 @@ impl Facade {
             agent: None,
         };
         let op = executor.begin(&Lineage::named(&work.id));
-        let ask =
-            ModelAsk { op, session: &owner, model, asked: Asked::Answer(&asked), tools: None, lost: work.lost.clone() };
+        let ask = ModelAsk {
+            op,
+            session: &owner,
+            model,
+            asked: Asked::Answer(&asked),
+            tools: None,
+            lost: work.lost.clone(),
+            note: None,
+        };
         let record = executor.models().open_record(ask);
         let events = record.watch(&*work.output);
         let client = self.within_budget(Arc::clone(&executor.services().model), &work.principal);

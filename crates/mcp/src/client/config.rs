@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{CallLimits, ToolOverride};
+use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::event::EventSink;
 use toolwright_core::roots::Roots;
 use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
@@ -20,6 +21,8 @@ use toolwright_net::Authorizer;
 use toolwright_oauth::OAuthConfig;
 use toolwright_sandbox::enforce::Sandbox;
 use toolwright_sandbox::withheld_by_default;
+
+use crate::transport::traced::FrameSink;
 
 /// Bound on connecting, the start of the process included: `npx` may have to download first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,10 +54,10 @@ pub struct McpServerConfig {
     pub cache: CacheTtl,
     /// The same for single tools, by the names that the server has for them, whatever it says of their effects.
     pub tools_cache: BTreeMap<String, CacheTtl>,
-    /// Limit of one call to it. Default: `defaults.tool_timeout`.
+    /// Limit of one call to it. Default: `defaults.tool_timeout`. `requestTimeoutMs` is another word for it.
     // Also of a whole list, which never has more than 50 seconds.
     #[serde(with = "duration::option")]
-    #[schemars(with = "Option<TimeSpan>")]
+    #[schemars(with = "Option<TimeSpan>", extend("x-aliases" = ["request_timeout_ms"]))]
     pub request_timeout: Option<Duration>,
     /// Limit of connecting to it, the start of its process and all handshakes that are tried included. Default 30s.
     #[serde(with = "duration::required")]
@@ -82,6 +85,9 @@ pub struct McpServerConfig {
     pub retries: u32,
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     pub trusted: bool,
+    /// How its tools may be called whose arguments no schema validates: `read-only`, `human-approval` or `full`. Default: a
+    /// person is asked about a tool without a schema, and one whose schema is broken is called.
+    pub no_schema_mode: Option<NoSchemaMode>,
     /// Whether all sessions share one connection. With false each session has a connection of its own, made at its
     /// first call and ended after ten minutes without one: for servers that keep a state for each client, or that ask
     /// their client something in the middle of calls. Its tools are then those that one more connection lists, which is
@@ -125,6 +131,7 @@ impl Default for McpServerConfig {
             idle_timeout: None,
             retries: 1,
             trusted: false,
+            no_schema_mode: None,
             shared: true,
             lazy: false,
             resources: AsTools::No,
@@ -287,6 +294,8 @@ pub struct McpServerSpec {
     pub sandbox: Option<Sandbox>,
     /// Adds what a server at a URL demands of its callers.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// Sees its messages.
+    pub frames: Option<Arc<dyn FrameSink>>,
 }
 
 impl McpServerSpec {
@@ -301,6 +310,7 @@ impl McpServerSpec {
             withheld_env: withheld_by_default(),
             sandbox: None,
             authorizer: None,
+            frames: None,
         }
     }
 

@@ -244,6 +244,7 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
         definition.mode = Mode::Background;
     }
     definition.queue.clone_from(&spec.config.queue);
+    definition.no_schema_mode = spec.config.no_schema_mode;
     let name = text(tool, "name").unwrap_or_default();
     // What its operator says of its effects goes before the server's word.
     let said = spec.config.tools.get(&name).and_then(|shown| shown.effects);
@@ -473,9 +474,11 @@ mod tests {
             name: Some("fetch_page".into()),
             description: Some("Ours.".into()),
             tags: vec!["web".into()],
-            ..ToolOverride::default()
+            ..serde_json::from_value(json!({"mode": "background", "queue": "slow", "timeout": "9s", "max_output": 500}))
+                .expect("settings")
         };
         let mut spec = spec();
+        spec.config.no_schema_mode = Some(toolwright_core::definition::NoSchemaMode::ReadOnly);
         spec.config.tools.insert("Get".into(), shown);
         let ours = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let (was, is) = (&plain.tools[0], &ours.tools[0]);
@@ -485,6 +488,10 @@ mod tests {
             ("Get", "fetch_page", "Ours.")
         );
         assert_eq!(is.definition().tags, ["web"]);
+        let said = is.definition();
+        assert_eq!((said.mode, said.queue.as_deref(), said.max_output), (Mode::Background, Some("slow"), Some(500)));
+        assert_eq!(said.timeout, Some(Duration::from_secs(9)));
+        assert_eq!(ours.tools[1].definition().no_schema_mode, spec.config.no_schema_mode);
         assert_eq!((is.source_hash(), is.source_contract()), (was.hash(), was.definition().contract()));
         assert_ne!(is.hash(), was.hash(), "what is approved by a person is what is shown");
         assert_eq!(ours.tools[1].hash(), plain.tools[1].hash());

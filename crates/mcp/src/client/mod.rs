@@ -41,6 +41,7 @@ mod source;
 mod tasks;
 mod url_elicitation;
 
+pub use crate::transport::traced::{Direction, FrameSink};
 pub use config::{AsTools, McpServerConfig, McpTransport};
 pub use config::{McpDeps, McpServerSpec};
 pub use provider::McpProvider;

@@ -85,7 +85,8 @@ impl McpProvider {
             Arc::new(move || changes.announce()) as Arc<dyn Fn() + Send + Sync>
         };
         let listener =
-            Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.config.prompts);
+            Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.config.prompts)
+                .shown_to(spec.frames.clone());
         let followed = Arc::default();
         let folders = Folders::new(Arc::clone(&deps.roots));
         let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());

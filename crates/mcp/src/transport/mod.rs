@@ -4,6 +4,7 @@ mod outbox;
 pub(crate) mod process;
 pub(crate) mod remote;
 pub(crate) mod stdio;
+pub(crate) mod traced;
 
 use crate::protocol::revision::Era;
 use crate::transport::process::StdoutNoise;

@@ -14,7 +14,7 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Partial;
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::policy::HintTrust;
-use toolwright_mcp::client::{McpServerSpec, McpTransport};
+use toolwright_mcp::client::{Direction, FrameSink, McpServerSpec, McpTransport};
 
 use super::{Rig, eventually};
 use crate::processes::pids_with;
@@ -406,4 +406,33 @@ async fn unwanted_servers_end() {
             eventually("the process ends with its provider", || pids_with(&marker).is_empty()).await;
         }
     }
+}
+
+/// Keeps the messages that it is shown.
+#[derive(Debug, Default)]
+struct Frames(std::sync::Mutex<Vec<(Direction, Value)>>);
+
+impl FrameSink for Frames {
+    fn frame(&self, server: &str, direction: Direction, json: &[u8]) {
+        assert_eq!(server, "srv");
+        let message = serde_json::from_slice(json).expect("a message");
+        self.0.lock().expect("lock").push((direction, message));
+    }
+}
+
+#[tokio::test]
+async fn every_message_is_shown_to_whoever_traces() {
+    let frames = Arc::new(Frames::default());
+    let script = script("plain");
+    let rig = script.rig(|spec| spec.frames = Some(Arc::clone(&frames) as _));
+    rig.names().await;
+    let shown = frames.0.lock().expect("lock").clone();
+    let sent: Vec<&Value> =
+        shown.iter().filter(|(direction, _)| *direction == Direction::Sent).map(|(_, message)| message).collect();
+    assert_eq!(sent, script.read().iter().collect::<Vec<_>>(), "all that the server reads");
+    let list = sent.iter().find(|message| message["method"] == "tools/list").expect("the list");
+    let is_answer = |(direction, message): &&(Direction, Value)| {
+        *direction == Direction::Received && message["id"] == list["id"] && message["result"]["tools"].is_array()
+    };
+    assert!(shown.iter().any(|frame| is_answer(&frame)), "{shown:?}");
 }

@@ -14,9 +14,9 @@ use toolwright_core::event::Partial;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::store::todo::{MAX_ID, MAX_ITEMS, MAX_TEXT, TODO_ID, TODO_ROOT, TodoList, TodoPatch};
-use toolwright_core::store::{NewRow, StoreError, Written};
 use toolwright_core::tool::Tool;
 
+use super::kept::{KeptValues, refused_as_failure};
 use super::{define, parse};
 
 /// Time of a change of the list.
@@ -66,7 +66,7 @@ impl Tool for Todo {
             TODO_ID,
             "To-do list",
             "Keeps the to-do list of this session. Changes the items that are named, and returns the list.",
-            Effects::READ,
+            Effects { idempotent: false, ..Effects::READ },
             json!({
                 "items": {
                     "type": "array",
@@ -97,39 +97,30 @@ impl Tool for Todo {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Changes { items } = parse(arguments)?;
-        let mut list = read(context).await?;
         let is_change = !items.is_empty();
-        let rows = match list.patch(items) {
-            Ok(rows) => rows,
-            Err(why) => {
-                return Ok(ToolOutput::failure(format!("Nothing was changed. {why}\n{}", read(context).await?.text())));
+        let changed = KeptValues::of_session(context, TODO_ROOT).change(|standing| {
+            let mut list = TodoList::of_value(standing.value.clone());
+            let before = list.text();
+            let rows = list.patch(items.clone()).map_err(|why| format!("Nothing was changed. {why}\n{before}"))?;
+            Ok((rows, list))
+        });
+        let output = changed.await.map(|changed| match changed {
+            Ok((list, standing)) => {
+                let text = list.text();
+                if is_change {
+                    // For whoever watches: results go to the model alone.
+                    context.partials.send(Partial::Text(text.clone()));
+                }
+                ToolOutput { structured: Some(list.to_json()), taint: standing.taint, ..ToolOutput::text(text) }
             }
-        };
-        for row in rows {
-            let row = Written { taint: context.taint.clone(), ..row };
-            let row = NewRow::value(&context.session, &context.call_id, row);
-            match context.services.log.append(row).await {
-                Ok(_) => {}
-                Err(StoreError::Quota(why) | StoreError::Refused(why)) => return Ok(ToolOutput::failure(why)),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let text = list.text();
-        if is_change {
-            // For whoever watches: results go to the model alone.
-            context.partials.send(Partial::Text(text.clone()));
-        }
-        Ok(ToolOutput { structured: Some(list.to_json()), ..ToolOutput::text(text) })
+            Err(why) => ToolOutput::failure(why),
+        });
+        refused_as_failure(output)
     }
 
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Workspace
     }
-}
-
-async fn read(context: &ToolContext) -> Result<TodoList, StoreError> {
-    let rows = context.services.log.values(&context.session.id, TODO_ROOT).await?;
-    Ok(TodoList::of_rows(rows))
 }
 
 /// Asks the person behind the call.

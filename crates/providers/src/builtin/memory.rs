@@ -11,9 +11,10 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
-use toolwright_core::store::{LogEntry, NewRow, Passage, SCRATCH as ROOT, SearchMode, StoreError, Written, fold};
+use toolwright_core::store::{NewRow, Passage, SCRATCH as ROOT, SearchMode, StoreError, ValueAt, Written};
 use toolwright_core::tool::Tool;
 
+use super::kept::refused_as_failure;
 use super::{define, parse};
 
 /// Characters of a key.
@@ -97,7 +98,7 @@ impl Note {
                 keep(context, Written::set(path, value)).await?;
                 Ok(done(format!("Kept `{key}`.")))
             }
-            (Operation::Delete, key, _) => match read(context, &path).await? {
+            (Operation::Delete, key, _) => match read(context, &path).await?.value {
                 None => missing(key, context).await,
                 Some(_) => {
                     keep(context, Written::delete(path)).await?;
@@ -110,14 +111,19 @@ impl Note {
             }
             (Operation::List, ..) => list(context).await,
             (Operation::Get, "", _) => {
-                let notes = read(context, ROOT).await?.unwrap_or_else(|| json!({}));
-                Ok(ToolOutput { structured: Some(json!({"value": notes})), ..ToolOutput::text(notes.to_string()) })
+                let ValueAt { value, taint, .. } = read(context, ROOT).await?;
+                let notes = value.unwrap_or_else(|| json!({}));
+                Ok(ToolOutput {
+                    structured: Some(json!({"value": notes})),
+                    taint,
+                    ..ToolOutput::text(notes.to_string())
+                })
             }
             (Operation::Get, key, _) => match read(context, &path).await? {
-                None => missing(key, context).await,
-                Some(value) => {
+                ValueAt { value: None, .. } => missing(key, context).await,
+                ValueAt { value: Some(value), taint, .. } => {
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    Ok(ToolOutput { structured: Some(json!({"value": value})), ..ToolOutput::text(text) })
+                    Ok(ToolOutput { structured: Some(json!({"value": value})), taint, ..ToolOutput::text(text) })
                 }
             },
         }
@@ -132,26 +138,20 @@ fn done(message: String) -> ToolOutput {
     ToolOutput { structured: Some(json!({"message": message})), ..ToolOutput::text(message) }
 }
 
+/// Writes a value, whatever stands there.
 async fn keep(context: &ToolContext, written: Written) -> Result<(), StoreError> {
     let written = Written { taint: context.taint.clone(), ..written };
     context.services.log.append(NewRow::value(&context.session, &context.call_id, written)).await.map(drop)
 }
 
 /// What stands at a path of the session's values.
-async fn read(context: &ToolContext, path: &str) -> Result<Option<Value>, StoreError> {
+async fn read(context: &ToolContext, path: &str) -> Result<ValueAt, StoreError> {
     let rows = context.services.log.values(&context.session.id, path).await?;
-    let written: Vec<Written> = rows
-        .into_iter()
-        .filter_map(|row| match row.entry {
-            LogEntry::Value(written) => Some(written),
-            LogEntry::Message(_) => None,
-        })
-        .collect();
-    Ok(fold(written.iter(), path, None))
+    Ok(ValueAt::of(rows, path))
 }
 
 async fn keys(context: &ToolContext) -> Result<Vec<String>, StoreError> {
-    let notes = read(context, ROOT).await?;
+    let notes = read(context, ROOT).await?.value;
     Ok(notes.as_ref().and_then(Value::as_object).map(|notes| notes.keys().cloned().collect()).unwrap_or_default())
 }
 
@@ -165,15 +165,6 @@ async fn missing(key: &str, context: &ToolContext) -> Result<ToolOutput, StoreEr
     let keys = keys(context).await?;
     let there = if keys.is_empty() { "it is empty".to_owned() } else { format!("it has {}", keys.join(", ")) };
     Ok(ToolOutput::failure(format!("There is no `{key}` in the scratchpad: {there}.")))
-}
-
-/// What a quota refuses is an answer that the model can act on.
-fn refused_as_failure(result: Result<ToolOutput, StoreError>) -> Result<ToolOutput, ToolError> {
-    match result {
-        Ok(output) => Ok(output),
-        Err(StoreError::Quota(why) | StoreError::Refused(why)) => Ok(ToolOutput::failure(why)),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Searches the memory of the session's principal.

@@ -16,9 +16,10 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::{Author, LogEntry, NewRow, StoreError, Written, fold};
+use toolwright_core::store::Written;
 use toolwright_core::tool::Tool;
 
+use super::kept::{KeptValues, refused_as_failure};
 use super::{define, parse};
 
 /// The folder of all files.
@@ -53,7 +54,7 @@ View `/memories` before you begin: earlier work may be noted there. Keep what he
 /// The tool.
 pub(super) struct Files;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Command {
     View,
@@ -64,7 +65,7 @@ enum Command {
     Rename,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Arguments {
     command: Command,
     path: Option<String>,
@@ -82,12 +83,11 @@ struct Arguments {
 impl Tool for Files {
     fn definition(&self) -> ToolDefinition {
         let text = |about: &str| json!({"type": "string", "description": about});
-        // It changes nothing but the user's own notes, so no person is asked about it.
         let mut definition = define(
             "memory:files@1.0.0",
             "Memory files",
             "Keeps text files below /memories between conversations. View /memories before you begin a task.",
-            Effects::READ,
+            Effects { idempotent: false, ..Effects::WRITE },
             json!({
                 "command": {"type": "string", "enum": ["view", "create", "str_replace", "insert", "delete", "rename"],
                             "description": "What to do."},
@@ -117,12 +117,16 @@ impl Tool for Files {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let store = Store { context, session: mailbox(&context.session) };
-        match store.apply(arguments).await {
-            Ok(Ok(text)) => Ok(ToolOutput::text(text)),
-            Ok(Err(why)) | Err(StoreError::Quota(why) | StoreError::Refused(why)) => Ok(ToolOutput::failure(why)),
-            Err(error) => Err(error.into()),
-        }
+        let kept = KeptValues::at(mailbox(&context.session), context, PATH);
+        let changed = kept.change(|standing| {
+            let (text, changes) = plan(&tree(standing.value.clone()), arguments.clone())?;
+            Ok::<_, String>((changes.into_iter().map(written).collect(), text))
+        });
+        let output = changed.await.map(|changed| match changed {
+            Ok((text, standing)) => ToolOutput { taint: standing.taint, ..ToolOutput::text(text) },
+            Err(why) => ToolOutput::failure(why),
+        });
+        refused_as_failure(output)
     }
 
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
@@ -139,46 +143,18 @@ fn mailbox(session: &Session) -> SessionId {
 /// The files, by path.
 type Tree = BTreeMap<String, String>;
 
-struct Store<'a> {
-    context: &'a ToolContext,
-    session: SessionId,
+/// The files among the values.
+fn tree(value: Option<Value>) -> Tree {
+    let Some(Value::Object(members)) = value else { return Tree::new() };
+    let file = |(path, content): (String, Value)| Some((decoded(&path), content.as_str()?.to_owned()));
+    members.into_iter().filter_map(file).collect()
 }
 
-impl Store<'_> {
-    async fn apply(&self, arguments: Arguments) -> Result<Result<String, String>, StoreError> {
-        let tree = self.read().await?;
-        let (text, changes) = match plan(&tree, arguments) {
-            Ok(planned) => planned,
-            Err(why) => return Ok(Err(why)),
-        };
-        for (path, content) in changes {
-            let at = format!("{PATH}.{}", encoded(&path));
-            let written = match content {
-                Some(content) => Written::set(at, content.into()),
-                None => Written::delete(at),
-            };
-            let row = NewRow {
-                session: self.session.clone(),
-                principal: self.context.session.principal.id.clone(),
-                author: Author::call(&self.context.session, &self.context.call_id),
-                entry: LogEntry::Value(Written { taint: self.context.taint.clone(), ..written }),
-                once: None,
-            };
-            self.context.services.log.append(row).await?;
-        }
-        Ok(Ok(text))
-    }
-
-    async fn read(&self) -> Result<Tree, StoreError> {
-        let rows = self.context.services.log.values(&self.session, PATH).await?;
-        let written = rows.into_iter().filter_map(|row| match row.entry {
-            LogEntry::Value(written) => Some(written),
-            LogEntry::Message(_) => None,
-        });
-        let written: Vec<Written> = written.collect();
-        let Some(Value::Object(members)) = fold(written.iter(), PATH, None) else { return Ok(Tree::new()) };
-        let file = |(path, content): (String, Value)| Some((decoded(&path), content.as_str()?.to_owned()));
-        Ok(members.into_iter().filter_map(file).collect())
+fn written((path, content): (String, Option<String>)) -> Written {
+    let at = format!("{PATH}.{}", encoded(&path));
+    match content {
+        Some(content) => Written::set(at, content.into()),
+        None => Written::delete(at),
     }
 }
 

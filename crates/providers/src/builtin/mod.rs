@@ -8,6 +8,8 @@ mod channel;
 mod fs;
 mod group;
 mod job;
+mod kept;
+mod manuals;
 mod memory;
 mod memory_files;
 mod output;
@@ -176,6 +178,9 @@ fn define(
     definition.title = Some(title.to_owned());
     definition.tags = vec![definition.id.namespace().to_owned()];
     definition.effects = effects;
+    let manual = manuals::of(definition.id.without_version());
+    definition.documentation = manual.text.map(str::to_owned);
+    definition.timeout = manual.timeout;
     definition
 }
 

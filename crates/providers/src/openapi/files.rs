@@ -190,7 +190,7 @@ pub fn server_addresses(path: &Path, max: usize) -> std::io::Result<(ContentHash
     let text = read_file(path)?;
     let document = parse(&text, MAX_VALUES).map_err(std::io::Error::other)?;
     let files = Files::read(document, &text, &Origin::File(path.to_owned()));
-    let mut found = Vec::new();
+    let mut found: Vec<String> = files.files.first().and_then(super::swagger::address).into_iter().collect();
     files.files.iter().for_each(|file| collect_servers(file, max, &mut found, 0));
     Ok((files.hash(), found))
 }

@@ -342,6 +342,7 @@ fn compile<'d>(
         max_bytes: spec.max_bytes.unwrap_or(crate::rest::MAX_BYTES).max(1),
         structured: schema.is_some(),
         select,
+        stream: None,
     };
     let shown = head(&text, MAX_DESCRIPTION);
     let mut definition = ToolDefinition::new(id, shown.clone(), Some(compiled.parameters));
@@ -374,6 +375,7 @@ fn compile<'d>(
         description: settings.description.or(otherwise),
         effects: settings.effects,
         tags: settings.tags,
+        guidance: settings.guidance,
         ..ToolOverride::default()
     };
     Ok(Imported {

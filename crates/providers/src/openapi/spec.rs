@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::definition::Guidance;
 use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 use toolwright_core::{Effects, duration};
 
@@ -251,6 +252,9 @@ pub struct Operation {
     /// The part of a JSON response that is the result, like `/items/*/name`.
     // A [`Selection`](crate::rest::Selection).
     pub select: Option<String>,
+    /// How its results come back, and how it is explained.
+    #[serde(flatten)]
+    pub guidance: Guidance,
     /// How it is called.
     #[serde(flatten)]
     pub calls: CallConfig,

@@ -2,7 +2,11 @@
 //!
 //! The two formats: spec.openapis.org/oas/v2.0 and spec.openapis.org/oas/v3.0.3.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
+
+use super::files::values;
 
 /// Under what a converted operation says why it cannot be called.
 pub(super) const UNREADABLE: &str = "x-toolwright-unreadable";
@@ -27,6 +31,9 @@ const SCHEMA_KEYS: [&str; 16] = [
     "uniqueItems",
     "multipleOf",
 ];
+/// Values of a document that its operations may repeat together: parameters of a path stand in each of its methods, and
+/// schemas under each media type.
+const MAX_REPEATED: usize = 4_000_000;
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 const MULTIPART: &str = "multipart/form-data";
@@ -34,7 +41,12 @@ const MULTIPART: &str = "multipart/form-data";
 /// The document as OpenAPI 3.0. What has no counterpart makes its operation say so.
 pub(super) fn converted(document: Value) -> Value {
     let Value::Object(old) = document else { return document };
-    let document = Swagger { consumes: media(old.get("consumes")), produces: media(old.get("produces")), old: &old };
+    let document = Swagger {
+        consumes: media(old.get("consumes")),
+        produces: media(old.get("produces")),
+        old: &old,
+        room: Cell::new(MAX_REPEATED),
+    };
     let mut new = Map::new();
     new.insert("openapi".into(), "3.0.3".into());
     let kept = ["info", "tags", "externalDocs", "security"];
@@ -64,6 +76,8 @@ struct Swagger<'d> {
     old: &'d Map<String, Value>,
     consumes: Option<Vec<String>>,
     produces: Option<Vec<String>>,
+    /// Values that operations may still repeat.
+    room: Cell<usize>,
 }
 
 impl Swagger<'_> {
@@ -92,6 +106,19 @@ impl Swagger<'_> {
         let inherited = shared.iter().map(|one| self.resolved(one));
         let inherited = inherited.filter(|one| is_reference(one) || own.iter().all(|own| name(own) != name(one)));
         let all: Vec<&Value> = inherited.chain(own.iter().copied()).collect();
+        let consumes = media(old.get("consumes")).or_else(|| self.consumes.clone());
+        let produces = media(old.get("produces")).or_else(|| self.produces.clone());
+        let copies = |kinds: &Option<Vec<String>>| kinds.as_ref().map_or(1, Vec::len);
+        let asked = all.iter().map(|one| values(one)).sum::<usize>().saturating_mul(copies(&consumes));
+        let answered = old.get("responses").map_or(0, values).saturating_mul(copies(&produces));
+        match self.room.get().checked_sub(asked.saturating_add(answered)) {
+            Some(room) => self.room.set(room),
+            None => {
+                let why = format!("the operations of the document repeat more than {MAX_REPEATED} values together");
+                new.insert(UNREADABLE.into(), why.into());
+                return Value::Object(new);
+            }
+        }
         let mut parameters = Vec::new();
         let (mut body, mut form) = (None, Vec::new());
         for one in all {
@@ -107,13 +134,14 @@ impl Swagger<'_> {
         if !parameters.is_empty() {
             new.insert("parameters".into(), parameters.into());
         }
-        let consumes = media(old.get("consumes")).or_else(|| self.consumes.clone());
         if let Some(body) = body {
             new.insert("requestBody".into(), request_body(body, consumes.as_deref()));
         } else if !form.is_empty() {
-            new.insert("requestBody".into(), form_body(&form, consumes.as_deref()));
+            match form_body(&form, consumes.as_deref()) {
+                Ok(form) => drop(new.insert("requestBody".into(), form)),
+                Err(why) => drop(new.insert(UNREADABLE.into(), why.into())),
+            }
         }
-        let produces = media(old.get("produces")).or_else(|| self.produces.clone());
         let responses = members(old.get("responses")).map(|(status, one)| (status.clone(), response(one, &produces)));
         new.insert("responses".into(), Value::Object(responses.collect()));
         Value::Object(new)
@@ -127,6 +155,12 @@ impl Swagger<'_> {
         let target = name.and_then(|name| self.old.get("parameters")?.get(name));
         target.filter(|target| is_body(target)).unwrap_or(parameter)
     }
+}
+
+/// Where requests of a document go, if it is one of Swagger 2.0 that names a host.
+pub(super) fn address(document: &Value) -> Option<String> {
+    let old = document.as_object().filter(|old| old.contains_key("swagger") && old.contains_key("host"))?;
+    servers(old).pointer("/0/url")?.as_str().map(str::to_owned)
 }
 
 /// Where requests go. Without a host it is where the document comes from.
@@ -154,29 +188,38 @@ fn parameter(old: &Value) -> Result<Value, String> {
     for key in SCHEMA_KEYS {
         schema.extend(new.shift_remove(key).map(|value| (key.to_owned(), value)));
     }
-    let place = old.get("in").and_then(Value::as_str).unwrap_or_default();
-    let is_list = schema.get("type").and_then(Value::as_str) == Some("array");
-    if let Some(written) =
-        new.shift_remove("collectionFormat").filter(|_| is_list).or_else(|| is_list.then(|| "csv".into()))
-    {
-        let (style, explode) = match (written.as_str().unwrap_or_default(), place) {
-            ("csv", "query") => ("form", false),
-            ("csv", _) => ("simple", false),
-            ("multi", "query") => ("form", true),
-            ("ssv", "query") => ("spaceDelimited", false),
-            ("pipes", "query") => ("pipeDelimited", false),
-            (other, _) => {
-                let name = old.get("name").and_then(Value::as_str).unwrap_or_default();
-                return Err(format!(
-                    "its parameter `{name}` has the collectionFormat `{other}`, which OpenAPI 3 cannot say"
-                ));
-            }
-        };
+    new.shift_remove("collectionFormat");
+    if let Some((style, explode)) = list_style(old)? {
         new.insert("style".into(), style.into());
         new.insert("explode".into(), explode.into());
     }
     new.insert("schema".into(), schema.into());
     Ok(Value::Object(new))
+}
+
+/// How a parameter that is a list is written; `None`: it is none.
+///
+/// # Errors
+/// A way that OpenAPI 3 does not know.
+fn list_style(parameter: &Map<String, Value>) -> Result<Option<(&'static str, bool)>, String> {
+    let text = |key: &str| parameter.get(key).and_then(Value::as_str);
+    if text("type") != Some("array") {
+        return Ok(None);
+    }
+    let place = text("in").unwrap_or_default();
+    Ok(Some(match (text("collectionFormat").unwrap_or("csv"), place) {
+        ("csv", "query" | "formData") => ("form", false),
+        ("csv", _) => ("simple", false),
+        ("multi", "query" | "formData") => ("form", true),
+        ("ssv", "query" | "formData") => ("spaceDelimited", false),
+        ("pipes", "query" | "formData") => ("pipeDelimited", false),
+        (other, _) => {
+            let name = text("name").unwrap_or_default();
+            return Err(format!(
+                "its parameter `{name}` has the collectionFormat `{other}`, which OpenAPI 3 cannot say"
+            ));
+        }
+    }))
 }
 
 fn request_body(body: &Value, consumes: Option<&[String]>) -> Value {
@@ -190,11 +233,18 @@ fn request_body(body: &Value, consumes: Option<&[String]>) -> Value {
     new
 }
 
-fn form_body(fields: &[&Value], consumes: Option<&[String]>) -> Value {
-    let (mut properties, mut required) = (Map::new(), Vec::new());
+/// The fields of a form.
+///
+/// # Errors
+/// What of them OpenAPI 3 cannot say.
+fn form_body(fields: &[&Value], consumes: Option<&[String]>) -> Result<Value, String> {
+    let (mut properties, mut encoding, mut required) = (Map::new(), Map::new(), Vec::new());
     let mut has_file = false;
-    for field in fields {
+    for field in fields.iter().filter_map(|field| field.as_object()) {
         let Some(name) = field.get("name").and_then(Value::as_str) else { continue };
+        if let Some((style, explode)) = list_style(field)? {
+            encoding.insert(name.to_owned(), json!({"style": style, "explode": explode}));
+        }
         let members = SCHEMA_KEYS.iter().chain(&["description"]);
         let mut schema: Map<String, Value> =
             members.filter_map(|key| Some(((*key).to_owned(), field.get(*key)?.clone()))).collect();
@@ -215,7 +265,11 @@ fn form_body(fields: &[&Value], consumes: Option<&[String]>) -> Value {
     if is_needed {
         schema["required"] = json!(required);
     }
-    json!({"required": is_needed, "content": {kind: {"schema": schema}}})
+    let mut content = json!({"schema": schema});
+    if !encoding.is_empty() {
+        content["encoding"] = encoding.into();
+    }
+    Ok(json!({"required": is_needed, "content": {kind: content}}))
 }
 
 fn response(old: &Value, produces: &Option<Vec<String>>) -> Value {

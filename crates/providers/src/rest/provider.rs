@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallLimits, RegistrationError};
+use toolwright_core::definition::Guidance;
 use toolwright_core::{
     ContentHash, Effects, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
     RegisteredTool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -16,7 +17,7 @@ use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest
 
 use crate::rest::credential::Credential;
 use crate::rest::entry::{self, declaration};
-use crate::rest::reply::{Reading, Selection};
+use crate::rest::reply::{Assembly, Reading, Selection};
 use crate::rest::request::RequestTemplate;
 use crate::rest::spec::{ResponseFormat, RestToolConfig};
 use crate::rest::{Complaint, RestError};
@@ -58,6 +59,8 @@ pub struct RestProvider {
     listed: Vec<Arc<RegisteredTool>>,
     warnings: Vec<String>,
     credential_scope: ContentHash,
+    /// The host of each tool that names one.
+    hosts: HashMap<ToolId, String>,
 }
 
 impl fmt::Debug for RestProvider {
@@ -73,14 +76,22 @@ impl RestProvider {
     /// The first entry that is wrong; build entries one at a time to leave out the wrong ones.
     pub fn new(tools: Vec<(String, RestToolConfig)>, options: &RestOptions) -> Result<Self, RestError> {
         let credential_scope = credential_scope(&tools);
-        let mut provider = Self { tools: HashMap::new(), listed: Vec::new(), warnings: Vec::new(), credential_scope };
+        let mut provider = Self {
+            tools: HashMap::new(),
+            listed: Vec::new(),
+            warnings: Vec::new(),
+            credential_scope,
+            hosts: HashMap::new(),
+        };
         let mut clients: Vec<Arc<HttpClient>> = Vec::new();
         let mut names: HashMap<ToolId, String> = HashMap::new();
         for (name, spec) in tools {
+            let host = host_of(&spec.url).map(str::to_owned);
             let (definition, tool) = compile(&name, spec, options, &mut clients)?;
             if let Some(first) = names.insert(definition.id.clone(), name.clone()) {
                 return Err(RestError::Collision { first, second: name, id: definition.id.to_string() });
             }
+            provider.hosts.extend(host.map(|host| (definition.id.clone(), host)));
             provider.warnings.extend(unused(&name, &definition, &tool.request));
             let registered = RegisteredTool::own_as(definition, &*name)
                 .map_err(|error| RestError::Registration { tool: name.clone(), error })?;
@@ -119,6 +130,10 @@ impl Provider for RestProvider {
                 format!("the REST provider has no tool `{}`", call.raw_name),
             )),
         }
+    }
+
+    fn peer(&self, tool: &ToolId) -> Option<&str> {
+        self.hosts.get(tool).map(String::as_str)
     }
 
     fn limits(&self) -> CallLimits {
@@ -165,6 +180,15 @@ pub(crate) fn compile(
     };
     let select = spec.select.as_deref().map(Selection::parse).transpose();
     let select = select.map_err(|reason| Complaint::new("select", reason).of_tool(name))?;
+    let stream = spec.stream.as_ref().map(|stream| {
+        let parse = |(field, path): (&str, &Option<String>)| {
+            let path = path.as_deref().map(Selection::parse).transpose();
+            path.map_err(|reason| Complaint::new(field, reason).of_tool(name))
+        };
+        Ok(Assembly { answer: parse(("stream.answer", &stream.answer))?, done: parse(("stream.done", &stream.done))? })
+    });
+    let stream = stream.transpose()?;
+    without_effect(&spec).map_err(|(field, reason)| Complaint::new(field, reason).of_tool(name))?;
     let client = client_of(policy, options, clients);
     let tool = HttpTool {
         reading: Reading {
@@ -172,6 +196,7 @@ pub(crate) fn compile(
             max_bytes: spec.max_bytes.unwrap_or(options.max_bytes).max(1),
             structured: spec.output_schema.is_some(),
             select,
+            stream,
         },
         client,
         settings: format!("restTools.{name}").into(),
@@ -189,6 +214,33 @@ fn client_of(policy: AddressPolicy, options: &RestOptions, clients: &mut Vec<Arc
     let client = Arc::new(HttpClient::new(policy, options.http.clone()));
     clients.push(Arc::clone(&client));
     client
+}
+
+/// A setting that this tool's responses can never make use of.
+///
+/// # Errors
+/// The setting, and why.
+fn without_effect(spec: &RestToolConfig) -> Result<(), (&'static str, &'static str)> {
+    match spec.response {
+        ResponseFormat::Text if spec.select.is_some() => {
+            Err(("select", "it has no effect on a response that is read as text: set `response: json`"))
+        }
+        ResponseFormat::Text | ResponseFormat::Json if spec.stream.is_some() => {
+            Err(("stream", "it has no effect on a response that is no stream: set `response: json_lines` or `events`"))
+        }
+        ResponseFormat::Text if spec.output_schema.is_some() => {
+            Err(("output_schema", "a response that is read as text has no structured value: set `response: json`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Host and port of an address; `None` where an argument decides them.
+fn host_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let host = rest.split(['/', '?', '#']).next()?;
+    let host = host.rsplit('@').next()?;
+    (!host.is_empty() && !host.contains("${")).then_some(host)
 }
 
 /// `rest:<name>@1.0.0`, with characters that an id cannot have as `_`.
@@ -211,7 +263,14 @@ fn definition(id: ToolId, spec: RestToolConfig, method: &Method) -> ToolDefiniti
     definition.strict = spec.strict;
     definition.concurrency = spec.concurrency;
     definition.max_output = spec.max_output;
-    definition.contribution = spec.contribution;
+    let guidance = Guidance {
+        mode: spec.mode,
+        auto_background_after: spec.auto_background_after,
+        documentation: spec.documentation,
+        manual_required: spec.manual_required,
+        contribution: spec.contribution,
+    };
+    guidance.apply(&mut definition);
     definition.body_argument = spec.body_argument;
     definition.timeout = spec.timeout;
     definition.idle_timeout = spec.idle_timeout;

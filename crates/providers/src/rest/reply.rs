@@ -24,6 +24,17 @@ pub(crate) struct Reading {
     pub(crate) structured: bool,
     /// The part of JSON that is the result.
     pub(crate) select: Option<Selection>,
+    /// How the parts of a stream are put together.
+    pub(crate) stream: Option<Assembly>,
+}
+
+/// How the parts of a stream make one text.
+#[derive(Debug, Clone)]
+pub(crate) struct Assembly {
+    /// Where the text stands in a part.
+    pub(crate) answer: Option<Selection>,
+    /// Where a part says that it is the last.
+    pub(crate) done: Option<Selection>,
 }
 
 impl Reading {
@@ -89,11 +100,19 @@ impl Reading {
         let bounds = Bounds::of(context);
         let mut items: Vec<String> = Vec::new();
         let mut room = self.max_bytes;
+        // Whether the stream says that it is over.
         let emit = |found: Vec<String>, items: &mut Vec<String>| {
             for item in found {
-                context.partials.send(Partial::Text(item.clone()));
-                items.push(item);
+                let Part { text, is_last } = self.part(item);
+                if let Some(text) = text {
+                    context.partials.send(Partial::Text(text.clone()));
+                    items.push(text);
+                }
+                if is_last {
+                    return true;
+                }
             }
+            false
         };
         let end = loop {
             match response.chunk(bounds).await {
@@ -103,7 +122,9 @@ impl Reading {
                 }
                 Ok(Some(chunk)) => {
                     room -= chunk.len();
-                    emit(splitter.push(&chunk), &mut items);
+                    if emit(splitter.push(&chunk), &mut items) {
+                        break End::Said;
+                    }
                 }
                 Ok(None) => break End::Whole,
                 Err(error) if items.is_empty() => return Err(error),
@@ -117,16 +138,48 @@ impl Reading {
             emit(splitter.finish(), &mut items);
         }
         let events = items.len();
-        let text = items.join("\n");
+        let is_assembled = self.stream.as_ref().is_some_and(|stream| stream.answer.is_some());
+        let text = items.join(if is_assembled { "" } else { "\n" });
         let output = match &end {
-            End::Whole => ToolOutput::text(text),
+            End::Whole | End::Said => {
+                let structured = is_assembled.then(|| serde_json::from_str(&text).ok()).flatten();
+                ToolOutput { structured: structured.filter(|_| self.structured), ..ToolOutput::text(text) }
+            }
             End::Full => ToolOutput::text(text + &self.cut_note()),
             End::TimedOut => ToolOutput::text(format!(
                 "{text}\n[toolwright stopped reading after {events} events: the time of the call was over]"
             )),
             End::Broken(error) => ToolOutput::failure(format!("{text}\n[the stream broke off: {error}]")),
         };
-        Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole)))
+        Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole | End::Said)))
+    }
+
+    /// What an item of a stream adds to the result.
+    fn part(&self, item: String) -> Part {
+        let path = self.stream.as_ref().and_then(|stream| stream.answer.as_ref()).or(self.select.as_ref());
+        let done = self.stream.as_ref().and_then(|stream| stream.done.as_ref());
+        if path.is_none() && done.is_none() {
+            return Part { text: Some(item), is_last: false };
+        }
+        let Ok(value) = serde_json::from_str::<Value>(&item) else {
+            // As OpenAI's APIs end their streams.
+            let is_last = item.trim() == "[DONE]";
+            return Part { text: Some(item).filter(|_| path.is_none() && !is_last), is_last };
+        };
+        let text = match path {
+            None => Some(item),
+            Some(path) => path.of(&value).map(|part| match part {
+                Value::String(text) => text,
+                part => part.to_string(),
+            }),
+        };
+        let is_last = done.and_then(|done| done.of(&value)).is_some_and(|said| match said {
+            Value::Null | Value::Bool(false) => false,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            Value::String(text) => !text.is_empty(),
+            _ => true,
+        });
+        Part { text, is_last }
     }
 
     fn whole(&self, body: &Body, media_type: Option<&MediaType>, status: http::StatusCode, url: &str) -> ToolOutput {
@@ -191,10 +244,18 @@ impl Reading {
     }
 }
 
+/// What an item of a stream adds to the result, and whether it is the last.
+struct Part {
+    text: Option<String>,
+    is_last: bool,
+}
+
 /// How a stream ended.
 enum End {
     /// It was read to its end.
     Whole,
+    /// It said that it is over.
+    Said,
     /// At the tool's `max_bytes`.
     Full,
     /// With the time of the call.

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use toolwright_core::definition::Concurrency;
+use toolwright_core::definition::{Concurrency, Mode};
 use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 use toolwright_core::{Effects, duration};
 
@@ -49,6 +49,7 @@ pub struct RestToolConfig {
     /// JSON Schema of the arguments that the placeholders name. Without placeholders it may be left out:
     /// the tool takes no arguments.
     #[serde(alias = "parametersSchema", alias = "parameters_schema")]
+    #[schemars(extend("x-aliases" = ["parameters_schema"]))]
     pub parameters: Option<Value>,
     /// JSON Schema of the result; with it, a JSON response is returned as a structured value too.
     #[serde(alias = "outputSchema")]
@@ -60,6 +61,8 @@ pub struct RestToolConfig {
     /// `/items/*/name`. A response without it is returned whole.
     // See [`Selection`](super::Selection).
     pub select: Option<String>,
+    /// How the parts of a stream make one result. Without it the result is all parts, a line each.
+    pub stream: Option<StreamConfig>,
     /// Limit of one call. Default: `defaults.tool_timeout`.
     #[serde(default, with = "duration::option")]
     #[schemars(with = "Option<TimeSpan>")]
@@ -103,6 +106,17 @@ pub struct RestToolConfig {
     #[serde(alias = "maxOutput")]
     #[schemars(range(min = 256))]
     pub max_output: Option<usize>,
+    /// How its results come back: `direct` in the turn, `background` as a job. Default: `direct`.
+    pub mode: Option<Mode>,
+    /// How long a call keeps its caller waiting before it goes on as a background job.
+    #[serde(default, with = "duration::option", alias = "autoBackgroundAfter")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub auto_background_after: Option<Duration>,
+    /// Its manual, which `job__info` returns.
+    pub documentation: Option<String>,
+    /// Whether a model must read the manual before its first call.
+    #[serde(alias = "manualRequired")]
+    pub manual_required: Option<bool>,
     /// A hint paragraph for the system prompt.
     pub contribution: Option<String>,
     /// The argument that takes the body of a call in a text format.
@@ -124,6 +138,17 @@ pub struct RestToolConfig {
     /// what cannot be one: see `RestProvider`.
     #[serde(skip)]
     pub written: Option<Value>,
+}
+
+/// How the parts of a streamed response make one result. Paths are written as those of `select`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamConfig {
+    /// Where the text stands in a part, like `/delta/text`; the result is the texts one after the other. Parts without it are
+    /// left out.
+    pub answer: Option<String>,
+    /// Where a part says that it is the last, like `/done`: anything but null, false, 0 and an empty text.
+    pub done: Option<String>,
 }
 
 /// An HTTP method.

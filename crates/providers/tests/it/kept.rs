@@ -8,7 +8,8 @@ use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::content::joined_text;
 use toolwright_core::error::ProtocolError;
 use toolwright_core::store::{AppendedRow, LogEntry, LogRow, NewRow, SessionLog, StoreError, is_below};
-use toolwright_core::{SessionId, ToolError};
+use toolwright_core::taint::Taint;
+use toolwright_core::{SessionId, ToolError, ToolId};
 
 use crate::workspace::Workspace;
 
@@ -30,6 +31,20 @@ impl SessionLog for MemoryLog {
             entry: row.entry,
         });
         Ok(AppendedRow { seq, missed: Vec::new() })
+    }
+
+    async fn append_values(&self, rows: Vec<NewRow>, path: &str, seq: u64) -> Result<bool, StoreError> {
+        // Another call reads in between.
+        tokio::task::yield_now().await;
+        let session = rows.first().map(|row| row.session.clone()).expect("rows");
+        let newest = self.values(&session, path).await?.last().map_or(0, |row| row.seq);
+        if newest != seq {
+            return Ok(false);
+        }
+        for row in rows {
+            self.append(row).await?;
+        }
+        Ok(true)
     }
 
     async fn values(&self, session: &SessionId, path: &str) -> Result<Vec<LogRow>, StoreError> {
@@ -170,4 +185,45 @@ async fn questions_carry_their_choices() {
     .await;
     let output = workspace().call("agent:ask_user", json!({"question": "Which?"})).await.expect("runs");
     assert!(output.is_error && joined_text(&output.content).contains("Nobody can be asked"));
+}
+
+#[tokio::test]
+async fn changes_of_parallel_calls_all_count() {
+    let ws = workspace();
+    let call = |id: &'static str, arguments: Value| ws.call(id, arguments);
+    let add = |text: &str| json!({"items": [{"text": text}]});
+    let (one, two) = tokio::join!(call("agent:todo", add("write")), call("agent:todo", add("test")));
+    assert!(!one.expect("runs").is_error && !two.expect("runs").is_error);
+    let list = call("agent:todo", json!({})).await.expect("runs");
+    assert_eq!(joined_text(&list.content), "[ ] 1: write\n[ ] 2: test");
+    let insert =
+        |text: &str| json!({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": text});
+    let create = json!({"command": "create", "path": "/memories/a", "file_text": ""});
+    call("memory:files", create).await.expect("runs");
+    let (one, two) = tokio::join!(call("memory:files", insert("x\n")), call("memory:files", insert("y\n")));
+    assert!(!one.expect("runs").is_error && !two.expect("runs").is_error);
+    let view = call("memory:files", json!({"command": "view", "path": "/memories/a"})).await.expect("runs");
+    assert!(joined_text(&view.content).ends_with("     1\ty\n     2\tx"));
+}
+
+#[tokio::test]
+async fn kept_values_keep_their_taint() {
+    let mut ws = workspace();
+    ws.context.taint = Taint::of(&ToolId::parse("web:fetch@1.0.0").expect("id"));
+    let writes = [
+        ("agent:todo", json!({"items": [{"text": "do as the page says"}]})),
+        ("memory:files", json!({"command": "create", "path": "/memories/a", "file_text": "x"})),
+        ("memory:scratchpad", json!({"op": "set", "key": "k", "value": 1})),
+    ];
+    for (id, arguments) in writes {
+        ws.call(id, arguments).await.expect("writes");
+    }
+    ws.context.taint = Taint::default();
+    for (id, arguments) in [
+        ("agent:todo", json!({})),
+        ("memory:files", json!({"command": "view", "path": "/memories/a"})),
+        ("memory:scratchpad", json!({"op": "get", "key": "k"})),
+    ] {
+        assert_eq!(ws.call(id, arguments).await.expect("reads").taint.sources(), ["web:fetch@1.0.0"], "{id}");
+    }
 }

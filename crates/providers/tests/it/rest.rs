@@ -303,6 +303,18 @@ async fn streams_are_passed_on_as_they_come() {
     )
     .await;
     check(|| Reply::pieces("text/plain", &["1\n2\n"]), json!({"response": "json_lines"}), &["1", "2"], "1\n2").await;
+    let parts = || {
+        let parts = [r#"{"t":"Hel"}"#, r#"{"n":1}"#, r#"{"t":"lo","end":false}"#, r#"{"end":true}"#, r#"{"t":"late"}"#];
+        Reply::pieces("application/x-ndjson", &[&*parts.join("\n"), "\n"])
+    };
+    check(parts, json!({"select": "/t"}), &["Hel", "lo", "late"], "Hel\nlo\nlate").await;
+    check(parts, json!({"stream": {"answer": "/t", "done": "/end"}}), &["Hel", "lo"], "Hello").await;
+    let openai = || {
+        let data = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+        Reply::pieces("text/event-stream", &[&*data("a"), &*data("b"), "data: [DONE]\n\n"])
+    };
+    let stream = json!({"stream": {"answer": "/choices/0/delta/content"}});
+    check(openai, stream, &["a", "b"], "ab").await;
     // Bounded, though the peer would go on.
     let endless = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n"]).and_hang();
     check(
@@ -463,4 +475,17 @@ fn wrong_entries_are_found_by_name() {
     ] {
         assert!(serde_json::from_value::<RestToolConfig>(unknown.clone()).is_err(), "{unknown}");
     }
+}
+
+#[test]
+fn settings_without_effect_are_errors() {
+    let check = |more: Value, expect: &str| {
+        let mut entry = json!({"description": "d", "url": "https://x.example/", "parameters": {"type": "object"}});
+        entry.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+        let refused = RestProvider::new(vec![("t".into(), spec(entry))], &RestOptions::default()).expect_err(expect);
+        assert!(refused.to_string().contains(expect), "{refused}");
+    };
+    check(json!({"response": "text", "select": "/a"}), "select");
+    check(json!({"response": "json", "stream": {"answer": "/a"}}), "stream");
+    check(json!({"response": "json_lines", "stream": {"answer": "a"}}), "stream.answer");
 }

@@ -36,6 +36,65 @@ async fn a_command_returns_what_a_terminal_would_show() {
 }
 
 #[tokio::test]
+async fn sessions_keep_folder_and_environment() {
+    let ws = Workspace::new();
+    ws.put("sub/deep/file", "");
+    let bash = |command: &str, name: &str| json!({"command": command, "session": name});
+    for (call, expect) in [
+        (bash("cd sub; export A='x y' PATH=\"$PATH:/z\"; B=2; unset HOME; exit 3", "one"), "exit code 3"),
+        (
+            bash("ls; echo \"$A ${B-gone} ${HOME-gone} ${PATH##*:} $# ${TOOLWRIGHT_SESSION-none}\"", "one"),
+            "deep\nx y gone gone /z 0 none\n",
+        ),
+        (bash("cd deep; exec true", "one"), "(no output)\n[toolwright: session `one` stays as it was"),
+        (bash("ls", "one"), "deep\n"),
+        (bash("echo ${A-none}; ls", "two"), "none\nsub\n"),
+        (json!({"command": "ls", "session": "one", "cwd": "sub/deep"}), "file\n"),
+        (bash("pwd | xargs basename", "one"), "deep\n"),
+    ] {
+        let output = ws.call("shell:bash", call.clone()).await.expect("runs");
+        let text = output.content.iter().filter_map(|block| block.as_text()).collect::<Vec<_>>().join("\n");
+        assert!(text.starts_with(expect), "{call}: {text}");
+    }
+    let python = |code: &str| json!({"code": code, "session": "one", "args": ["x"]});
+    for (call, expect) in [
+        (python("import os\nos.chdir('sub'); os.environ['A'] = 'é\\udcff'; del os.environ['PATH']"), "(no output)"),
+        (
+            python(
+                "from __future__ import annotations\nimport os, sys\nprint(os.listdir(), ascii(os.environ['A']), 'PATH' in os.environ, sys.argv[1:])",
+            ),
+            "['deep'] '\\xe9\\udcff' False ['x']\n",
+        ),
+        (
+            python("import os\nos.chdir('deep')\n1/0"),
+            "Traceback (most recent call last):\n  File \"<code>\", line 3, in <module>\nZeroDivisionError",
+        ),
+        (python("import os, sys\nprint(os.listdir()); sys.exit(4)"), "['file']\nexit code 4"),
+    ] {
+        let output = ws.call("shell:python", call.clone()).await.expect("runs");
+        assert!(joined_text(&output.content).starts_with(expect), "{call}: {}", joined_text(&output.content));
+    }
+}
+
+#[tokio::test]
+async fn what_a_session_leaves_is_no_link_to_elsewhere() {
+    let ws = Workspace::with(|_| BuiltinOptions {
+        shell: ShellConfig { bash: SandboxProfile::Workspace, ..ShellConfig::default() },
+        ..BuiltinOptions::default()
+    });
+    std::fs::write(ws.outer.path().join("secret"), "export SECRET=1\n").expect("file");
+    let link = "trap - EXIT; ln -s \"$PWD/../secret\" \"$TOOLWRIGHT_SESSION_END\"";
+    let call = |command: &str| ws.call("shell:bash", json!({"command": command, "session": "s"}));
+    call(link).await.expect("runs");
+    let seen = call("echo ${SECRET-none}").await.expect("runs");
+    assert!(joined_text(&seen.content).starts_with("none"), "{}", joined_text(&seen.content));
+    // What was left to be loaded is loaded in the sandbox only.
+    call("export LD_PRELOAD=/nowhere.so; export KEPT=1").await.expect("runs");
+    let seen = call("echo $KEPT 2>/dev/null").await.expect("runs");
+    assert!(joined_text(&seen.content).contains('1'), "{}", joined_text(&seen.content));
+}
+
+#[tokio::test]
 async fn a_failed_command_says_how_it_ended() {
     let ws = Workspace::new();
     for (command, text, code) in [
@@ -345,8 +404,23 @@ async fn every_definition_is_complete() {
             assert!(property["description"].is_string(), "{} {name}", definition.id);
         }
         let reads = "fs:read fs:glob fs:grep fs:tree fs:json_read fs:notebook_read job:list job:status job:wait job:read job:info output:read \
-                     output:grep output:extract memory:scratchpad memory:search agent:todo agent:ask_user memory:files";
+                     output:grep output:extract memory:scratchpad memory:search agent:todo agent:ask_user";
         let reads: Vec<_> = reads.split(' ').collect();
         assert_eq!(definition.effects.read_only, reads.contains(&definition.id.without_version()), "{}", definition.id);
+    }
+}
+
+#[test]
+fn every_tool_has_a_manual_examples_and_a_time_limit() {
+    let channels = serde_json::from_value(json!({"news": {}})).expect("channels");
+    let options = BuiltinOptions { groups: true, channels, ..BuiltinOptions::default() };
+    for tool in tools(&options) {
+        let definition = tool.definition();
+        assert!(definition.documentation.is_some_and(|text| text.len() > 80), "{}", definition.id);
+        assert!(definition.timeout.is_some() && !definition.examples.is_empty(), "{}", definition.id);
+        let schema = CompiledSchema::compile(&definition.parameters.expect("a schema")).expect("compiles");
+        for example in &definition.examples {
+            assert!(schema.is_valid(example), "{}: {example}", definition.id);
+        }
     }
 }

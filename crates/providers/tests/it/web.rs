@@ -112,6 +112,36 @@ async fn a_cut_is_signed() {
 }
 
 #[tokio::test]
+async fn long_pages_are_read_in_parts_and_asked_for_once() {
+    let lines: String = (0..9_000).map(|n| format!("line {n}\n")).collect();
+    let text = lines.clone();
+    let server = Server::start(move |request| match request.line.contains("/fresh") {
+        true => Reply::new("200 OK", "Content-Type: text/plain\r\nCache-Control: no-store\r\n", "x"),
+        false => Reply::ok("text/plain", text.clone()),
+    })
+    .await;
+    let (tool, context) = (fetch(&["127.0.0.1"]), Workspace::new().context);
+    let mut read = String::new();
+    for page in 1..=3 {
+        let arguments = json!({"url": server.url("/long"), "page": page});
+        let output = tool.run(arguments, &context).await.expect("fetched");
+        let text = joined_text(&output.content);
+        let (part, note) = text.rsplit_once("\n\n[").expect("a note");
+        let more = if page < 3 { format!("; page {} reads on]", page + 1) } else { "]".to_owned() };
+        assert_eq!(note, format!("page {page} of 3{more}"));
+        read += &format!("{part}\n");
+    }
+    assert_eq!(read, lines);
+    assert_eq!(server.only().line, "GET /long HTTP/1.1", "it is asked for once");
+    let beyond = tool.run(json!({"url": server.url("/long"), "page": 4}), &context).await.expect_err("beyond");
+    assert!(beyond.message().contains("the text has 3"), "{beyond}");
+    for _ in 0..2 {
+        tool.run(json!({"url": server.url("/fresh")}), &context).await.expect("fetched");
+    }
+    assert_eq!(server.received().len(), 3);
+}
+
+#[tokio::test]
 async fn failed_fetches_name_their_remedy() {
     let server = Server::start(|_| Reply::pieces("text/plain", &["x"]).and_hang()).await;
     let refused =
@@ -147,8 +177,7 @@ async fn search(
 
 #[tokio::test]
 async fn searches_go_to_the_next_engine_after_failures() {
-    const FOUND: &str =
-        r#"{"web": {"results": [{"title": "T", "url": "https://x.example/", "description": "about\n x"}]}}"#;
+    const FOUND: &str = r#"{"web": {"results": [{"title": "T", "url": "https://x.exa\nmple/a b", "description": "about\n x"}, {"url": "file:///x"}]}}"#;
     let (answer, sent) = search(vec![
         (json!({"engine": "searxng"}), "200 OK", r#"{"results": []}"#),
         (json!({"engine": "rest", "url": "/find?q={query}&n={count}", "results": "/items"}), "429 Too Many", "{}"),
@@ -157,7 +186,7 @@ async fn searches_go_to_the_next_engine_after_failures() {
     ])
     .await;
     let text = joined_text(&answer.expect("found").content);
-    assert!(text.starts_with("1. T\n   https://x.example/\n   about x\n[brave (127.0.0.1) answered"), "{text}");
+    assert!(text.starts_with("1. T\n   https://x.example/a%20b\n   about x\n[brave (127.0.0.1) answered"), "{text}");
     for words in ["empty page", "HTTP 429", "`key` is missing"] {
         assert!(text.contains(words), "{text}");
     }

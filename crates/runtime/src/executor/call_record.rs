@@ -18,7 +18,7 @@ use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::redact::{learn_secrets, shown_arguments};
-use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING};
+use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING, note};
 
 use super::admission::query;
 use super::llm_call::asks_by_model;
@@ -236,6 +236,7 @@ impl Executor {
             provenance: outcome.provenance.clone(),
             arguments: record.arguments.take(),
             result: kept_result(outcome, &*services.redactor),
+            note: outcome.error.as_ref().and_then(|error| note(error.message(), &*services.redactor)),
             ..LedgerEntry::new(
                 record.op.clone(),
                 services.clock.wall_ms(),

@@ -88,7 +88,7 @@ impl Executor {
             let text = self.cap_text(&mut output, max, run).await;
             error = self.cap_structured(&mut output, text, entry, run).await;
         }
-        let ToolOutput { content, structured, is_error, meta, extras } = output;
+        let ToolOutput { content, structured, is_error, meta, extras, taint: _ } = output;
         let redactor = &*self.options.services.redactor;
         let reported = || ToolError::new(ErrorKind::ExecutionError, failure_text(&content, entry, redactor));
         let error = error.or_else(|| is_error.then(reported));

@@ -79,7 +79,7 @@ fn output(outcome: Outcome) -> Result<ToolOutput, ToolError> {
         Some(error) if !ok => Err(error),
         _ => {
             let structured = structured.or_else(|| only_json(&content));
-            Ok(ToolOutput { content, structured, is_error: !ok, meta, extras })
+            Ok(ToolOutput { content, structured, is_error: !ok, meta, extras, ..ToolOutput::default() })
         }
     }
 }

@@ -218,7 +218,9 @@ impl Executor {
         if call.awaits_others() || !call.provenance.route.is_tool() {
             return Ok(HeldSlots::default());
         }
-        let queue = self.options.queues.queue_of(definition.queue.as_deref(), provider.name())?;
+        let peer = provider.peer(call.entry.id()).map(|peer| format!("{} ({peer})", provider.name()));
+        let queue = definition.queue.as_deref();
+        let queue = self.options.queues.queue_of(queue, peer.as_deref().unwrap_or(provider.name()))?;
         match definition.concurrency {
             Concurrency::Safe if record.scope == CallScope::Anywhere => turn.0.leave_order(),
             Concurrency::Safe => self.enter_workspace(Use::Reads, &turn.0, &queue, call, run, record).await?,

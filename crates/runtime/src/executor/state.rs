@@ -36,7 +36,8 @@ impl Executor {
         if run.inner.is_none() && call.meta.output_path.is_none() {
             return None;
         }
-        let taint = Self::output_taint(call, run);
+        let mut taint = Self::output_taint(call, run);
+        taint.add(&output.taint);
         if let Some(outer) = &run.inner {
             outer.note_taint(&taint);
         }

@@ -15,7 +15,7 @@ use toolwright_core::model::{
 };
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::session::Session;
-use toolwright_core::store::LedgerEntry;
+use toolwright_core::store::{LedgerEntry, note};
 
 use super::micros;
 use super::requests::ModelRequests;
@@ -35,6 +35,8 @@ pub struct ModelAsk<'a> {
     pub tools: Option<Showing>,
     /// What it asks that the model's API has no word for.
     pub lost: Vec<&'static str>,
+    /// Why it shows these tools.
+    pub note: Option<String>,
 }
 
 /// What is asked of a model.
@@ -96,6 +98,8 @@ struct Row {
     op: Op,
     attempt: u32,
     failed: Option<ModelErrorKind>,
+    /// Why.
+    why: Option<String>,
     usage: Usage,
     cost_usd: Option<f64>,
     latency_us: u64,
@@ -157,6 +161,7 @@ impl ModelCallRecord<'_> {
             op: self.ask.op.clone(),
             attempt: state.attempt,
             failed: error.map(|error| error.kind),
+            why: error.map(|error| error.message.clone()),
             usage,
             cost_usd: if unsent { Some(0.0) } else { self.cost(usage) },
             latency_us: here,
@@ -228,6 +233,7 @@ impl ModelCallRecord<'_> {
                     op: self.requests.ids.begin(&self.ask.op.lineage),
                     attempt: *attempt,
                     failed: Some(*kind),
+                    why: Some(message.clone()),
                     usage: *usage,
                     cost_usd: if *unsent { Some(0.0) } else { self.cost(*usage) },
                     latency_us: latency_us.saturating_add(state.waited_us),
@@ -279,6 +285,7 @@ impl ModelCallRecord<'_> {
 
     fn enter(&self, row: Row) {
         let session = self.ask.session;
+        let redactor = &*self.requests.services.redactor;
         // Who asks waits for a model far longer than the ledger does: its entries are few.
         let _ = self.requests.ledger.append(LedgerEntry {
             status: Cow::Borrowed(row.failed.map_or("ok", ModelErrorKind::as_str)),
@@ -291,6 +298,7 @@ impl ModelCallRecord<'_> {
             cost_usd: row.cost_usd,
             tools: self.ask.tools,
             lost: self.ask.lost.iter().copied().map(Cow::Borrowed).collect(),
+            note: row.why.as_ref().or(self.ask.note.as_ref()).and_then(|text| note(text, redactor)),
             ..LedgerEntry::new(
                 row.op,
                 self.requests.services.clock.wall_ms(),

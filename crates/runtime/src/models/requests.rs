@@ -82,7 +82,8 @@ impl ModelRequests {
     ) -> Result<ModelResponse, ModelError> {
         let asked = Asked::Answer(request);
         let op = self.begin(lineage, session, model, asked);
-        let record = self.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new() });
+        let record =
+            self.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note: None });
         let events = record.watch(&IgnoreModelEvents);
         let answer = tokio::select! {
             biased;
@@ -146,7 +147,8 @@ impl AuxiliarySender for AuxiliaryRequests {
         let (requests, session, cancel) = (&self.requests, &*self.session, Cancel::new());
         let asked = Asked::Other { characters: request.characters() };
         let op = requests.begin(&Lineage::named(session.id.as_str()), session, model, asked);
-        let record = requests.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new() });
+        let record =
+            requests.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note: None });
         let events = record.watch(&IgnoreModelEvents);
         let used = requests.services.model.send_auxiliary(model, request, priority, &events, &cancel).await;
         let answer = used.map(|usage| ModelResponse { usage, ..ModelResponse::default() });

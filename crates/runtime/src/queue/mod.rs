@@ -78,15 +78,9 @@ fn wait_timeout() -> Duration {
 }
 
 impl Default for QueueConfig {
-    /// min(64, 2 x cores) at once, 1,024 waiting, 60 seconds.
+    /// 32 at once, 1,024 waiting, 60 seconds: most calls wait for somebody else, however many cores there are.
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        Self {
-            concurrent: (2 * cores).min(64),
-            per_minute: None,
-            max_waiting: max_waiting(),
-            wait_timeout: wait_timeout(),
-        }
+        Self { concurrent: 32, per_minute: None, max_waiting: max_waiting(), wait_timeout: wait_timeout() }
     }
 }
 

@@ -434,3 +434,21 @@ async fn the_first_pass_stands_where_the_judge_never_answers() {
     assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), "auto"));
     assert_eq!(picked.provenance.fell_back, [("judge".to_owned(), "scoring took longer than 1s".to_owned())]);
 }
+
+#[tokio::test]
+async fn mistyped_queries_find_something_where_nothing_fits() {
+    let snapshot = snapshot().await;
+    for (query, expect) in [
+        ("wether in the ctiy", Some("its words are spelt like those of the query")),
+        ("forcast", Some("its words are spelt like those of the query")),
+        ("the weather", Some("name")),
+        ("bake a cake", None),
+    ] {
+        let picked = Selector::new().pick(query, &snapshot, &PickOptions::default()).await;
+        let reason = picked.picks.first().map(|pick| pick.reason.as_str());
+        match (reason, expect) {
+            (Some(reason), Some(words)) => assert!(reason.contains(words), "{query}: {reason}"),
+            (got, expect) => assert_eq!(got, expect, "{query}"),
+        }
+    }
+}

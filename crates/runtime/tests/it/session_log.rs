@@ -8,7 +8,7 @@ use toolwright_core::SessionId;
 use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{
     Author, LogEntry, LogMessage, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING, MessageKind, Method, NewRow,
-    SessionLog as _, StoreError, Written, fold,
+    SessionLog as _, StoreError, ValueAt, Written,
 };
 use toolwright_runtime::store::SqliteStore;
 
@@ -31,20 +31,30 @@ fn value(written: Written) -> NewRow {
 }
 
 async fn read(store: &SqliteStore, path: &str) -> Option<Value> {
-    let rows = store.values(&mailbox(), path).await.expect("values");
-    let written: Vec<_> = rows
-        .into_iter()
-        .filter_map(|row| match row.entry {
-            LogEntry::Value(written) => Some(written),
-            LogEntry::Message(_) => None,
-        })
-        .collect();
-    fold(written.iter(), path, None)
+    ValueAt::of(store.values(&mailbox(), path).await.expect("values"), path).value
 }
 
 async fn texts(store: &SqliteStore, after: u64) -> Vec<String> {
     let rows = store.messages(&mailbox(), after, 100).await.expect("messages");
     rows.iter().filter_map(|row| row.message()).map(|message| message.text.clone()).collect()
+}
+
+#[tokio::test]
+async fn values_are_written_together_unless_others_wrote() {
+    let dir = tempfile::tempdir().expect("dir");
+    let store = SqliteStore::open(dir.path()).expect("open");
+    let set = |path: &str, data: Value| value(Written::set(path, data));
+    let pair = vec![set("a.x", json!(1)), set("a.y", json!(2))];
+    assert!(store.append_values(pair.clone(), "a", 0).await.expect("written"));
+    assert!(!store.append_values(pair, "a", 0).await.expect("looked"), "a.y came after 0");
+    let seq = ValueAt::of(store.values(&mailbox(), "a").await.expect("values"), "a").seq;
+    store.append(set("b", json!(1))).await.expect("elsewhere");
+    let long = json!("x".repeat(MAX_ROW_BYTES));
+    let too_long = vec![set("a.x", json!(3)), set("a.y", long)];
+    assert!(matches!(store.append_values(too_long, "a", seq).await, Err(StoreError::Quota(_))));
+    assert_eq!(read(&store, "a").await, Some(json!({"x": 1, "y": 2})));
+    assert!(store.append_values(vec![value(Written::delete("a.x"))], "a", seq).await.expect("written"));
+    assert_eq!(read(&store, "a").await, Some(json!({"y": 2})));
 }
 
 #[tokio::test]

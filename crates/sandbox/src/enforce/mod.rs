@@ -253,7 +253,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let private = Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix("toolwright-").permissions(private).tempdir()?;
         // Canonical: rules are about where it is, not about links on the way.

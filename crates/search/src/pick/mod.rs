@@ -7,7 +7,7 @@ pub(crate) mod scorer;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -341,6 +341,16 @@ impl<'a> Picking<'a> {
         ranked
     }
 
+    /// The tools that have words like those of the query, where it is mistyped; the first `limit` among `keep`. What is found
+    /// so counts half.
+    #[must_use]
+    pub fn by_spelling(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        // The blank says that the last word is whole.
+        let mut ranked = self.index.lexical(self.snapshot).rank_typed(&format!("{} ", self.query), limit, keep);
+        ranked.iter_mut().for_each(|ranked| ranked.score /= 2.0 * (ranked.score + 1.0));
+        ranked
+    }
+
     /// The tools that words or meaning speak for, with fixed weights; the first `limit` among `keep`. `near` are the
     /// first [`HYBRID_DEPTH`] by meaning. Comes with the ranking by words that went into it.
     #[must_use]
@@ -377,7 +387,13 @@ impl<'a> Picking<'a> {
         let least = self.options.min_score as f32;
         let is_new = |ranked: &&Ranked| !self.is_named(ranked.index) && self.is_candidate(ranked.index);
         let rest = ranked.iter().filter(is_new).filter(move |ranked| ranked.score >= least).copied();
-        named.into_iter().map(|index| Ranked { index, score: 1.0 }).chain(rest)
+        // Where any score will do, so does none: the others come last, in the order of registration.
+        let zeros = (self.options.min_score <= 0.0).then(|| {
+            let ranked: HashSet<usize> = ranked.iter().map(|ranked| ranked.index).collect();
+            let is_other = move |position: &usize| !ranked.contains(position) && !self.is_named(*position);
+            self.candidates().filter(is_other).map(|index| Ranked { index, score: 0.0 })
+        });
+        named.into_iter().map(|index| Ranked { index, score: 1.0 }).chain(rest).chain(zeros.into_iter().flatten())
     }
 
     fn is_named(&self, position: usize) -> bool {

@@ -64,7 +64,16 @@ fn word_share_orders_with_registration_ties() {
         &[("read_file", 0.5), ("write_file", 0.5), ("follow", 0.5)],
     );
     check("the of and", |_| {}, &[]);
-    check("", |options| options.min_score = 0.0, &[]);
+    let zeros = |first: &[(&'static str, f32)], others: &[&'static str]| -> Vec<(&'static str, f32)> {
+        first.iter().copied().chain(others.iter().map(|name| (*name, 0.0))).collect()
+    };
+    let all = ["read_file", "write_file", "audit", "follow", "scan", "search"];
+    check("", |options| options.min_score = 0.0, &zeros(&[], &all));
+    check(
+        "the web",
+        |options| (options.min_score, options.max_candidates) = (0.0, 3),
+        &zeros(&[("search", 1.0)], &all[..2]),
+    );
     check("nothing of the kind", |_| {}, &[]);
     check("write file", |options| options.max_candidates = 0, &[]);
 }

@@ -32,6 +32,8 @@
 //! that are many and mislead cannot be told at all: with the three sets in one catalogue, queries of MetaTool are
 //! answered better by meaning alone (40.0) than by both (37.4).
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -226,7 +228,8 @@ const K: f32 = 60.0;
 pub const HYBRID_DEPTH: usize = 1000;
 
 /// What orders the tools. The score that is reported is the weighted mean in both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Fusion {
     /// The weighted mean of the scores.
     #[default]
@@ -236,11 +239,14 @@ pub enum Fusion {
 }
 
 /// Words and meaning, and how they are put together.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct Hybrid {
     /// Weight of the words.
+    #[schemars(range(min = 0))]
     pub lexical: f32,
     /// Weight of the meaning.
+    #[schemars(range(min = 0))]
     pub semantic: f32,
     /// What orders.
     pub fusion: Fusion,

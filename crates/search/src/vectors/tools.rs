@@ -177,6 +177,12 @@ impl ToolVectors {
         Ok(vector)
     }
 
+    /// Whether [`ToolVectors::query`] has this text's vector already.
+    #[must_use]
+    pub fn remembers(&self, text: &str) -> bool {
+        self.remembered(ContentHash::of_bytes(text.as_bytes()).as_bytes()).is_some()
+    }
+
     fn remembered(&self, key: &TextKey) -> Option<Arc<[f32]>> {
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
         let place = queries.iter().position(|(known, _)| known == key)?;

@@ -176,6 +176,10 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
             Begins::No => {}
         }
     }
+    if table::is_control(form.open) {
+        // A control token says that a name follows, whatever blanks stand between.
+        start += blank(&view.text[start..]);
+    }
     let rest = &view.text[start..];
     let word = |text: &str| text.find(|c| !is_name(c)).unwrap_or(text.len());
     let name = word(rest);
@@ -196,7 +200,10 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
         }
     }
     // Spaces before the end of the name are ignored.
-    let spaces = rest[at..].len() - rest[at..].trim_start_matches(' ').len();
+    let spaces = match form.name_end.iter().all(|end| table::is_control(end)) {
+        true => blank(&rest[at..]),
+        false => rest[at..].len() - rest[at..].trim_start_matches(' ').len(),
+    };
     let after = &rest[at + spaces..];
     let Some(end) = form.name_end.iter().find(|end| after.starts_with(**end)) else {
         let perhaps = form.name_end.iter().any(|end| begins(after, end) == Begins::Perhaps);

@@ -10,14 +10,16 @@ use toolwright_agent::{ModelDelegates, ModelExtractor};
 use toolwright_core::catalogue::declared::{DeclaredTools, SCHEMA_NAMESPACE};
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::{EstimatedTokens, Exactness, Services, TokenCounter};
+use toolwright_core::definition::ToolSettings;
 use toolwright_core::event::EventSink as _;
+use toolwright_core::llm::shipped;
 use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
 use toolwright_core::pattern::{allowed_by, glob_match};
 use toolwright_core::store::RunStore;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_core::trigger::TriggerKind;
-use toolwright_core::{Event, SandboxProfile};
+use toolwright_core::{Event, SandboxProfile, ToolDefinition};
 use toolwright_mcp::client::{McpServerSpec, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
 use toolwright_net::HttpOptions;
@@ -34,6 +36,7 @@ use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
 use super::agents::delegates::Documents;
+use super::frames::frames;
 use super::llm_tools::{CompatCell, recommends};
 use crate::config::file::{AgentToolName, Defaults, ToolEntry};
 use crate::config::{
@@ -52,6 +55,8 @@ pub(super) struct ProviderSettings {
     enabled: bool,
     allowed: Vec<String>,
     denied: Vec<String>,
+    /// What is said of single ones, by wire name.
+    settings: BTreeMap<String, ToolSettings>,
     builtin: BuiltinOptions,
     web: web::WebConfig,
     triggers: Vec<TriggerTool>,
@@ -85,6 +90,7 @@ impl ProviderSettings {
             enabled: defaults.builtins,
             allowed: defaults.builtins_allowed.clone(),
             denied: defaults.builtins_denied.clone(),
+            settings: defaults.builtin_tools.clone(),
             builtin,
             web: config.sections.web.clone(),
             triggers: trigger_tools(config),
@@ -114,7 +120,13 @@ impl ProviderSettings {
             let id = tool.definition().id;
             allowed_by(&self.allowed, &self.denied, &wire_candidate(id.namespace(), id.name()))
         });
-        Ok(Some(Arc::new(StaticProvider::new(BUILTIN, ProviderKind::Builtin, tools)?)))
+        let settled = |definition: &mut ToolDefinition| {
+            if let Some(settings) = self.settings.get(&wire_candidate(definition.id.namespace(), definition.id.name()))
+            {
+                settings.apply(definition);
+            }
+        };
+        Ok(Some(Arc::new(StaticProvider::adjusted(BUILTIN, ProviderKind::Builtin, tools, settled)?)))
     }
 
     /// The tools that schemas declare; `None` when there are none.
@@ -292,6 +304,10 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
         let is_server = config.servers.iter().any(|server| server.namespace == *name);
         !is_server && !config.openapi.iter().any(|document| document.name == *name)
     });
+    // Behind all others: the first reason counts.
+    let unanswered =
+        "it asks a model, and none is known that answers it: set `models.default` or the key of a model API";
+    absent.extend(shipped().iter().map(|tool| (wire_candidate(LLM, tool.source().id.name()), unanswered.to_owned())));
     absent
 }
 
@@ -302,6 +318,7 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
         defined_in: server.defined_in.clone(),
         withheld_env: withheld_env(config),
         sandbox: is_process.then(|| server_sandbox(server.config.sandbox, config)),
+        frames: frames(&config.sections.defaults.trace_mcp, &config.root, redactor),
         authorizer: authorization(server, config, redactor).map(|parts| Arc::new(OAuth::new(parts)) as _),
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
         ..McpServerSpec::new(server.namespace.clone(), server.config.clone())

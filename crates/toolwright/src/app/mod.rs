@@ -4,6 +4,7 @@ mod agents;
 mod build;
 mod client;
 mod fallback_client;
+mod frames;
 mod llm_tools;
 mod operate;
 mod plans;

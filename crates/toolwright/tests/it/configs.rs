@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright::config::{Config, LoadOptions, load};
+use toolwright::config::file::TraceMcp;
+use toolwright::config::{Config, LlmEntry, LoadOptions, load};
 use toolwright::core::catalogue::CallScope;
 use toolwright::core::policy::{Effect, HintTrust, PolicyQuery, UserRequest};
 use toolwright::core::{Effects, Policy, Principal, Profile, ToolDefinition, ToolId};
@@ -181,5 +182,80 @@ fn the_team_has_tokens_views_and_roles() {
             (of_support("tickets:assign"), Effect::Ask),
             (of_support("tickets:close"), Effect::Deny),
         ],
+    );
+}
+
+/// What other tool systems write, key for key, loads here.
+#[test]
+fn words_of_other_tool_systems_are_read() {
+    let text = r#"
+defaults: {toolTimeout: 30000, toolResponseMaxBytes: 100000, traceMCP: true, mcpInitConcurrency: 4}
+queues:
+  forge: {concurrent: 3}
+  slow-api: {concurrent: 1}
+mcpServers:
+  forge:
+    type: stdio
+    command: npx
+    args: ["-y", "@mcp/forge"]
+    env: {FORGE_TOKEN: "${FORGE_TOKEN}"}
+    toolsAllowed: [search_code, get_file]
+    toolsDenied: [delete_repo]
+    cache: 300000
+    requestTimeoutMs: 5000
+    queue: forge
+restTools:
+  weather:
+    description: Tells the weather of a city.
+    method: GET
+    url: "https://api.weather.example/v1/${parameters.city}"
+    headers: {Authorization: "Bearer ${WEATHER_TOKEN}"}
+    parametersSchema:
+      type: object
+      properties: {city: {type: string, description: City name}}
+      required: [city]
+    queue: slow-api
+llmTools:
+  judge:
+    description: Judges a text.
+    inputSchema: {type: object, properties: {text: {type: string}}, required: [text]}
+    outputSchema: {type: array, items: {type: string}}
+    systemPrompt: You judge texts.
+    userTemplate: "Judge: {{ text }}"
+    outputFormat: json
+    outputExample: [good]
+    onOutputMismatch: warn
+    modelPreference: {preferredModel: openai/gpt-5-mini, fallbackModels: [openai/gpt-5], maxTokens: 200}
+    recommendedThreshold: 90
+    variants:
+      - {id: short, isDefault: true, userTemplate: "{{ text }}"}
+"#;
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("toolwright.yaml");
+    std::fs::write(&file, text).expect("file");
+    let options = LoadOptions {
+        config: Some(file),
+        state_dir: Some(folder.path().join("state")),
+        cwd: folder.path().to_owned(),
+        ..LoadOptions::default()
+    };
+    let config = load(&options, &|name| name.ends_with("_TOKEN").then(|| "a-value".to_owned()));
+    let problems: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
+    assert!(problems.is_empty(), "{problems:?}");
+    let server = &config.servers[0].config;
+    assert_eq!(server.request_timeout, Some(std::time::Duration::from_secs(5)));
+    assert_eq!(
+        (&server.tools_allowed[..], server.queue.as_deref()),
+        (&["search_code".to_owned(), "get_file".to_owned()][..], Some("forge"))
+    );
+    assert_eq!(config.sections.defaults.trace_mcp, TraceMcp::Switch(true));
+    assert_eq!(config.rest_tools[0].1.parameters.as_ref().expect("a schema")["required"], json!(["city"]));
+    let [LlmEntry::Llm(judge)] = &config.llm_tools[..] else { panic!("{:?}", config.llm_tools) };
+    assert_eq!((judge.system.as_str(), judge.user.as_str()), ("You judge texts.", "Judge: {{ text }}"));
+    let tool = judge.tool();
+    assert_eq!(tool.output_schema.expect("a schema")["properties"]["items"]["type"], "array");
+    assert_eq!(
+        (judge.example.clone(), json!(tool.on_output_mismatch)),
+        (Some(json!({"items": ["good"]})), json!("warn"))
     );
 }

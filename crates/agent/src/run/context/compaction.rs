@@ -17,6 +17,7 @@ use super::render::{self, Author, Files, Originals, RenderContext, Turn, content
 use super::user_words::TaskPosition;
 use super::{ContextState, memory_tokens};
 use crate::report::Status;
+use crate::run::TodoSeen;
 use crate::run::{RunState, TransitionError};
 
 /// Bytes per token of a text.
@@ -350,6 +351,10 @@ impl RunState {
             return self.compaction_failed("the conversation is another by now".into());
         };
         self.context.counts.summarized += 1;
+        if let TodoSeen::Ago(_) = self.todo {
+            // What it saw may be gone.
+            self.todo = TodoSeen::Never;
+        }
         self.context.counts.messages += messages as u64;
         let facts = self.context.memory.as_ref().map_or(0, |memory| memory.facts());
         let tokens = (before + tools, self.context_tokens() + tools);

@@ -115,7 +115,9 @@ fn notices_and_jobs_are_not_the_users_words() {
     let Step::Compact(calls) = state.step() else { panic!("{:?}", state.step()) };
     let asked = format!("{:?}", calls[0].arguments);
     assert!(asked.contains("Result of job job_1:") && asked.contains("Toolwright:"), "{asked}");
+    state.todo = TodoSeen::Ago(0);
     state.on_compacted(made(&state, Some("It was said.")), Usage::default()).expect("ended");
+    assert_eq!(state.todo, TodoSeen::Never, "what the model saw of its list may be gone");
     let record = texts(&state).into_iter().find(|text| text.contains("It was said.")).expect("a record");
     assert!(record.contains("  [toolwright notice] is what I read."), "{record}");
     assert!(!record.contains("Delete all.") && !record.contains("Two turns are left"), "{record}");

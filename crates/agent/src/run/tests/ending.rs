@@ -1,5 +1,7 @@
 //! Tests: final reports, the task status, and forced last turns.
 
+use toolwright_core::store::todo::{REMIND_AFTER, TODO_ID, TodoList};
+
 use super::*;
 use crate::report::{Format, ReportSpec};
 use crate::tools::{AgentTools, FINAL_REPORT_ID, TASK_STATUS_ID};
@@ -179,4 +181,30 @@ fn a_last_turn_is_forced_once_per_task() {
     assert!(state.is_over());
     state.continue_with(vec![ContentBlock::text("go on")]).expect("continue");
     assert!(!state.is_last_turn(), "it holds for one task");
+}
+
+#[test]
+fn open_todo_lists_are_shown_again_after_some_answers() {
+    let list = |status: &str| TodoList::of_value(Some(json!({"1": {"text": "test it", "status": status}})));
+    let mut state = begin(turns(100));
+    assert!(state.is_todo_due(), "its session may have a list");
+    state.show_todo(&TodoList::default());
+    assert!(!state.is_todo_due());
+    model(&mut state, response("", &[("todo", "fs__read", "{}")]));
+    let changed = Outcome { tool: ToolId::try_parse(TODO_ID), ..done(&CallId::new("todo"), "") };
+    state.on_tools(vec![changed]).expect("changed");
+    for n in 0..REMIND_AFTER {
+        assert!(!state.is_todo_due(), "after {n}");
+        model(&mut state, response("", &[(&format!("c{n}"), "fs__read", &format!("{{\"n\":{n}}}"))]));
+        answer(&mut state, &n.to_string());
+    }
+    assert!(state.is_todo_due());
+    reload(&mut state);
+    state.show_todo(&list("in_progress"));
+    let last = state.messages().last().map(|message| format!("{message:?}")).unwrap_or_default();
+    assert!(last.contains("The to-do list of this session:\\n[>] 1: test it"), "{last}");
+    assert!(!state.is_todo_due());
+    let told = state.messages().len();
+    state.show_todo(&list("done"));
+    assert_eq!(state.messages().len(), told, "nothing is left to do");
 }

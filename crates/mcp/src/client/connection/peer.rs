@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::inbox::listener::Folders;
 use super::inbox::{Answer, Inbox, NoRoom, Purpose};
 use crate::protocol::message::{RpcError, notification, read, write_json};
+use crate::transport::traced::Traced;
 use crate::transport::{CancelNotice, Outgoing, OutgoingKind, RequestId, SendError, Transport, UNREADABLE};
 
 /// What is said of a request that came too late for its session.
@@ -95,6 +96,11 @@ pub(crate) struct Peer {
 impl Peer {
     /// An end over `transport`, which hands what arrives to `inbox`.
     pub(crate) fn new(transport: Arc<dyn Transport>, inbox: Arc<Inbox>) -> Arc<Self> {
+        let listener = &inbox.listener;
+        let transport: Arc<dyn Transport> = match listener.frames.clone() {
+            Some(frames) => Arc::new(Traced { inner: transport, server: Arc::clone(&listener.server), frames }),
+            None => transport,
+        };
         inbox.attach(Arc::downgrade(&transport));
         Arc::new(Self { transport, inbox, next_id: AtomicU64::new(1) })
     }

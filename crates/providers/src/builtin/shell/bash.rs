@@ -10,11 +10,26 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
 
 use super::runner::{Runner, Start, longest};
-use super::{common_properties, sandbox_note};
+use super::session::{BASH, Sessions, next_step};
+use super::{common_properties, folder_of, sandbox_note};
 use crate::builtin::{define, parse};
+
+const MANUAL: &str = "\
+Runs one command line with `bash -c`, by default in the root of the workspace. Standard output and standard error come back as one
+text. An exit code other than 0 is an error that has the output too.
+
+- `timeout_ms` ends the command and all that it started. Nothing that it started outlives it.
+- Nothing can be typed in: standard input is empty.
+- `session` names a session. The working directory and the exported variables at the end of a call are there again in the next
+  call of that session; functions, aliases and processes are not. A command that is killed, or that replaces the shell by
+  `exec`, leaves the session as it was. Sessions end with the process of Toolwright.
+- Where the operator has made the tool `stateful`, a call with a session waits after its command: `job__send` sends the next
+  command as `input`, and `exit` ends it.
+- Long output is stored and named by a handle; `output__read` and `output__grep` read it.";
 
 pub(super) struct Bash {
     runner: Runner,
+    sessions: Sessions,
 }
 
 #[derive(Deserialize)]
@@ -22,11 +37,12 @@ struct Arguments {
     command: String,
     timeout_ms: u64,
     cwd: Option<String>,
+    session: Option<String>,
 }
 
 impl Bash {
     pub(super) fn new(runner: Runner) -> Self {
-        Self { runner }
+        Self { runner, sessions: Sessions::default() }
     }
 }
 
@@ -40,7 +56,8 @@ impl Tool for Bash {
         let description = format!(
             "Runs a command with bash in the workspace root and returns what it prints: standard output and \
              standard error as one text, in the order of writing. A failed command also reports its exit code. \
-             Each call is a new shell: directory changes and variables do not carry over. Nothing can be typed \
+             Each call is a new shell: directory changes and variables do not carry over, unless the calls name a \
+             `session`. Nothing can be typed \
              in, so use flags that do not ask. What the command leaves running in the background is stopped \
              when it ends. Prefer the fs tools for reading, searching and editing files.{}",
             sandbox_note(self.runner.profile())
@@ -57,24 +74,41 @@ impl Tool for Bash {
         definition.body_argument = Some("command".into());
         definition.sandbox_profile = Some(self.runner.profile());
         definition.timeout = Some(longest());
+        definition.documentation = Some(MANUAL.into());
         definition.examples = vec![
             json!({"command": "git status --short"}),
             json!({"command": "cargo test 2>&1 | tail -n 40", "timeout_ms": 300_000}),
+            json!({"command": "cd web && export NODE_ENV=test", "session": "web"}),
         ];
         definition
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Arguments { command, timeout_ms, cwd } = parse(arguments)?;
-        let start = Start {
-            program: "bash".into(),
-            arguments: vec!["-c".to_owned(), command],
-            code_name: "command",
-            directory: cwd,
-            stdin: None,
-            timeout_ms,
-            readable: Vec::new(),
-        };
-        self.runner.run(start, context).await
+        let Arguments { mut command, timeout_ms, cwd, session } = parse(arguments)?;
+        loop {
+            let session = session.clone().map(|name| self.sessions.open(name, context));
+            let is_session = session.is_some();
+            let (arguments, directory) = if is_session {
+                let folder = folder_of(cwd.as_deref(), context);
+                (vec!["-c".to_owned(), BASH.to_owned(), "bash".to_owned(), command, folder], None)
+            } else {
+                (vec!["-c".to_owned(), command], cwd.clone())
+            };
+            let start = Start {
+                program: "bash".into(),
+                arguments,
+                code_name: "command",
+                directory,
+                stdin: None,
+                timeout_ms,
+                readable: Vec::new(),
+                session,
+            };
+            let output = self.runner.run(start, context).await?;
+            match next_step(is_session, &output, context).await? {
+                Some(next) => command = next,
+                None => return Ok(output),
+            }
+        }
     }
 }

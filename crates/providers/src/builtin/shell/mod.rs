@@ -4,12 +4,14 @@ mod bash;
 mod printed;
 mod python;
 mod runner;
+mod session;
 
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use toolwright_core::context::ToolContext;
 use toolwright_core::sandbox::SandboxProfile;
 use toolwright_core::tool::Tool;
 
@@ -47,7 +49,7 @@ pub(super) fn tools(options: &BuiltinOptions) -> [Arc<dyn Tool>; 2] {
 }
 
 /// The arguments that both have.
-fn common_properties() -> [(&'static str, Value); 2] {
+fn common_properties() -> [(&'static str, Value); 3] {
     [
         (
             "timeout_ms",
@@ -60,7 +62,13 @@ fn common_properties() -> [(&'static str, Value); 2] {
             "cwd",
             json!({"type": "string", "description": "Directory to run in; relative to the workspace root, which is the default."}),
         ),
+        ("session", session::property()),
     ]
+}
+
+/// The folder that a call of a session asks for, as its prelude takes it; empty: the one that the session is in.
+fn folder_of(cwd: Option<&str>, context: &ToolContext) -> String {
+    cwd.map_or_else(String::new, |cwd| context.resolve_path(cwd).to_string_lossy().into_owned())
 }
 
 /// What a model should know of the sandbox before it writes code for it.

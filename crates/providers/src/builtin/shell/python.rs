@@ -16,7 +16,8 @@ use toolwright_core::tool::Tool;
 use toolwright_sandbox::{SupervisedCommand, candidates};
 
 use crate::builtin::shell::runner::{Runner, Start, longest};
-use crate::builtin::shell::{common_properties, sandbox_note};
+use crate::builtin::shell::session::{PYTHON, Sessions, next_step};
+use crate::builtin::shell::{common_properties, folder_of, sandbox_note};
 use crate::builtin::{define, failed, parse};
 
 /// Isolated: neither variables (`PYTHONPATH`) nor files beside the code (a `json.py` in the workspace)
@@ -24,10 +25,23 @@ use crate::builtin::{define, failed, parse};
 /// UTF-8, whatever the locale. No `__pycache__` in the workspace.
 const FLAGS: [&str; 6] = ["-I", "-u", "-B", "-X", "utf8", "-c"];
 
+const MANUAL: &str = "\
+Runs one Python 3 program, by default in the root of the workspace, and returns what it prints. Each call is a new process: print
+what is to come back, and write to files what is needed later.
+
+- The interpreter is isolated: modules of the workspace are found only once their folder is on `sys.path`.
+- `args` is `sys.argv[1:]`, `stdin` is what the program reads.
+- `timeout_ms` ends the program and all that it started.
+- `session` names a session. The working directory and `os.environ` at the end of a call are there again in the next call of that
+  session; variables of the program are not. A program that is killed leaves the session as it was.
+- Where the operator has made the tool `stateful`, a call with a session waits after its program: `job__send` sends the next
+  program as `input`, and `exit` ends it.";
+
 pub(super) struct Python {
     runner: Runner,
     /// Looked for at the first call; once more at the next one, where none was found.
     interpreter: OnceCell<Interpreter>,
+    sessions: Sessions,
 }
 
 #[derive(Deserialize)]
@@ -38,11 +52,12 @@ struct Arguments {
     stdin: Option<String>,
     timeout_ms: u64,
     cwd: Option<String>,
+    session: Option<String>,
 }
 
 impl Python {
     pub(super) fn new(runner: Runner) -> Self {
-        Self { runner, interpreter: OnceCell::new() }
+        Self { runner, interpreter: OnceCell::new(), sessions: Sessions::default() }
     }
 }
 
@@ -59,7 +74,7 @@ impl Tool for Python {
         let description = format!(
             "Runs a Python 3 program in the workspace root and returns what it prints: standard output and standard \
              error as one text, in the order of writing. A failed program also reports its exit code. Each call is a \
-             new process: variables and imports do not carry over. The standard library and installed packages can \
+             new process: variables and imports do not carry over; with a `session` the working directory and `os.environ` do. The standard library and installed packages can \
              be imported; for modules of the workspace put their folder on `sys.path` first.{}",
             sandbox_note(self.runner.profile())
         );
@@ -75,6 +90,7 @@ impl Tool for Python {
         definition.body_argument = Some("code".into());
         definition.sandbox_profile = Some(self.runner.profile());
         definition.timeout = Some(longest());
+        definition.documentation = Some(MANUAL.into());
         definition.examples = vec![
             json!({"code": "import math\nprint(math.comb(52, 5))"}),
             json!({"code": "import json, sys\nprint(len(json.load(open(sys.argv[1]))))", "args": ["data.json"]}),
@@ -83,22 +99,37 @@ impl Tool for Python {
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Arguments { code, args, stdin, timeout_ms, cwd } = parse(arguments)?;
+        let Arguments { mut code, args, stdin, timeout_ms, cwd, session } = parse(arguments)?;
         let find = || Interpreter::find(self.runner.withheld_env(), &context.session.root);
         let interpreter = self.interpreter.get_or_try_init(find).await?;
-        let mut line: Vec<String> = FLAGS.map(str::to_owned).to_vec();
-        line.push(code);
-        line.extend(args);
-        let start = Start {
-            program: interpreter.program.clone().into(),
-            arguments: line,
-            code_name: "code",
-            directory: cwd,
-            stdin,
-            timeout_ms,
-            readable: interpreter.folders.clone(),
-        };
-        self.runner.run(start, context).await
+        loop {
+            let session = session.clone().map(|name| self.sessions.open(name, context));
+            let is_session = session.is_some();
+            let mut line: Vec<String> = FLAGS.map(str::to_owned).to_vec();
+            let directory = if is_session {
+                line.extend([PYTHON.to_owned(), code, folder_of(cwd.as_deref(), context)]);
+                None
+            } else {
+                line.push(code);
+                cwd.clone()
+            };
+            line.extend(args.iter().cloned());
+            let start = Start {
+                program: interpreter.program.clone().into(),
+                arguments: line,
+                code_name: "code",
+                directory,
+                stdin: stdin.clone(),
+                timeout_ms,
+                readable: interpreter.folders.clone(),
+                session,
+            };
+            let output = self.runner.run(start, context).await?;
+            match next_step(is_session, &output, context).await? {
+                Some(next) => code = next,
+                None => return Ok(output),
+            }
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use toolwright_sandbox::protected::{is_own, written_since};
 use toolwright_sandbox::{Output, Stdin, SupervisedChild, SupervisedCommand};
 
 use crate::builtin::shell::printed::Printed;
+use crate::builtin::shell::session::{LEFT, MAX_STATE, STATE, Session};
 use crate::builtin::{BuiltinOptions, failed};
 
 /// Longest time a caller may ask for.
@@ -49,7 +50,7 @@ pub(super) struct Runner {
 }
 
 /// What is to be run.
-pub(super) struct Start {
+pub(super) struct Start<'a> {
     pub(super) program: OsString,
     pub(super) arguments: Vec<String>,
     /// The tool's own argument that holds the code.
@@ -59,6 +60,8 @@ pub(super) struct Start {
     pub(super) timeout_ms: u64,
     /// Folders that the program needs, for profiles that read little else.
     pub(super) readable: Vec<PathBuf>,
+    /// The session that it takes up and leaves something to.
+    pub(super) session: Option<Session<'a>>,
 }
 
 impl Runner {
@@ -77,10 +80,11 @@ impl Runner {
     }
 
     /// Runs it to its end, or until its time is up or the call is cancelled.
-    pub(super) async fn run(&self, start: Start, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    pub(super) async fn run(&self, mut start: Start<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let session = start.session.take();
         let limit = Limit::of(start.timeout_ms, context);
         let began = SystemTime::now();
-        let mut child = self.start(start, context).await?;
+        let mut child = self.start(start, session.as_ref(), context).await?;
         let enforcement = child.enforcement.take().unwrap_or_else(|| unrestricted(self.profile));
         self.warn_of_gaps(&enforcement, context);
         let held = enforcement.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
@@ -99,6 +103,9 @@ impl Runner {
                     output.is_error = true;
                     output.content.push(ContentBlock::text(format!("[toolwright ended the command: {exceeded}]")));
                 }
+                if let Some(session) = &session {
+                    session.keep(child.left(MAX_STATE).await, &mut output);
+                }
                 if !written.is_empty() {
                     output = output.with_extra("protected_written", json!(written));
                 }
@@ -114,7 +121,12 @@ impl Runner {
         }
     }
 
-    async fn start(&self, start: Start, context: &ToolContext) -> Result<SupervisedChild, ToolError> {
+    async fn start(
+        &self,
+        start: Start<'_>,
+        session: Option<&Session<'_>>,
+        context: &ToolContext,
+    ) -> Result<SupervisedChild, ToolError> {
         if let Some(long) = start.arguments.iter().find(|argument| argument.len() > MAX_ARGUMENT) {
             let message = format!(
                 "`{}`, or one of its arguments, has {} bytes, and a program takes {MAX_ARGUMENT} at most: write it to a \
@@ -127,8 +139,11 @@ impl Runner {
         let mut settings = self.settings.clone();
         settings.read.extend(start.readable);
         let root = context.session.root.clone();
-        let mut child = SupervisedCommand::new(start.program)
-            .withhold(&self.withheld_env)
+        let mut command = SupervisedCommand::new(start.program).withhold(&self.withheld_env);
+        if let Some(session) = session {
+            command = command.envs([(STATE, session.state())]).leaves(LEFT);
+        }
+        let mut child = command
             .args(&start.arguments)
             .current_dir(context.resolve_path(start.directory.as_deref().unwrap_or("")))
             .stdin(if start.stdin.is_some() { Stdin::Piped } else { Stdin::Null })

@@ -24,6 +24,8 @@ const NOISE: [&str; 11] =
 const CONTENT: [&str; 4] = ["main", "article", "h1", "body"];
 /// Elements whose end tag is often left out.
 const UNCLOSED: [&str; 6] = ["p", "li", "dt", "dd", "tr", "td"];
+/// Elements in which those of [`UNCLOSED`] are inside another of their name, and with which they end.
+const SCOPES: [&str; 5] = ["ul", "ol", "menu", "dl", "table"];
 /// Elements that have no end tag.
 const VOID: [&str; 13] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
@@ -45,6 +47,7 @@ pub(super) fn to_markdown(html: &str, base: Url) -> Page {
         base,
         skipping: None,
         skips_hidden: false,
+        scopes: 0,
         code: None,
         title: None,
         in_title: false,
@@ -104,6 +107,8 @@ struct Converter {
     skipping: Option<(String, usize)>,
     /// Whether it is left out since people do not see it either.
     skips_hidden: bool,
+    /// Lists and tables open in what is left out.
+    scopes: usize,
     /// Language and text of the `<pre>` that is open.
     code: Option<(String, String)>,
     title: Option<String>,
@@ -132,16 +137,19 @@ impl Converter {
     fn start(&mut self, name: &str, tag: &Tag) {
         // A paragraph that is not closed ends where the next begins. What is hidden ends with its element, as in a browser.
         let ends = |(skipped, _): &(String, usize)| match self.skips_hidden {
-            true => UNCLOSED.contains(&name) && skipped == name,
+            true => self.scopes == 0 && UNCLOSED.contains(&name) && skipped == name,
             false => CONTENT.contains(&name),
         };
         if self.skipping.as_ref().is_some_and(ends) {
             self.skipping = None;
         }
         if let Some((skipped, depth)) = &mut self.skipping {
-            *depth += usize::from(skipped == name && !tag.self_closing);
+            let is_scoped = self.skips_hidden && UNCLOSED.contains(&&**skipped);
+            self.scopes += usize::from(is_scoped && SCOPES.contains(&name));
+            *depth += usize::from(skipped == name && !tag.self_closing && !is_scoped);
             return;
         }
+        self.scopes = 0;
         self.skips_hidden = is_hidden(tag) && !VOID.contains(&name) && !tag.self_closing;
         if self.skips_hidden {
             self.skipping = Some((name.to_owned(), 1));
@@ -206,11 +214,24 @@ impl Converter {
             return;
         }
         if let Some((skipped, depth)) = &mut self.skipping {
-            *depth -= usize::from(skipped == name);
-            if *depth == 0 {
+            let is_scoped = self.skips_hidden && UNCLOSED.contains(&&**skipped);
+            let ends_scope = is_scoped && SCOPES.contains(&name);
+            // The end of what it stands in ends what was not closed, too.
+            let is_over = match (is_scoped, self.scopes) {
+                (true, 0) => skipped == name || ends_scope,
+                (true, _) => false,
+                (false, _) => {
+                    *depth -= usize::from(skipped == name);
+                    *depth == 0
+                }
+            };
+            self.scopes = self.scopes.saturating_sub(usize::from(ends_scope));
+            if is_over {
                 self.skipping = None;
             }
-            return;
+            if !(is_over && ends_scope) {
+                return;
+            }
         }
         match name {
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => self.writer.end_heading(),
@@ -393,6 +414,8 @@ mod tests {
     fn what_a_browser_hides_is_left_out() {
         check("a<div hidden>b<h1>c</h1><div>d</div></div>e", "ae");
         check("a<span style='Display : none'>b</span>c<img hidden src=x>d", "acd");
+        check("<ul><li hidden>b<ul><li>c<li>d</li></ul>e</li><li>f</ul>", "- f");
+        check("<ul><li hidden>b</ul>c<table><tr hidden><td><table><tr><td>x</table>y<tr><td>z</table>", "c\n\nz");
         check("<p style='font-size:0'>a<p>b", "b");
         check("<body style='visibility:hidden'><p style='color:red'>a", "a");
     }

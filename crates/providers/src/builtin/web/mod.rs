@@ -1,6 +1,7 @@
 //! Built-in tools of the namespace `web`.
 
 mod blocks;
+mod cache;
 mod fetch;
 mod markdown;
 mod search;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolwright_core::setting::TimeSpan;
+use toolwright_core::setting::{CacheTtl, TimeSpan};
 use toolwright_core::{Tool, duration};
 
 use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
@@ -32,6 +33,8 @@ pub struct WebConfig {
     #[serde(with = "duration::required")]
     #[schemars(with = "TimeSpan")]
     pub timeout: Duration,
+    /// How long `web__fetch` may use a page again, where its server allows it: a duration, or `off`. Default 5m.
+    pub cache: CacheTtl,
     /// The engines of `web__search`, asked in order until one answers. Without one, the tool is not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<SearchEngine>,
@@ -43,6 +46,7 @@ impl Default for WebConfig {
             address: AddressPolicy::default(),
             max_bytes: 2 << 20,
             timeout: Duration::from_secs(30),
+            cache: CacheTtl(Some(Duration::from_secs(300))),
             search: Vec::new(),
         }
     }

@@ -24,6 +24,8 @@ const ENGINE_TIME: Duration = Duration::from_secs(10);
 /// Characters of a title, and of a result's text.
 const MAX_TITLE: usize = 200;
 const MAX_SNIPPET: usize = 600;
+/// Bytes of a result's address: a longer one is no page that anybody links to.
+const MAX_URL: usize = 2048;
 /// Configuration section that governs the addresses.
 const SETTINGS: &str = "web";
 
@@ -180,7 +182,9 @@ impl SearchEngine {
             text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(max).collect::<String>()
         };
         let hit = |item: &Value| {
-            let url = item.pointer(&link)?.as_str().filter(|url| !url.is_empty())?.to_owned();
+            // Reading it takes newlines out, and encodes what else an address may not have.
+            let url = Url::parse(item.pointer(&link)?.as_str().filter(|url| url.len() <= MAX_URL)?).ok()?;
+            let url = Some(String::from(url)).filter(|url| url.starts_with("http") && url.len() <= MAX_URL)?;
             Some(Hit { title: text(item, &title, MAX_TITLE), url, snippet: text(item, &snippet, MAX_SNIPPET) })
         };
         Some(answer.pointer(&list)?.as_array()?.iter().filter_map(hit).take(count).collect())

@@ -20,6 +20,17 @@ use toolwright_providers::openapi::{Import, OpenApiConfig, OpenApiProvider, Orig
 use crate::wire::{Names, Received, Reply, Server, options};
 use crate::workspace::Workspace;
 
+/// A folder with these files.
+fn folder_of(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("folder");
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        std::fs::write(&path, text).expect("file");
+    }
+    folder
+}
+
 fn file_spec(path: &Path) -> OpenApiConfig {
     let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
     OpenApiConfig { address, ..OpenApiConfig::new("api", Origin::File(path.to_owned())) }

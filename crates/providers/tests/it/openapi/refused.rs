@@ -5,7 +5,7 @@ use toolwright_core::Provider as _;
 use toolwright_providers::openapi::{Auth, OpenApiConfig, OpenApiError, OpenApiProvider, Origin, import};
 use url::Url;
 
-use super::{document, file_spec, import_of, schema};
+use super::{document, file_spec, folder_of, import_of, schema};
 use crate::wire::{Names, Reply, Server, options};
 
 #[test]
@@ -42,19 +42,6 @@ fn unsendable_operations_are_refused_with_reasons() {
 
 #[test]
 fn files_are_read_below_the_document_only() {
-    let folder = tempfile::tempdir().expect("folder");
-    let write = |path: &str, text: &str| {
-        let path = folder.path().join(path);
-        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
-        std::fs::write(&path, text).expect("file");
-        path
-    };
-    write("secret.yaml", "type: string\n");
-    write(
-        "api/parts/one.yaml",
-        "Body:\n  type: object\n  properties:\n    two: {$ref: 'two.json#/T'}\n    me: {$ref: '#/Body'}\n",
-    );
-    write("api/parts/two.json", r#"{"T": {"type": "integer"}}"#);
     let body = |reference: &str| {
         format!("post: {{requestBody: {{content: {{application/json: {{schema: {{$ref: '{reference}'}}}}}}}}}}")
     };
@@ -64,7 +51,16 @@ fn files_are_read_below_the_document_only() {
         body("../secret.yaml"),
         body("missing.yaml"),
     );
-    let path = write("api/api.yaml", &text);
+    let folder = folder_of(&[
+        ("secret.yaml", "type: string\n"),
+        (
+            "api/parts/one.yaml",
+            "Body:\n  type: object\n  properties:\n    two: {$ref: 'two.json#/T'}\n    me: {$ref: '#/Body'}\n",
+        ),
+        ("api/parts/two.json", r#"{"T": {"type": "integer"}}"#),
+        ("api/api.yaml", &text),
+    ]);
+    let path = folder.path().join("api/api.yaml");
     let imported = import(&file_spec(&path), &text, Origin::File(path.clone())).expect("a document");
     assert_eq!(
         schema(&imported.tools[0])["$defs"]["Body"],

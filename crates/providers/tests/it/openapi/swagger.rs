@@ -1,9 +1,9 @@
 //! Swagger 2.0 documents, and operations in files of their own.
 
 use serde_json::{Value, json};
-use toolwright_providers::openapi::{Origin, import};
+use toolwright_providers::openapi::{Origin, import, server_addresses};
 
-use super::{call, file_spec, import_of, schema};
+use super::{call, file_spec, folder_of, import_of, schema};
 use crate::wire::{Reply, Server};
 
 /// The document with one path.
@@ -71,22 +71,51 @@ async fn calls_of_swagger_go_to_its_base_path() {
     std::fs::write(&path, document.to_string()).expect("file");
     call(file_spec(&path), "op", json!({"ids": ["a", "b"]})).await.expect("called");
     assert_eq!(server.only().line, "GET /v2/pets?ids=a,b HTTP/1.1");
+    let (_, servers) = server_addresses(&path, 9).expect("read");
+    assert_eq!(servers, [server.url("/v2")]);
+}
+
+#[tokio::test]
+async fn lists_in_forms_of_swagger_are_joined() {
+    let server = Server::start(|_| Reply::ok("application/json", "{}")).await;
+    let list = |name: &str, more: Value| {
+        let mut list = json!({"name": name, "in": "formData", "type": "array", "items": {"type": "string"}});
+        list.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+        list
+    };
+    let fields = [list("a", json!({})), list("b", json!({"collectionFormat": "multi"}))];
+    let item = json!({"post": {"operationId": "op", "consumes": ["application/x-www-form-urlencoded"],
+                               "parameters": fields}});
+    let mut document = swagger("/pets", item);
+    document["host"] = server.url("").trim_start_matches("http://").into();
+    document["schemes"] = json!(["http"]);
+    let folder = folder_of(&[("api.json", &document.to_string())]);
+    let arguments = json!({"body": {"a": ["1", "2"], "b": ["3", "4"]}});
+    call(file_spec(&folder.path().join("api.json")), "op", arguments).await.expect("called");
+    assert_eq!(server.only().body, "a=1%2C2&b=3&b=4");
+}
+
+#[test]
+fn what_operations_of_swagger_repeat_is_bounded() {
+    let large: Value = (0..20_000).map(|n| json!({"type": "string", "title": n.to_string()})).collect();
+    let body = json!({"name": "b", "in": "body", "schema": {"type": "object", "x-large": large}});
+    let kinds: Vec<String> = (0..99).map(|n| format!("application/x{n}+json")).collect();
+    let item = json!({"parameters": [body], "put": {"consumes": kinds}, "post": {}});
+    let imported = import_of(&swagger("/pets", item), |_| {});
+    assert_eq!((imported.tools.len(), imported.refused.len()), (1, 1));
+    assert!(imported.refused[0].reason.contains("repeat more than"), "{:?}", imported.refused);
 }
 
 #[test]
 fn operations_may_stand_in_files_of_their_own() {
-    let folder = tempfile::tempdir().expect("folder");
-    let write = |path: &str, text: &str| {
-        let path = folder.path().join(path);
-        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
-        std::fs::write(&path, text).expect("file");
-        path
-    };
-    write("parts/list.yml", "operationId: list\nsummary: Lists pets\nparameters: [{$ref: 'shared.yml#/limit'}]\n");
-    write("parts/shared.yml", "limit: {name: limit, in: query, schema: {type: integer}}\n");
     let text = "openapi: 3.0.0\nservers: [{url: 'https://x.example'}]\npaths:\n  /pets:\n    get: {$ref: 'parts/list.yml'}\n    \
                 post: {$ref: 'parts/gone.yml'}\n";
-    let path = write("api.yaml", text);
+    let folder = folder_of(&[
+        ("parts/list.yml", "operationId: list\nsummary: Lists pets\nparameters: [{$ref: 'shared.yml#/limit'}]\n"),
+        ("parts/shared.yml", "limit: {name: limit, in: query, schema: {type: integer}}\n"),
+        ("api.yaml", text),
+    ]);
+    let path = folder.path().join("api.yaml");
     let imported = import(&file_spec(&path), text, Origin::File(path.clone())).expect("a document");
     let [tool] = &imported.tools[..] else { panic!("{:?}", imported.refused) };
     assert_eq!((tool.raw_name.as_str(), &*tool.definition.description), ("list", "Lists pets"));

@@ -328,6 +328,10 @@ impl Turns for JobTurns {
         let partial = self.executor.shape(&self.call, Ok(output), &self.run, Destination::WithCall).await;
         self.job.pause(partial).await
     }
+
+    fn is_stepwise(&self) -> bool {
+        self.call.entry.definition().mode == Mode::Stateful
+    }
 }
 
 /// The job that a call has become, if it has: where its progress and its end go.
@@ -431,7 +435,7 @@ fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -
         return Err(error);
     }
     let Outcome { content, structured, meta, extras, .. } = outcome;
-    let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
+    let mut output = ToolOutput { content, structured, meta, extras, ..ToolOutput::default() };
     if job.state == JobState::WaitingInput {
         let notice = JobNotice::started(&job.id, &job.tool, job.state, follows);
         output.content.push(ContentBlock::text(notice.text()));

@@ -26,6 +26,10 @@ const POLL: Duration = Duration::from_secs(1);
 const COLUMNS: &str =
     "seq, session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, data, taint, output";
 
+/// The values of session ?1 that decide what stands under ?2.
+const NEAR: &str = "session = ?1 AND NOT is_message AND (?2 IN ('', name) OR name = '' \
+                    OR substr(name, 1, length(?2) + 1) = ?2 || '.' OR substr(?2, 1, length(name) + 1) = name || '.')";
+
 /// Why a row is not taken.
 enum Full {
     Mailbox,
@@ -37,18 +41,7 @@ enum Full {
 impl SessionLog for SqliteStore {
     async fn append(&self, row: NewRow) -> Result<AppendedRow, StoreError> {
         let row = Arc::new(row);
-        let bytes = row.entry.bytes() + ROW_BYTES;
-        if bytes > MAX_ROW_BYTES {
-            return Err(StoreError::Quota(format!(
-                "this has {bytes} bytes, and one entry may have {MAX_ROW_BYTES}: write it to a file and name that"
-            )));
-        }
-        let data = match &row.entry {
-            LogEntry::Value(Written { output: Some(handle), .. }) => Some(to_json(&json!({"output": handle}))?),
-            LogEntry::Value(value) => Some(to_json(&value.data)?),
-            LogEntry::Message(message) if message.data.is_null() => None,
-            LogEntry::Message(message) => Some(to_json(&message.data)?),
-        };
+        let (data, bytes) = stored(&row)?;
         let appending = Arc::clone(&row);
         let appended = self
             .thread
@@ -68,6 +61,46 @@ impl SessionLog for SqliteStore {
         Ok(appended)
     }
 
+    async fn append_values(&self, rows: Vec<NewRow>, path: &str, seq: u64) -> Result<bool, StoreError> {
+        let rows = rows.into_iter().map(|row| stored(&row).map(|stored| (row, stored)));
+        let rows: Arc<Vec<(NewRow, (Option<String>, usize))>> = Arc::new(rows.collect::<Result<_, _>>()?);
+        let Some((first, _)) = rows.first() else { return Ok(true) };
+        let (session, path) = (first.session.clone(), path.to_owned());
+        let appending = Arc::clone(&rows);
+        let appended = self.thread.run("append values to the session log", move |db| {
+            let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let sql = format!("SELECT ifnull(max(seq), 0) FROM session_log WHERE {NEAR}");
+            let newest: i64 =
+                transaction.prepare_cached(&sql)?.query_row([session.as_str(), &path], |row| row.get(0))?;
+            if newest.cast_unsigned() != seq {
+                return Ok(Ok(None));
+            }
+            let mut numbers = Vec::with_capacity(appending.len());
+            for (row, (data, bytes)) in appending.iter() {
+                match append_in(&transaction, row, data.clone(), *bytes)? {
+                    Ok(appended) => numbers.push(appended.seq),
+                    // What was found to be removable is removed, unless a row has been written.
+                    Err(full) => {
+                        if numbers.is_empty() {
+                            transaction.commit()?;
+                        }
+                        return Ok(Err(full));
+                    }
+                }
+            }
+            transaction.commit()?;
+            Ok(Ok(Some(numbers)))
+        });
+        let appended = appended.await?.map_err(|full| StoreError::Quota(full.describe(&rows[0].0.session)))?;
+        let Some(numbers) = appended else { return Ok(false) };
+        for ((row, _), seq) in rows.iter().zip(numbers) {
+            if let LogEntry::Value(value) = &row.entry {
+                self.watchers.tell(&row.session, seq, value);
+            }
+        }
+        Ok(true)
+    }
+
     fn watch(&self, session: &SessionId, watcher: Weak<dyn ValueWatcher>) {
         self.watchers.lock().push((session.clone(), watcher));
     }
@@ -81,11 +114,7 @@ impl SessionLog for SqliteStore {
         let (session, path) = (session.as_str().to_owned(), path.to_owned());
         self.thread
             .run("read the values of a session", move |db| {
-                let sql = format!(
-                    "SELECT {COLUMNS} FROM session_log WHERE session = ?1 AND NOT is_message AND (?2 IN ('', name) OR name = '' \
-                     OR substr(name, 1, length(?2) + 1) = ?2 || '.' OR substr(?2, 1, length(name) + 1) = name || '.') \
-                     ORDER BY seq"
-                );
+                let sql = format!("SELECT {COLUMNS} FROM session_log WHERE {NEAR} ORDER BY seq");
                 db.prepare_cached(&sql)?.query_map([session, path], row)?.collect()
             })
             .await
@@ -221,6 +250,23 @@ impl Full {
             ),
         }
     }
+}
+
+/// The data of a row as it is stored, and the bytes that it counts.
+fn stored(row: &NewRow) -> Result<(Option<String>, usize), StoreError> {
+    let bytes = row.entry.bytes() + ROW_BYTES;
+    if bytes > MAX_ROW_BYTES {
+        return Err(StoreError::Quota(format!(
+            "this has {bytes} bytes, and one entry may have {MAX_ROW_BYTES}: write it to a file and name that"
+        )));
+    }
+    let data = match &row.entry {
+        LogEntry::Value(Written { output: Some(handle), .. }) => Some(to_json(&json!({"output": handle}))?),
+        LogEntry::Value(value) => Some(to_json(&value.data)?),
+        LogEntry::Message(message) if message.data.is_null() => None,
+        LogEntry::Message(message) => Some(to_json(&message.data)?),
+    };
+    Ok((data, bytes))
 }
 
 /// Appends a row within a transaction.

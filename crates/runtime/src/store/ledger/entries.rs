@@ -68,6 +68,8 @@ struct More<'a> {
     tools: Option<Showing>,
     #[serde(skip_serializing_if = "is_empty")]
     lost: Cow<'a, [Cow<'static, str>]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<Arc<str>>,
 }
 
 impl Default for More<'_> {
@@ -82,6 +84,7 @@ impl Default for More<'_> {
             provenance: None,
             tools: None,
             lost: Cow::Borrowed(&[]),
+            note: None,
         }
     }
 }
@@ -119,6 +122,7 @@ fn more(entry: &LedgerEntry) -> Option<String> {
         provenance: Some(&entry.provenance).filter(|provenance| !provenance.is_plain()).map(Cow::Borrowed),
         tools: entry.tools,
         lost: Cow::Borrowed(&entry.lost),
+        note: entry.note.clone(),
     };
     let is_usual = more.turn == 0
         && more.attempts == 1
@@ -128,7 +132,8 @@ fn more(entry: &LedgerEntry) -> Option<String> {
         && more.approval.is_none()
         && more.provenance.is_none()
         && more.tools.is_none()
-        && more.lost.is_empty();
+        && more.lost.is_empty()
+        && more.note.is_none();
     if is_usual { None } else { serde_json::to_string(&more).ok() }
 }
 
@@ -264,5 +269,6 @@ pub(super) fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<Ledger
         lost: more.lost.into_owned(),
         arguments: row.get::<_, Option<String>>(16)?.map(String::into_boxed_str),
         result: row.get::<_, Option<String>>(17)?.map(String::into_boxed_str),
+        note: more.note,
     })
 }

@@ -8,7 +8,7 @@ use toolwright_core::tool_id::server_namespace;
 use crate::config::node::{At, Data, Member, Node, Problem, Severity};
 
 /// Its tools, and ours in their place.
-const TOOLS: [(&str, &[&str]); 22] = [
+const TOOLS: [(&str, &[&str]); 23] = [
     ("Read", &["fs__read"]),
     ("NotebookRead", &["fs__notebook_read"]),
     ("NotebookEdit", &["fs__notebook_edit"]),
@@ -25,6 +25,7 @@ const TOOLS: [(&str, &[&str]); 22] = [
     ("Grep", &["fs__grep"]),
     ("LS", &["fs__tree"]),
     ("WebFetch", &["web__fetch"]),
+    ("WebSearch", &["web__search"]),
     ("Task", &["agent__*"]),
     ("Agent", &["agent__*"]),
     ("Skill", &["agent__skill"]),
@@ -33,8 +34,7 @@ const TOOLS: [(&str, &[&str]); 22] = [
     ("AskUserQuestion", &["agent__ask_user"]),
 ];
 /// Its tools that have no counterpart.
-const NO_TOOLS: [&str; 11] = [
-    "WebSearch",
+const NO_TOOLS: [&str; 10] = [
     "SlashCommand",
     "EnterPlanMode",
     "ExitPlanMode",

@@ -21,6 +21,20 @@ pub(crate) const ENTRIES: &str = "x-entries";
 pub(crate) const FOREIGN_KEYS: &str = "x-foreign-keys";
 /// Schema keyword: this section has nothing behind it in this version.
 pub(crate) const UNSUPPORTED: &str = "x-unsupported";
+/// Schema keyword: other words for a key, in snake case.
+pub(crate) const ALIASES: &str = "x-aliases";
+/// Keys that close something: one that is misspelt must not leave it open.
+const GUARDS: [&str; 9] = [
+    "tools_allowed",
+    "tools_denied",
+    "enabled",
+    "disabled",
+    "sandbox",
+    "include_tools",
+    "exclude_tools",
+    "enabled_tools",
+    "disabled_tools",
+];
 /// Schema keyword: numbers and booleans are taken as the text they were written as.
 pub(crate) const TEXT: &str = "x-text";
 
@@ -121,9 +135,9 @@ impl Walk<'_> {
         members.retain_mut(|member| {
             if let Some(properties) = properties
                 && !properties.contains_key(&member.key)
-                && properties.contains_key(&snake_case(&member.key))
+                && let Some(known) = known_as(&snake_case(&member.key), properties)
             {
-                member.key = snake_case(&member.key);
+                member.key = known;
             }
             self.path.push(member.key.clone());
             let before = self.problems.len();
@@ -201,7 +215,9 @@ impl Walk<'_> {
         let names = || known.into_iter().flat_map(|properties| properties.keys().map(String::as_str));
         let foreign = self.foreign_section(&member.key);
         let near = nearest(&snake_case(&member.key), names());
-        let severity = if schema.get(FOREIGN_KEYS).is_some() { Severity::Warning } else { Severity::Error };
+        let guards = near.is_some_and(|near| GUARDS.contains(&near));
+        let is_warning = schema.get(FOREIGN_KEYS).is_some() && !guards;
+        let severity = if is_warning { Severity::Warning } else { Severity::Error };
         let remedy = match near {
             _ if foreign.is_some() => foreign.unwrap_or_default(),
             // In the spelling that documents use for it, or that the file does.
@@ -297,14 +313,32 @@ fn choices(schema: &Value) -> Vec<&str> {
     all
 }
 
-/// `mcpServers` as `mcp_servers`.
+/// The key that `key`, in snake case, stands for.
+fn known_as(key: &str, properties: &Map<String, Value>) -> Option<String> {
+    if properties.contains_key(key) {
+        return Some(key.to_owned());
+    }
+    let is_meant = |property: &Value| {
+        let aliases = property.get(ALIASES).and_then(Value::as_array);
+        aliases.is_some_and(|aliases| aliases.iter().any(|alias| alias == key))
+    };
+    properties.iter().find(|(_, property)| is_meant(property)).map(|(known, _)| known.clone())
+}
+
+/// `mcpServers` as `mcp_servers`, `traceMCP` as `trace_mcp`.
 pub(crate) fn snake_case(key: &str) -> String {
     let mut out = String::with_capacity(key.len() + 4);
-    for c in key.chars() {
-        if c.is_ascii_uppercase() && !out.is_empty() {
+    let mut chars = key.chars().peekable();
+    let mut before = None;
+    while let Some(c) = chars.next() {
+        let ends_acronym = || chars.peek().is_some_and(char::is_ascii_lowercase);
+        let begins =
+            c.is_ascii_uppercase() && before.is_some_and(|before: char| !before.is_ascii_uppercase() || ends_acronym());
+        if begins {
             out.push('_');
         }
         out.push(c.to_ascii_lowercase());
+        before = Some(c);
     }
     out
 }
@@ -466,6 +500,8 @@ mod tests {
             ("url", "url"),
             ("httpUrl", "http_url"),
             ("toolResponseMaxBytes", "tool_response_max_bytes"),
+            ("traceMCP", "trace_mcp"),
+            ("MCPServers", "mcp_servers"),
         ] {
             assert_eq!(snake_case(from), to);
         }

@@ -4,6 +4,7 @@
 //! here. The checker, the published JSON Schema and the reference come from these structs.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
 use toolwright_core::agents::{AgentLimits, AgentSpec};
+use toolwright_core::definition::ToolSettings;
 use toolwright_core::exposure::ExposureChoice;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
@@ -31,7 +33,7 @@ use toolwright_providers::openapi::OpenApiConfig;
 use toolwright_providers::rest::RestToolConfig;
 use toolwright_runtime::QueueConfig;
 use toolwright_runtime::executor::{CallDefaults, GuardConfig};
-use toolwright_search::{Hybrid, Method, PickOptions};
+use toolwright_search::{Cascade, Hybrid, Method, PickOptions};
 use toolwright_telemetry::TelemetryConfig;
 
 use super::delegates::DelegatesConfig;
@@ -191,15 +193,18 @@ pub struct Defaults {
     /// How many MCP servers start at once.
     #[schemars(range(min = 1, max = 256))]
     pub mcp_init_concurrency: usize,
-    /// Logs the messages exchanged with MCP servers.
-    #[schemars(extend("x-unsupported" = true))]
-    pub trace_mcp: bool,
+    /// Shows every message from and to MCP servers, with time, server and direction, without secrets: `true` on standard
+    /// error, the name of a file, relative to the workspace root, there. Changing it needs a restart.
+    pub trace_mcp: TraceMcp,
     /// Whether the built-in tools (`fs`, `shell`, `web`) are in the catalogue.
     pub builtins: bool,
     /// Built-in tools that are offered, as globs on wire names (`fs__*`); empty means all.
     pub builtins_allowed: Vec<String>,
     /// Built-in tools that are not offered, as globs; counts after `builtins_allowed`.
     pub builtins_denied: Vec<String>,
+    /// How single built-in tools are called and explained, by wire name (`shell__bash`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub builtin_tools: BTreeMap<String, ToolSettings>,
     /// What the `fs` tools do about paths outside the workspace root.
     pub path_guard: PathGuard,
     /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides
@@ -221,15 +226,26 @@ impl Default for Defaults {
             triggers: false,
             repair_model: None,
             mcp_init_concurrency: 8,
-            trace_mcp: false,
+            trace_mcp: TraceMcp::Switch(false),
             builtins: true,
             builtins_allowed: Vec::new(),
             builtins_denied: Vec::new(),
+            builtin_tools: BTreeMap::new(),
             path_guard: PathGuard::Block,
             withheld_env: Vec::new(),
             agents: AgentLimits::default(),
         }
     }
+}
+
+/// Where messages of MCP servers are shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TraceMcp {
+    /// On standard error, or not at all.
+    Switch(bool),
+    /// In a file.
+    File(String),
 }
 
 /// An entry of `tools`.
@@ -407,6 +423,23 @@ pub struct SelectionConfig {
     /// The least score, from 0 to 1, of a tool that is picked.
     #[schemars(range(min = 0, max = 1))]
     pub min_score: f64,
+    /// Whether tools that their authors mark unsafe (`safe: false`) are shown, found and picked.
+    pub allow_unsafe: bool,
+    /// The weights of the scorer `hybrid`. Default: 0.4 for words, 0.6 for meaning, put together by their mean.
+    pub hybrid: Hybrid,
+    /// The passes of the scorer `cascade`: a cheap one over all tools, a dear one over the best of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cascade: Option<CascadeConfig>,
+    /// Capabilities that a tool must declare to be picked, like `streaming`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
+    /// What the place has where tools run, by name: a tool that needs anything else is not picked. Default: left open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<Vec<String>>,
+    /// Tokens that the definitions of all picks together may take. Default: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub budget: Option<usize>,
     /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
     /// order of registration.
     #[serde(with = "duration::required")]
@@ -433,6 +466,12 @@ impl Default for SelectionConfig {
             scorer: ScorerName::Auto,
             max_candidates: 3,
             min_score: 0.05,
+            allow_unsafe: false,
+            hybrid: Hybrid::default(),
+            cascade: None,
+            capabilities: Vec::new(),
+            context: None,
+            budget: None,
             timeout: Duration::from_secs(10),
             pick_size: DEFAULT_PICK_SIZE,
             pinned: Vec::new(),
@@ -443,14 +482,40 @@ impl Default for SelectionConfig {
 }
 
 impl SelectionConfig {
+    /// The way to score that has this name here.
+    #[must_use]
+    pub fn method(&self, name: ScorerName) -> Method {
+        match name {
+            ScorerName::Auto => Method::Auto,
+            ScorerName::Keyword => Method::Keyword,
+            ScorerName::Bm25 => Method::Bm25,
+            ScorerName::Embedding => Method::Embedding,
+            ScorerName::Hybrid => Method::Hybrid(self.hybrid),
+            ScorerName::Judge => Method::Judge,
+            ScorerName::Cascade => {
+                let CascadeConfig { first, then, survivors } = self.cascade.clone().unwrap_or_default();
+                let pass = |name| match name {
+                    // One cascade is enough.
+                    ScorerName::Cascade => Method::Auto,
+                    name => self.method(name),
+                };
+                Method::Cascade(Box::new(Cascade { first: pass(first), then: pass(then), survivors }))
+            }
+        }
+    }
+
     /// What a pick by this configuration begins with.
     #[must_use]
     pub fn pick_options(&self) -> PickOptions {
         PickOptions {
             max_candidates: self.max_candidates,
             min_score: self.min_score,
-            scorer: self.scorer.into(),
+            scorer: self.method(self.scorer),
             timeout: Some(self.timeout),
+            allow_unsafe: self.allow_unsafe,
+            capabilities: self.capabilities.clone(),
+            context: self.context.clone(),
+            budget: self.budget,
             ..PickOptions::default()
         }
     }
@@ -495,17 +560,26 @@ pub enum ScorerName {
     Hybrid,
     /// A model's judgement of what `auto` finds.
     Judge,
+    /// Two passes, as `selection.cascade` says.
+    Cascade,
 }
 
-impl From<ScorerName> for Method {
-    fn from(name: ScorerName) -> Self {
-        match name {
-            ScorerName::Auto => Self::Auto,
-            ScorerName::Keyword => Self::Keyword,
-            ScorerName::Bm25 => Self::Bm25,
-            ScorerName::Embedding => Self::Embedding,
-            ScorerName::Hybrid => Self::Hybrid(Hybrid::default()),
-            ScorerName::Judge => Self::Judge,
-        }
+/// `selection.cascade`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CascadeConfig {
+    /// How all tools are scored.
+    pub first: ScorerName,
+    /// How the best of them are scored again. Where it fails, the first pass counts.
+    pub then: ScorerName,
+    /// How many that are.
+    #[schemars(range(min = 1, max = 1000))]
+    pub survivors: usize,
+}
+
+impl Default for CascadeConfig {
+    /// Words first, then meaning over the best fifty.
+    fn default() -> Self {
+        Self { first: ScorerName::Bm25, then: ScorerName::Embedding, survivors: 50 }
     }
 }

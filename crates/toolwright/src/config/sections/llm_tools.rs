@@ -217,7 +217,15 @@ fn one_spelling(fields: Map<String, Value>) -> Map<String, Value> {
         (_, value) => value,
     };
     let respelt = fields.into_iter().map(|(key, value)| {
-        let key = snake_case(&key);
+        let key = match &*snake_case(&key) {
+            "input_schema" => "parameters",
+            "system_prompt" => "system",
+            "user_template" | "user_prompt" | "user_prompt_template" => "user",
+            "output_format" | "output_type" => "output",
+            "output_example" => "example",
+            other => other,
+        }
+        .to_owned();
         let value = within(&key, value);
         (key, value)
     });
@@ -248,6 +256,7 @@ fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String,
         (true, false) => {
             let definition: LlmDefinition =
                 serde_json::from_value(fields).map_err(|error| refused("", error.to_string()))?;
+            let definition = definition.with_listed_output();
             definition.check().map_err(define)?;
             registers(definition.tool())?;
             Ok(LlmEntry::Llm(Box::new(definition)))

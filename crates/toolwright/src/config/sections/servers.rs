@@ -140,6 +140,12 @@ impl Resolver<'_, '_> {
             *cwd = Some(cwd.as_ref().map_or_else(|| self.scope.root.to_owned(), |cwd| folder.join(cwd)));
         }
         for (raw, tool) in &config.tools {
+            if let Some(queue) = &tool.limits.queue {
+                let field = format!("mcp_servers.{}.tools.{raw}.queue", self.entry);
+                let before = self.scope.problems.len();
+                self.scope.check_queue(self.at, &field, queue);
+                self.broken |= self.scope.problems.len() > before;
+            }
             if tool.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
                 self.fail(&format!("tools.{raw}.name"), "it is empty", "give it a name, or remove the key");
             }

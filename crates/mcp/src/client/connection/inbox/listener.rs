@@ -12,6 +12,7 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::SessionId;
 
 use crate::client::config::AsTools;
+use crate::transport::traced::FrameSink;
 
 /// What is shown of a line that is not a message, in characters.
 const EXCERPT: usize = 120;
@@ -28,6 +29,8 @@ pub(crate) struct Listener {
     prompts: AsTools,
     /// The session whose own connection this hears.
     session: Option<SessionId>,
+    /// Sees the messages of its connections.
+    pub(crate) frames: Option<Arc<dyn FrameSink>>,
     common: Arc<Common>,
 }
 
@@ -47,17 +50,30 @@ impl Listener {
         tools_changed: Arc<dyn Fn() + Send + Sync>,
         prompts: AsTools,
     ) -> Arc<Self> {
-        Arc::new(Self { server, events, tools_changed, prompts, session: None, common: Arc::default() })
+        Arc::new(Self { server, events, tools_changed, prompts, session: None, frames: None, common: Arc::default() })
+    }
+
+    /// The same, whose messages are shown to somebody.
+    pub(crate) fn shown_to(self: Arc<Self>, frames: Option<Arc<dyn FrameSink>>) -> Arc<Self> {
+        match frames {
+            None => self,
+            frames => Arc::new(Self { frames, ..self.copy(None) }),
+        }
     }
 
     /// A listener on a connection that this session has for itself.
     pub(crate) fn of_session(&self, session: SessionId) -> Self {
+        self.copy(Some(session))
+    }
+
+    fn copy(&self, session: Option<SessionId>) -> Self {
         Self {
             server: Arc::clone(&self.server),
             events: Arc::clone(&self.events),
             tools_changed: Arc::clone(&self.tools_changed),
             prompts: self.prompts,
-            session: Some(session),
+            session,
+            frames: self.frames.clone(),
             common: Arc::clone(&self.common),
         }
     }

@@ -26,6 +26,7 @@ use self::listener::{Folders, Listener};
 use self::pages::Pages;
 use self::questions::Questions;
 use crate::transport::process::{StdoutNoise, seems_message};
+use crate::transport::traced::Direction;
 use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
@@ -395,6 +396,9 @@ impl Incoming for Inbox {
     fn message(&self, json: &[u8], during: Option<RequestId>) {
         // Not added atomically: of two at once one may be lost, and it has changed all the same.
         self.heard.store(self.heard.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if let Some(frames) = &self.listener.frames {
+            frames.frame(&self.listener.server, Direction::Received, json);
+        }
         let room = OnceCell::new();
         let envelope = match read::<Envelope<'_>>(json, &room) {
             Ok(envelope) => envelope,

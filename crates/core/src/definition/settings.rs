@@ -1,0 +1,109 @@
+//! How single tools are called and explained: what every source of tools lets its operator say, in one place.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Mode, ToolDefinition};
+use crate::base::setting::TimeSpan;
+use crate::duration;
+
+/// How a tool is called and explained. What is `None` is as its source says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Guidance {
+    /// How its results come back: `direct` in the turn, `background` as a job, `stateful` step by step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// How long a call keeps its caller waiting before it goes on as a background job.
+    #[serde(alias = "autoBackgroundAfter", with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub auto_background_after: Option<Duration>,
+    /// Its manual, which `job__info` returns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub documentation: Option<String>,
+    /// Whether a model must read the manual before its first call.
+    #[serde(alias = "manualRequired", skip_serializing_if = "Option::is_none")]
+    pub manual_required: Option<bool>,
+    /// A hint paragraph for the system prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contribution: Option<String>,
+}
+
+impl Guidance {
+    /// Puts it in place of what a definition says.
+    pub fn apply(&self, definition: &mut ToolDefinition) {
+        let Self { mode, auto_background_after, documentation, manual_required, contribution } = self;
+        definition.mode = mode.unwrap_or(definition.mode);
+        definition.auto_background_after = auto_background_after.or(definition.auto_background_after);
+        definition.manual_required = manual_required.unwrap_or(definition.manual_required);
+        for (said, own) in
+            [(documentation, &mut definition.documentation), (contribution, &mut definition.contribution)]
+        {
+            if said.is_some() {
+                own.clone_from(said);
+            }
+        }
+    }
+}
+
+/// The limits of a single tool's calls. What is `None` is as its source says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct OwnLimits {
+    /// Queue its calls wait in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Limit of one call.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub timeout: Option<Duration>,
+    /// How long a call may go on without a report of progress.
+    #[serde(alias = "idleTimeout", with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call is tried again where that is safe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 10))]
+    pub retries: Option<u32>,
+    /// Cap on the text of a result, in bytes.
+    #[serde(alias = "maxOutput", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 256))]
+    pub max_output: Option<usize>,
+}
+
+impl OwnLimits {
+    /// Puts them in place of what a definition says.
+    pub fn apply(&self, definition: &mut ToolDefinition) {
+        let Self { queue, timeout, idle_timeout, retries, max_output } = self;
+        if queue.is_some() {
+            definition.queue.clone_from(queue);
+        }
+        definition.timeout = timeout.or(definition.timeout);
+        definition.idle_timeout = idle_timeout.or(definition.idle_timeout);
+        definition.retries = retries.or(definition.retries);
+        definition.max_output = max_output.or(definition.max_output);
+    }
+}
+
+/// What an operator says of a built-in tool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct ToolSettings {
+    /// How it is called and explained.
+    #[serde(flatten)]
+    pub guidance: Guidance,
+    /// The limits of its calls.
+    #[serde(flatten)]
+    pub limits: OwnLimits,
+}
+
+impl ToolSettings {
+    /// Puts it in place of what a definition says.
+    pub fn apply(&self, definition: &mut ToolDefinition) {
+        self.guidance.apply(definition);
+        self.limits.apply(definition);
+    }
+}
