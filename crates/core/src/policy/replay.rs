@@ -59,10 +59,10 @@ mod tests {
 
     use super::*;
     use crate::catalogue::CallScope;
-    use crate::definition::{Effects, HintTrust, ToolDefinition};
+    use crate::definition::{Effects, ToolDefinition};
     use crate::identity::session::Principal;
     use crate::identity::tool_id::ToolId;
-    use crate::policy::{Effect, Profile, Rule};
+    use crate::policy::{Effect, HintTrust, Profile, Rule};
 
     #[test]
     fn a_draft_is_tried_on_calls_that_were_made() {

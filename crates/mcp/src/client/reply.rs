@@ -80,7 +80,14 @@ impl CallReply {
         if !self.others.is_empty() {
             extras.insert(RESULT_FIELDS.to_owned(), Value::Object(self.others));
         }
-        Ok(ToolOutput { content, structured, is_error: self.is_error, meta: self.meta, extras })
+        Ok(ToolOutput {
+            content,
+            structured,
+            is_error: self.is_error,
+            meta: self.meta,
+            extras,
+            ..ToolOutput::default()
+        })
     }
 }
 

@@ -102,7 +102,7 @@ impl Tool for Todo {
             let mut list = TodoList::of_value(standing.value.clone());
             let before = list.text();
             let rows = list.patch(items.clone()).map_err(|why| format!("Nothing was changed. {why}\n{before}"))?;
-            Ok((rows, list))
+            Ok::<_, String>((rows, list))
         });
         let output = changed.await.map(|changed| match changed {
             Ok((list, standing)) => {

@@ -40,12 +40,13 @@ pub(super) fn usage(db: &Connection, by: UsageBy, since_ms: i64) -> rusqlite::Re
          WHERE at_ms >= ?1 AND {counted}"
     );
     let used = |what: &str| format!("json_extract(more, '$.usage.{what}_tokens')");
-    let [input, output, cached, written] = ["input", "output", "cached", "cache_written"].map(used);
+    let [input, output, cached, written, reasoning] =
+        ["input", "output", "cached", "cache_written", "reasoning"].map(used);
     // Rows that count alike are added up here; how they count is decided once for all of them.
     let mut alike = db.prepare_cached(&format!(
         "SELECT {group}, kind, ifnull(status, 'ok'), entries.cost_usd IS NOT NULL, ifnull(json_extract(more, '$.attempts'), 1) = 0, \
          json_extract(more, '$.usage') IS NOT NULL, COUNT(*), SUM({input}), SUM({output}), SUM({cached}), SUM({written}), \
-         SUM(entries.cost_usd) {rows} GROUP BY 1, 2, 3, 4, 5, 6"
+         SUM(entries.cost_usd), SUM({reasoning}) {rows} GROUP BY 1, 2, 3, 4, 5, 6"
     ))?;
     let mut sums: BTreeMap<String, TraceSums> = BTreeMap::new();
     let mut found = alike.query([since_ms])?;
@@ -90,6 +91,7 @@ fn counts_as(row: &Row<'_>) -> rusqlite::Result<TraceSums> {
         output_tokens: tokens(row, 8)?,
         cached_tokens: tokens(row, 9)?,
         cache_written_tokens: tokens(row, 10)?,
+        reasoning_tokens: tokens(row, 12)?,
     };
     sums.cost_usd = row.get(11)?;
     Ok(sums)
