@@ -373,7 +373,10 @@ impl SupervisedChild {
         let read = move || {
             use std::io::Read as _;
             use std::os::unix::fs::OpenOptionsExt as _;
-            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+
+            use rustix::fs::OFlags;
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let flags = i32::try_from(flags.bits()).ok()?;
             let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
             let mut left = Vec::new();
             file.metadata().ok().filter(std::fs::Metadata::is_file)?;

@@ -191,7 +191,7 @@ fn part(text: &str, page: usize) -> Result<String, ToolError> {
         rest = after;
     }
     let count = parts.len().max(1);
-    let Some(part) = parts.get(page - 1).copied().or((page == 1).then_some("")) else {
+    let Some(part) = parts.get(page.saturating_sub(1)).copied().or((page == 1).then_some("")) else {
         let message = format!("there is no page {page}: the text has {count}");
         return Err(ToolError::new(ErrorKind::InvalidParameters, message));
     };
