@@ -98,7 +98,8 @@ impl Tool for Todo {
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Changes { items } = parse(arguments)?;
         let is_change = !items.is_empty();
-        let changed = KeptValues::of_session(context, TODO_ROOT).change(|standing| {
+        let kept = KeptValues::of_session(context, TODO_ROOT);
+        let changed = kept.change(|standing| {
             let mut list = TodoList::of_value(standing.value.clone());
             let before = list.text();
             let rows = list.patch(items.clone()).map_err(|why| format!("Nothing was changed. {why}\n{before}"))?;
