@@ -159,7 +159,6 @@ impl PickArgs {
             context: self.context.clone().or(configured.context),
             budget: self.budget.or(configured.budget),
             debug: self.debug,
-            ..configured
         }
     }
 }

@@ -35,10 +35,10 @@ pub fn bundle(schema: &Value, name: &str, load: &mut Load<'_>) -> Result<Value, 
     let others: Map<String, Value> = documents
         .map(|document| (document.place.rsplit('/').next().unwrap_or_default().to_owned(), document.content))
         .collect();
-    if let (Value::Object(root), false) = (&mut whole, others.is_empty()) {
-        if let Value::Object(defs) = root.entry("$defs").or_insert_with(|| Value::Object(Map::new())) {
-            defs.extend(others);
-        }
+    if let (Value::Object(root), false) = (&mut whole, others.is_empty())
+        && let Value::Object(defs) = root.entry("$defs").or_insert_with(|| Value::Object(Map::new()))
+    {
+        defs.extend(others);
     }
     Ok(whole)
 }
