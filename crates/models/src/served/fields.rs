@@ -157,6 +157,7 @@ pub(super) fn check(api: ServedApi, body: &Map<String, Value>) -> Result<Vec<Str
     let mut ignored = Vec::new();
     for (name, value) in body {
         let Some(field) = fields_of(api).find(|field| field.name == name) else {
+            let name = if name.is_empty() { "\"\"" } else { name };
             return Err(RequestError::new(name, "this API has no such field"));
         };
         match field.handling {

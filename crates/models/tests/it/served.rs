@@ -60,8 +60,11 @@ fn ignored_and_unknown_fields_are_named() {
             body[*name] = json!("x");
         }
         assert_eq!(read(api, &body).unwrap().ignored, ignored, "{api}");
-        body["unheard_of"] = json!(1);
-        assert_eq!(read(api, &body).err().as_deref(), Some("unheard_of"));
+        for (name, named) in [("unheard_of", "unheard_of"), ("", "\"\"")] {
+            let mut body = body.clone();
+            body[name] = json!(1);
+            assert_eq!(read(api, &body).err().as_deref(), Some(named));
+        }
     }
 }
 
