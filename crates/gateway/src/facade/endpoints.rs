@@ -149,7 +149,7 @@ async fn begin(
     let id = format!("{prefix}{}", uuid::Uuid::new_v4().simple());
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let ignored = request.ignored.join(", ");
-    let mut work = facade.work_of(api, (identity, connection), request, (id.clone(), created)).await?;
+    let mut work = facade.work_of(api, (identity, connection), request, (id.clone(), created))?;
     let session = text(headers, SESSION).or(work.request.user.as_deref());
     // Names of clients are of any length.
     let named = |name| format!("{} at {}: {}", work.principal.id, FACADES, short_hash(name, SESSION_HASH));

@@ -9,7 +9,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use toolwright_agent::{Driver, DriverError, RunOptions, RunState};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::session::PeerProcess;
 use toolwright_models::served::{ResponseHead, ServedApi, ServedRequest, losses, read_request};
 
 use super::output::{Output, Refusal, Shows};
@@ -17,7 +16,7 @@ use super::reserve::Busy;
 use super::work::Work;
 use super::{Facade, Live};
 use crate::agents::Target;
-use crate::config::{ChatCalls, FacadeApprovals, OnDisconnect};
+use crate::config::{ChatCalls, OnDisconnect};
 use crate::http::{Connection, Identity};
 
 /// A run that a process left.
@@ -38,7 +37,7 @@ impl Drop for Closes<'_> {
 
 impl Facade {
     /// The work of a request, under this id and from this time on.
-    pub(super) async fn work_of(
+    pub(super) fn work_of(
         &self,
         api: ServedApi,
         (identity, connection): (&Identity, &Connection),
@@ -62,18 +61,14 @@ impl Facade {
             namespaced: request.namespaced.clone(),
         };
         let shows = Shows { reasoning: request.wants_reasoning, signatures: request.wants_signatures };
-        let approvals = match (self.approvals(&principal), connection.process().await) {
-            // A program that Toolwright started cannot approve its own calls.
-            (FacadeApprovals::Tool, PeerProcess::Nested) => FacadeApprovals::Deny,
-            (approvals, _) => approvals,
-        };
         Ok(Work {
             output: Arc::new(Output::new(api, head, shows, request.stream)),
             id,
             api,
             target,
             tools: self.tools_of(identity),
-            approvals,
+            approvals: self.approvals(&principal),
+            connection: connection.clone(),
             principal,
             goes_on: self.config.on_disconnect == OnDisconnect::Continue || request.background,
             request,
@@ -146,7 +141,7 @@ impl Facade {
         let Some(body) = kept["request"].as_str() else { return Ok(None) };
         let request = read_request(ServedApi::Responses, body.as_bytes())?;
         let created = kept["response"]["created_at"].as_u64().unwrap_or_default();
-        let mut work = self.work_of(ServedApi::Responses, sender, request, (id.to_owned(), created)).await?;
+        let mut work = self.work_of(ServedApi::Responses, sender, request, (id.to_owned(), created))?;
         if matches!(work.target, Target::Raw(_)) {
             return Ok(None);
         }

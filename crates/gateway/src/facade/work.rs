@@ -14,7 +14,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::content::joined_text;
 use toolwright_core::model::{CallResult, Message, ModelRequest};
 use toolwright_core::operation::Lineage;
-use toolwright_core::session::{CallId, Principal, Session, SessionId};
+use toolwright_core::session::{CallId, PeerProcess, Principal, Session, SessionId};
 use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest};
 use toolwright_runtime::executor::{Asked, ModelAsk};
 
@@ -25,6 +25,7 @@ use super::{Facade, Kind};
 use crate::Gateway;
 use crate::agents::{PreparedRun, RunOrder, Target};
 use crate::config::FacadeApprovals;
+use crate::http::Connection;
 
 /// Items of a conversation that are listed; the model's window bounds what it reads of them.
 const MAX_ITEMS: usize = 10_000;
@@ -45,6 +46,8 @@ pub(super) struct Work {
     /// The tools that it may use, by id; empty for all.
     pub(super) tools: Vec<String>,
     pub(super) approvals: FacadeApprovals,
+    /// The client's: who it is is looked up only where it approves calls, as that takes time.
+    pub(super) connection: Connection,
     /// The session that the client named.
     pub(super) session: Option<String>,
     /// What the model's own API has no word for.
@@ -285,6 +288,9 @@ impl Facade {
         let Resumed { driver, options, mut state } = match resumed {
             Some(resumed) => resumed,
             None => {
+                if work.decides() && work.connection.process().await == PeerProcess::Nested {
+                    return Err(Refusal::new(Fault::Forbidden, NESTED));
+                }
                 let (driver, options, spec) = self.prepare(work, session.clone()).await?;
                 Resumed { driver, options, state: begin(work, earlier, spec)? }
             }
@@ -371,7 +377,7 @@ impl Facade {
                 let output = takes_items.then(|| Arc::clone(&work.output));
                 Arc::new(InInbox { gateway: Arc::clone(&self.gateway), inbox: self.source.inbox(), output })
             }
-            FacadeApprovals::Tool if takes_items || work.brings(APPROVE) => Arc::new(Later),
+            FacadeApprovals::Tool if takes_items || work.brings(APPROVE) => Arc::new(Later(work.connection.clone())),
             FacadeApprovals::Tool => Arc::new(NoApprover { remedy: format!("send the tool `{APPROVE}`") }),
             FacadeApprovals::Deny => Arc::new(NoApprover {
                 remedy: "set `approvals` of server.facades or of the token, or allow the tool by a rule".into(),
@@ -383,6 +389,15 @@ impl Facade {
 impl Work {
     fn brings(&self, tool: &str) -> bool {
         self.request.request.tools.iter().any(|shown| shown.name == tool)
+    }
+
+    /// Whether it answers questions about calls.
+    fn decides(&self) -> bool {
+        let is_question = |message: &Message| match message {
+            Message::Tool { results } => results.iter().any(|result| result.call_id.starts_with(QUESTION)),
+            Message::User { .. } | Message::Assistant { .. } => false,
+        };
+        !self.request.approvals.is_empty() || self.request.messages_from_end().any(is_question)
     }
 
     pub(super) fn input_items(&self) -> Vec<Value> {
@@ -491,13 +506,19 @@ fn is_yes(word: &str) -> bool {
     ["yes", "approve", "approved"].iter().any(|yes| word.eq_ignore_ascii_case(yes))
 }
 
+/// Why a program that Toolwright started is asked about no call.
+const NESTED: &str = "a program that Toolwright started cannot approve its own calls";
+
 /// Leaves every question to the next request of the client.
-struct Later;
+struct Later(Connection);
 
 #[async_trait]
 impl Approver for Later {
     async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
-        ApprovalDecision::Later
+        match self.0.process().await {
+            PeerProcess::Nested => ApprovalDecision::Deny { reason: NESTED.into() },
+            _ => ApprovalDecision::Later,
+        }
     }
 }
 
