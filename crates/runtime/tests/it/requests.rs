@@ -40,7 +40,7 @@ struct Script {
     arguments: Vec<Value>,
     /// The answers, by tool and arguments.
     answers: BTreeMap<String, Value>,
-    /// The calls that each call refers to.
+    /// The calls that each call waits for.
     producers: Vec<BTreeSet<usize>>,
 }
 
@@ -162,8 +162,11 @@ impl Script {
                         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
                 })
             };
+            // Those that write one path run in written order.
             let producers = (0..index).filter(|&producer| {
-                paths[producer].is_some_and(|path| read[index].iter().any(|(reference, _)| named(reference, path)))
+                paths[producer].is_some_and(|path| {
+                    paths[index] == Some(path) || read[index].iter().any(|(reference, _)| named(reference, path))
+                })
             });
             script.producers.push(producers.collect());
             let known = script.answers.entry(key(&call.tool, &arguments)).or_insert_with(|| json!({}));
@@ -261,7 +264,7 @@ async fn check(
         let asked = key(&plan.calls[index].tool, &script.arguments[index]);
         assert_eq!(outcome.structured.as_ref(), script.answers.get(&asked), "{id}: call {index}");
     }
-    // A call begins when the last call that it refers to has ended: meanwhile no other ends.
+    // A call begins when the last call that it waits for has ended: meanwhile no other ends.
     let steps = steps.lock().expect("steps").clone();
     for (index, call) in plan.calls.iter().enumerate() {
         let asked = key(&call.tool, &script.arguments[index]);
