@@ -176,7 +176,7 @@ pub(crate) enum Command {
 /// The commands by what they are for. A command that stands nowhere is listed in the last group.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["demo", "init", "add", "import", "remove", "trust", "config", "doctor"]),
-    ("Use", &["serve", "run", "chat", "agents", "call", "plan", "tools", "pick"]),
+    ("Use", &["serve", "run", "chat", "agents", "call", "plan", "tools", "pick", "prompt"]),
     ("Operate", &["approvals", "jobs", "triggers", "state", "trace", "policy", "pins", "mcp"]),
     ("Develop", &["validate", "encode", "decode", "eval", "bench", "catalogue", "completions", "help"]),
 ];

@@ -98,7 +98,7 @@ async fn search_shows_three_tools_and_runs_found_ones() {
     let results = results(&fixture);
     assert_eq!(results[0], ("sky__weather(n?: integer) — Counts.".into(), json!([])));
     let system = requests(&fixture)[0]["system"].as_str().unwrap().to_owned();
-    assert_eq!(system, "sys\nFurther tools can be found with tools__search: mail (1), sky (1), yard (1), dull (30)\n");
+    assert_eq!(system, "sys\n\nFurther tools can be found with tools__search: mail (1), sky (1), yard (1), dull (30)");
     assert!(fixture.requests().iter().all(|request| request.contains(&system.replace('\n', "\\n"))));
 
     let report = report.to_json();
