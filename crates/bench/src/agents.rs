@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -13,16 +14,15 @@ use toolwright_core::agents::{AgentLimits, AgentSpec};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Provider as _, Snapshot};
 use toolwright_core::event::Event;
-use toolwright_core::model::ModelResponse;
+use toolwright_core::model::{ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
 use toolwright_core::{
-    CallId, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, ToolCall,
+    CallId, Cancel, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider, ToolCall,
 };
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, JobManager, RunContext, SqliteStore, SystemClock};
-use toolwright_testkit::FakeModel;
 
 use crate::Failure;
-use crate::memory::rss_mb;
+use crate::memory::{cpu_time, rss_mb};
 use crate::stats::{per_second, percentile_us};
 
 #[derive(Serialize)]
@@ -32,10 +32,33 @@ pub(crate) struct Row {
     p50_us: f64,
     p99_us: f64,
     runs_per_s: f64,
+    /// What each run computes, also while the machine does other work.
+    cpu_us: f64,
     /// What the process holds while they run, in MiB.
     rss_mb: f64,
     /// How much of that is theirs.
     rss_of_runs_mb: f64,
+}
+
+/// Answers at once while the gate has permits, and keeps nothing.
+struct Gated {
+    gate: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl ModelClient for Gated {
+    async fn complete(
+        &self,
+        _model: &str,
+        _request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let _permit = self.gate.acquire().await;
+        Ok(ModelResponse { text: "done".into(), ..ModelResponse::default() })
+    }
 }
 
 struct Bench {
@@ -53,15 +76,7 @@ impl Bench {
         let dir = tempfile::tempdir()?;
         let store = SqliteStore::open(dir.path())?;
         let (gate, waiting) = (Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), Arc::new(AtomicUsize::new(0)));
-        let (door, count) = (Arc::clone(&gate), Arc::clone(&waiting));
-        let model = Arc::new(FakeModel::with_future(move |_| {
-            let (door, count) = (Arc::clone(&door), Arc::clone(&count));
-            Box::pin(async move {
-                count.fetch_add(1, Ordering::SeqCst);
-                let _permit = door.acquire().await;
-                Ok(ModelResponse { text: "done".into(), ..ModelResponse::default() })
-            })
-        }));
+        let model = Arc::new(Gated { gate: Arc::clone(&gate), waiting: Arc::clone(&waiting) });
         let events = Arc::new(EventHub::default());
         let _observer = events.subscribe();
         let jobs = JobManager::new(Arc::clone(&store), dir.path());
@@ -131,20 +146,20 @@ async fn measure(runs: usize, live: usize) -> Result<Vec<Row>, Failure> {
         bench.start(format!("warm-{n}")).await?;
     }
     let mut times = Vec::with_capacity(runs);
-    let started = Instant::now();
+    let (started, computed) = (Instant::now(), cpu_time());
     for n in 0..runs {
         times.push(bench.start(format!("one-{n}")).await?);
     }
-    let elapsed = started.elapsed();
+    let spent = (started.elapsed(), cpu_time() - computed);
     let pid = std::process::id();
     let before = rss_mb(pid);
-    let mut rows = vec![row("one after another", &mut times, elapsed, (before, 0.0))];
+    let mut rows = vec![row("one after another", &mut times, spent, (before, 0.0))];
 
     // Held at their first request until all of them are there.
     bench.gate.forget_permits(Semaphore::MAX_PERMITS);
     bench.waiting.store(0, Ordering::SeqCst);
     let mut tasks = tokio::task::JoinSet::new();
-    let started = Instant::now();
+    let (started, computed) = (Instant::now(), cpu_time());
     for n in 0..live {
         let bench = Arc::clone(&bench);
         tasks.spawn(async move { bench.start(format!("live-{n}")).await });
@@ -161,17 +176,23 @@ async fn measure(runs: usize, live: usize) -> Result<Vec<Row>, Failure> {
     while let Some(ended) = tasks.join_next().await {
         times.push(ended??);
     }
-    rows.push(row("at once", &mut times, started.elapsed(), (during, during - before)));
+    rows.push(row("at once", &mut times, (started.elapsed(), cpu_time() - computed), (during, during - before)));
     Ok(rows)
 }
 
-fn row(what: &'static str, times: &mut [Duration], elapsed: Duration, (rss_mb, of_runs): (f64, f64)) -> Row {
+fn row(
+    what: &'static str,
+    times: &mut [Duration],
+    (elapsed, computed): (Duration, Duration),
+    (rss_mb, of_runs): (f64, f64),
+) -> Row {
     Row {
         what,
         runs: times.len(),
         p50_us: percentile_us(times, 0.5),
         p99_us: percentile_us(times, 0.99),
         runs_per_s: per_second(times.len(), elapsed),
+        cpu_us: (computed.as_secs_f64() * 1e7 / times.len().max(1) as f64).round() / 10.0,
         rss_mb,
         rss_of_runs_mb: (of_runs * 10.0).round() / 10.0,
     }
