@@ -42,6 +42,9 @@ struct ToolOfServer {
     output_schema: Value,
 }
 
+/// What a piece of work takes one way, with results of so many bytes.
+type Spend = fn(&Work<'_>, usize) -> Spent;
+
 /// The work on one request.
 struct Work<'a> {
     request: &'a str,
@@ -60,7 +63,7 @@ pub(crate) fn run(data: Option<&Path>) -> Result<Vec<Row>, Failure> {
     let works: Vec<Work<'_>> = tasks.iter().map(|task| Work::of(task, &tools)).collect::<Result<_, _>>()?;
     let mut rows = Vec::new();
     for result_bytes in [200, 2_000, 12_000] {
-        let ways: [(&'static str, fn(&Work<'_>, usize) -> Spent); 4] = [
+        let ways: [(&'static str, Spend); 4] = [
             ("one call a turn", |work, bytes| work.in_turns(&work.one_by_one(), bytes)),
             ("independent calls together", |work, bytes| work.in_turns(&work.levels, bytes)),
             ("planned, and answered", |work, bytes| work.planned(Some(bytes))),

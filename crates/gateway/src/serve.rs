@@ -68,10 +68,10 @@ pub async fn serve_http(
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
     let (owner, stores) = (options.principal.clone(), options.stores.clone());
-    let parts = (options.events.clone(), Arc::clone(&pages), options.operator.clone());
+    let (events, operator) = (options.events.clone(), options.operator.clone());
     let hooks = webhooks::router(options.webhooks.clone(), Arc::clone(&requests));
     let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
-    let api = Api::new(Arc::clone(&gateway), owner, stores, parts, limits.clone());
+    let api = Api::new(Arc::clone(&gateway), owner, stores, events, Arc::clone(&pages), operator, limits.clone());
     let agents = options.agents.clone().filter(|_| gateway.options.server.facades.enabled);
     let facade = agents.map(|agents| Facade::new(Arc::clone(&gateway), agents, limits.clone(), options.keep_alive));
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));

@@ -389,8 +389,6 @@ mod summary_tests {
     use serde_json::json;
 
     use super::*;
-    use toolwright_core::catalogue::Snapshot;
-    use toolwright_testkit::{definition, listing, own};
 
     #[test]
     fn a_tool_fits_in_a_line() {

@@ -36,7 +36,6 @@ agents:
   planner:
     description: Plans an outing, and has its colleagues do the work.
     prompt: You are the planner. Ask the scout what to expect and the buyer to order what is missing.
-    tools: ["agent__*"]
     limits: {turns: 12, tokens: 200000, cost: 1.00}
   scout:
     description: Finds out about weather and notes.
@@ -76,7 +75,7 @@ pub(super) async fn serve(address: SocketAddr, show: bool) -> Done {
     say(styled(BOLD, "A team of agents at work. The model is a script, and no language model is asked."));
     say("It needs no key and no network. What it does goes through the real executor and policy.");
     say(format_args!("toolwright: ready {}", server.url()));
-    let console = server.console().to_owned();
+    let console = server.console();
     say(format_args!("toolwright: console: {console}"));
     if show && !console.parse().is_ok_and(|url| open_page(&url)) {
         say("toolwright: no browser could be opened; open the address yourself, it works once");

@@ -58,8 +58,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalogue::CallScope;
-    use crate::definition::{Effects, ToolDefinition};
+    use crate::definition::{CallScope, Effects, ToolDefinition};
     use crate::identity::session::Principal;
     use crate::identity::tool_id::ToolId;
     use crate::policy::{Effect, HintTrust, Profile, Rule};

@@ -26,7 +26,7 @@ function List() {
     ]} />
     <h2>Budgets of the last runs</h2>
     <${Table} label="Budgets of runs" rows=${nodes} none="No run yet." href=${(row) => `#/agents/${encodeURIComponent(row.run)}`} keyOf=${(row) => row.run} columns=${[
-      ["run", (row) => `${row.depth ? "└ " : ""}${row.name || row.run}`], ["state", (row) => html`<${State} of=${row.live ? "running" : "done"} />`],
+      ["run", (row) => `${row.depth ? "· " : ""}${row.name || row.run}`], ["state", (row) => html`<${State} of=${row.live ? "running" : "done"} />`],
       ["tokens", (row) => limit(row.spent.tokens, row.limits.tokens), "n"], ["cost", (row) => limit(row.spent.cost_usd, row.limits.cost, money), "n"],
       ["turns", (row) => row.limits.turns ?? "", "n"], ["until", (row) => row.until_ms && clock(row.until_ms)],
     ]} />

@@ -60,7 +60,9 @@ impl Api {
         gateway: Arc<Gateway>,
         principal: Principal,
         stores: ApiStores,
-        (events, pages, operator): (Option<Arc<EventHub>>, Arc<PageTokens>, Option<Arc<dyn Operator>>),
+        events: Option<Arc<EventHub>>,
+        pages: Arc<PageTokens>,
+        operator: Option<Arc<dyn Operator>>,
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
     ) -> Arc<Self> {
         let document = document(&routes(), &gateway.options.info);

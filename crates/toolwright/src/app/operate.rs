@@ -15,7 +15,7 @@ use toolwright_core::policy::{Decision, PolicyQuery};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_core::store::group::{Groups as _, Member};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
-use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _, StoreError, fold};
+use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _, StoreError, ValueAt, fold};
 use toolwright_core::trigger::{Firing, Triggers as _};
 use toolwright_core::{Outcome, Policy, Profile};
 use toolwright_gateway::{Operator, PinWord};
@@ -308,7 +308,9 @@ impl Operator for Operations {
         let backup = PathBuf::from(backup);
         edit::write_atomically(&backup, &file.text).map_err(|error| failed(&error))?;
         let trust = TrustStore::in_state(&config.state_dir);
-        let in_force = write_approved(&file.path, &edited, &trust).map_err(|error| failed(&error))?;
+        let is_approved = write_approved(&file.path, &edited, &trust).map_err(|error| failed(&error))?;
+        // A file that was named needs no approval.
+        let in_force = is_approved || !config.trust.iter().any(|judged| judged.file == file.path);
         Ok(json!({
             "file": file.path.display().to_string(),
             "backup": backup.display().to_string(),
@@ -321,7 +323,7 @@ impl Operator for Operations {
 impl Operations {
     async fn todo(&self, session: &SessionId) -> Result<Value, StoreError> {
         let rows = self.app.store.values(session, TODO_ROOT).await?;
-        Ok(json!(TodoList::of_rows(rows).items()))
+        Ok(json!(TodoList::of_value(ValueAt::of(rows, TODO_ROOT).value).items()))
     }
 
     /// The policy of clients' calls.
@@ -423,14 +425,13 @@ fn policy_section(config: &Config) -> Option<PolicyFile> {
 fn difference(before: &str, after: &str) -> String {
     let (was, is): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let mut out = String::new();
-    let mut write =
-        |mark: char, lines: &[&str]| lines.iter().for_each(|line| out.extend([&mark.to_string(), *line, "\n"]));
+    let mut write = |mark: &str, lines: &[&str]| lines.iter().for_each(|line| out.extend([mark, line, "\n"]));
     for op in capture_diff_slices(Algorithm::Myers, &was, &is) {
         if op.tag() == DiffTag::Equal {
-            write(' ', &was[op.old_range()]);
+            write(" ", &was[op.old_range()]);
         } else {
-            write('-', &was[op.old_range()]);
-            write('+', &is[op.new_range()]);
+            write("-", &was[op.old_range()]);
+            write("+", &is[op.new_range()]);
         }
     }
     out

@@ -177,7 +177,7 @@ pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditE
     let body = section.trim_end().lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") });
     let block = format!("{key}:\n{}", body.collect::<String>());
     let lines: Vec<&str> = text.lines().collect();
-    let edited = match find_section(&lines, |name| name == key) {
+    let edited: String = match find_section(&lines, |name| name == key) {
         Some(found) => {
             let after = lines[found.end..].iter().map(|line| format!("{line}\n"));
             let before = lines[..found.key].iter().map(|line| format!("{line}\n"));

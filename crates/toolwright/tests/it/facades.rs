@@ -50,7 +50,8 @@ impl Served {
         stream.read_to_string(&mut answer).await.expect("reads");
         let (head, text) = answer.split_once("\r\n\r\n").expect("a head");
         if head.to_ascii_lowercase().contains("text/event-stream") {
-            check_stream(path, text).unwrap_or_else(|error| panic!("{path}: {error}\n{text}"));
+            let checked = check_stream(path, text);
+            assert!(checked.is_ok(), "{path}: {checked:?}\n{text}");
         }
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         Answered { status, head: head.to_ascii_lowercase(), text: text.to_owned() }

@@ -331,9 +331,9 @@ pub(crate) fn snake_case(key: &str) -> String {
     let mut chars = key.chars().peekable();
     let mut before = None;
     while let Some(c) = chars.next() {
-        let ends_acronym = || chars.peek().is_some_and(char::is_ascii_lowercase);
+        let ends_acronym = chars.peek().is_some_and(char::is_ascii_lowercase);
         let begins =
-            c.is_ascii_uppercase() && before.is_some_and(|before: char| !before.is_ascii_uppercase() || ends_acronym());
+            c.is_ascii_uppercase() && before.is_some_and(|before: char| !before.is_ascii_uppercase() || ends_acronym);
         if begins {
             out.push('_');
         }

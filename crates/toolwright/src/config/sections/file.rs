@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -499,7 +500,7 @@ impl SelectionConfig {
                     ScorerName::Cascade => Method::Auto,
                     name => self.method(name),
                 };
-                Method::Cascade(Box::new(Cascade { first: pass(first), then: pass(then), survivors }))
+                Method::Cascade(Arc::new(Cascade { first: pass(first), then: pass(then), survivors }))
             }
         }
     }
