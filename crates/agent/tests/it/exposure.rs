@@ -145,7 +145,7 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
             ("1", "tools__call", carried("mail__send")),
             ("2", "tools__call", carried("sky__weather")),
             ("3", "tools__call", carried("yard__water")),
-            ("4", "tools__search", json!({"query": "water the garden"})),
+            ("4", "tools__search", json!({"query": "prune the roses"})),
             ("5", "tools__describe", json!({"names": ["yard__water"]})),
             ("6", "yard__water", json!({})),
         ]),

@@ -242,8 +242,8 @@ async fn a_long_talk_stays_within_8k_over_ollama() {
 }
 
 #[tokio::test]
-async fn a_long_talk_stays_within_32k() {
-    check(32_768, 150, APIS[1], 1..=20).await;
+async fn three_hundred_turns_stay_within_32k() {
+    check(32_768, 300, APIS[1], 1..=20).await;
 }
 
 #[tokio::test]

@@ -292,7 +292,7 @@ fn show(global: &Global, plan: &PlanDocument, check: &PlanCheck, mermaid: bool) 
     if global.json {
         print_json(&check.to_json())?;
     } else if mermaid {
-        print_text(&flowchart(plan, check))?;
+        print_text(flowchart(plan, check).trim_end())?;
     } else {
         print_text(&drawn(plan, check))?;
     }

@@ -294,7 +294,15 @@ fn an_agent_file_of_claude_code_is_taken_as_it_is() {
     }
     let lines: Vec<(u32, String)> =
         config.problems.iter().map(|problem| (problem.line.unwrap_or(0), problem.field.clone())).collect();
-    let expect = [(2, "name"), (4, "tools"), (10, "memory"), (11, "skills"), (13, "mcp_servers"), (16, "isolation")];
+    let expect = [
+        (2, "name"),
+        (4, "tools"),
+        (4, "tools"),
+        (10, "memory"),
+        (11, "skills"),
+        (13, "mcp_servers"),
+        (16, "isolation"),
+    ];
     assert_eq!(lines, expect.map(|(line, field)| (line, field.to_owned())), "{:#?}", problems(&config));
 }
 

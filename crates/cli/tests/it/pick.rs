@@ -136,7 +136,7 @@ fn pick_options_default_to_the_configuration() {
     assert_eq!((ids(&found), found[0]["score"].as_f64()), (vec!["t/2", "t/1"], Some(1.0)));
     fixture.write("project/toolwright.yaml", "selection: {max_candidates: 2, min_score: 0.6, scorer: keyword}\n");
     assert_eq!(ids(&picks(&fixture, &file)), ["t/2"]);
-    assert_eq!(picks(&fixture, &[&file[..], &["--scorer=bm25", "--min-score=0", "--max=9"]].concat()).len(), 3);
+    assert_eq!(picks(&fixture, &[&file[..], &["--scorer=bm25", "--min-score=0", "--max=9"]].concat()).len(), 4);
 }
 
 const JUDGE: &str = "selection: {scorer: judge, judge_model: openai/m}\n";

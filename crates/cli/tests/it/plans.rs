@@ -347,7 +347,7 @@ async fn references_reach_servers_only_where_allowed() {
         let fixture = Fixture::with(&format!("mcpServers: {{odd: {{command: {}}}}}\n", json!(server)));
         let script: Script = vec![calls(&[("odd__echo", json!({"text": "†input.word"}))]), Turn::text("Done.")].into();
         let (model, variables) = with_model(WireApi::OpenAi, script).await;
-        let mut arguments = vec!["run", "x", "--policy", "ask", "--json", "--input", r#"{"word": "hello"}"#];
+        let mut arguments = vec!["run", "x", "--policy", "trusted", "--json", "--input", r#"{"word": "hello"}"#];
         arguments.extend(allowed.then_some("--foreign-references"));
         let output = ended(start(&fixture, &variables, &arguments)).await;
         assert_eq!(report(&output)["answer"], "Done.", "{}", stderr(&output));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, report, start, with_model};
-use crate::cli::{fails, json_of, ok, run};
+use crate::cli::{fails, json_of, ok, program};
 use crate::gateway::Gateway;
 use crate::support::{Fixture, data_file};
 
@@ -47,7 +47,9 @@ fn prompts_of_five_models_are_those_of_the_goldens() {
     let fixture = office();
     let mut shared: Option<String> = None;
     for model in MODELS {
-        let shown = json_of(&run(&fixture, &["prompt", "show", "--model", model, "--json"]));
+        let keys = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"].map(|key| (key, "k"));
+        let shown = program(&fixture).args(["prompt", "show", "--model", model, "--json"]).envs(keys).output();
+        let shown = json_of(&shown.expect("the program runs"));
         let sections = shown["sections"].as_array().expect("sections").iter();
         let text = |section: &Value| section["text"].as_str().unwrap_or_default().to_owned();
         let heads = sections.clone().map(|section| format!("== {}\n{}\n", section["name"], text(section)));
@@ -70,7 +72,7 @@ fn prompts_of_five_models_are_those_of_the_goldens() {
         let own: String = sections.filter(|section| section["name"] != "tool_format").map(text).collect();
         assert_eq!(shared.get_or_insert_with(|| own.clone()), &own, "{model}");
     }
-    let text = ok(&fixture, &["prompt", "show", "--agent", "writer"]);
+    let text = ok(&fixture, &["prompt", "show", "--agent", "writer", "--model", MODELS[3]]);
     assert!(text.contains("== base: ") && text.contains("You write.\n\n# Skill release-notes\n"), "{text}");
     fails(&fixture, &["prompt", "show", "--agent", "writr"], 3, &["did you mean `writer`?"]);
 }

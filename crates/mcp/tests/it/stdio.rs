@@ -415,7 +415,8 @@ struct Frames(std::sync::Mutex<Vec<(Direction, Value)>>);
 impl FrameSink for Frames {
     fn frame(&self, server: &str, direction: Direction, json: &[u8]) {
         assert_eq!(server, "srv");
-        let message = serde_json::from_slice(json).expect("a message");
+        // The server is a test itself, whose harness prints lines of its own.
+        let Ok(message) = serde_json::from_slice(json) else { return };
         self.0.lock().expect("lock").push((direction, message));
     }
 }

@@ -436,10 +436,16 @@ fn checkers_find_what_is_out_of_order() {
                         ["\"content\":\"hello", "\"arguments\":\"{", "text_delta", "input_json_delta", "in_progress"];
                     pieces.iter().any(|piece| frame.contains(piece))
                 };
+                // An error may come while a block is open.
+                let breaks_off = error && at + 2 == frames.len();
                 let less = [&frames[..at], &frames[at + 1..]].concat();
                 let twice = [&frames[..=at], &frames[at..]].concat();
                 for changed in [less, twice] {
-                    assert!(check(&changed).is_err() || is_piece(frames[at]), "{api} {at}: {}", changed.concat());
+                    assert!(
+                        check(&changed).is_err() || is_piece(frames[at]) || breaks_off,
+                        "{api} {at}: {}",
+                        changed.concat()
+                    );
                 }
             }
         }

@@ -235,7 +235,10 @@ impl Executor {
             approval: record.approval.word.map(Cow::Borrowed),
             provenance: outcome.provenance.clone(),
             arguments: record.arguments.take(),
-            result: kept_result(outcome, &*services.redactor),
+            // A tool that takes secrets may repeat them, and short ones are known only by their place.
+            result: entry
+                .filter(|entry| entry.tool.secret_schema().is_none())
+                .and_then(|_| kept_result(outcome, &*services.redactor)),
             note: outcome.error.as_ref().and_then(|error| note(error.message(), &*services.redactor)),
             ..LedgerEntry::new(
                 record.op.clone(),

@@ -137,7 +137,7 @@ fn sections_have_one_order_and_the_same_bytes() {
 
 #[test]
 fn small_windows_get_names_in_place_of_texts() {
-    let made = prompt(&all(), Some(500), &[]);
+    let made = prompt(&all(), Some(100), &[]);
     let text = made.text();
     assert!(made.manuals().is_empty() && !text.contains("How to b."), "{text}");
     assert!(text.contains("job__info shows the manual of each of these tools: fs__b, zeta__x"), "{text}");
