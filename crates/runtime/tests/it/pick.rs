@@ -439,8 +439,9 @@ async fn the_first_pass_stands_where_the_judge_never_answers() {
 async fn mistyped_queries_find_something_where_nothing_fits() {
     let snapshot = snapshot().await;
     for (query, expect) in [
-        ("wether in the ctiy", Some("its words are spelt like those of the query")),
-        ("forcast", Some("its words are spelt like those of the query")),
+        ("the forecats of the ctiy", Some("its words are spelt like those of the query")),
+        // A short word is one letter away from too many others.
+        ("wether in the ctiy", None),
         ("the weather", Some("name")),
         ("bake a cake", None),
     ] {

@@ -126,10 +126,6 @@ impl TaggedReader {
                 return Err(self.done(self.at));
             }
         }
-        if view.ended && outer.is_some() && rest.is_empty() {
-            // The answer was cut after whole calls.
-            return Err(self.done(self.at));
-        }
         let markers = [Some(self.form.open), outer.map(|outer| outer.0), outer.map(|outer| outer.1)];
         let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
         Err(if perhaps { view.wait() } else { Step::Fail })
@@ -215,15 +211,6 @@ impl TaggedReader {
         let mut from = search;
         let outcome = loop {
             let Some(found) = memchr::memmem::find(&text.as_bytes()[from..], self.form.value_close.as_bytes()) else {
-                if view.ended
-                    && let Some(end) = self.unclosed(param.value.start, view)
-                {
-                    param.value.end = end;
-                    self.at = end;
-                    pending.params.push(param);
-                    self.stage = Stage::Params(pending);
-                    return Ok(());
-                }
                 // The tag may be cut at the end of the text.
                 let mut resume = text.len().saturating_sub(self.form.value_close.len() - 1).max(from);
                 while !text.is_char_boundary(resume) {
@@ -265,17 +252,6 @@ impl TaggedReader {
         };
         self.stage = Stage::Value { pending, param, search: from };
         Err(outcome)
-    }
-}
-
-impl TaggedReader {
-    /// Where a value ends whose own end is missing: at the next argument, or the last end of the call.
-    fn unclosed(&self, start: usize, view: View<'_>) -> Option<usize> {
-        let rest = &view.text[start..];
-        let (param, close) = (self.form.param, self.form.close);
-        let next = if param.is_empty() { None } else { rest.find(param) };
-        let end = if close.is_empty() { None } else { rest.rfind(close) };
-        next.or(end).map(|at| start + at)
     }
 }
 
