@@ -174,7 +174,7 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
     assert!(results[3].0.starts_with("No tool fits"), "{results:?}");
     assert!(results[4].0.starts_with("yard__water: there is no such tool"), "{results:?}");
     assert_eq!(approver.count(), 1, "the one that reads is not asked about");
-    assert!(requests(&fixture)[0]["system"].as_str().unwrap().contains("tools__search: mail (1), sky (1)\n"));
+    assert!(requests(&fixture)[0]["system"].as_str().unwrap().ends_with("tools__search: mail (1), sky (1)"));
 }
 
 #[tokio::test]
