@@ -30,6 +30,7 @@ NOT_RUN = {
     "docker build --file packaging/docker/Dockerfile --tag toolwright .": "needs a container engine",
     "export TOOLWRIGHT_TOKEN=$(openssl rand -hex 32)": "is for the container",
     'docker run --init --rm -p 127.0.0.1:7117:7117 -e TOOLWRIGHT_TOKEN -v "$PWD:/workspace" toolwright': "as above",
+    "toolwright demo --serve": "serves until it is stopped; console.mjs starts it",
     "toolwright mcp login docs": LOGS_IN,
     "toolwright mcp logout docs": LOGS_IN,
 }
