@@ -321,7 +321,8 @@ async def test_an_answer_that_is_too_big_fails_at_once(way, size):
                 took = time.monotonic() - start
                 assert not ok and "message over max_message_bytes" in text, text[:500]
                 assert took < 15, f"it took {took:.1f} s"
-                assert await asyncio.gather(*slow) == [(True, "done at last")] * len(slow)
+                came = await asyncio.gather(*slow)
+                assert came == [(True, "done at last")] * len(slow), came
                 for tool in ("good__echo", "bad__echo"):
                     assert await outcome(client, tool, {"text": "still here"}) == (True, "still here")
 

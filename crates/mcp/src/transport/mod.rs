@@ -126,8 +126,9 @@ pub(crate) trait PipeIncoming: Incoming {
     fn in_flight(&self) -> usize;
     /// A line that is no message, or that cannot be read.
     fn garbled(&self, line: &[u8], problem: &str);
-    /// A line over the bound, which this says, was skipped. If it was meant as a message, every request in flight fails.
-    fn skipped(&self, too_long: String, is_message: bool);
+    /// A line over the bound, which this says, was skipped; of it `head` is left. If it was meant as a message, the request
+    /// that it answers fails, and every one in flight where the beginning does not tell which.
+    fn skipped(&self, too_long: String, head: &[u8]);
     /// What the server printed that is no message.
     fn stdout_noise(&self) -> &StdoutNoise;
     /// What [`Incoming::ended`] was told first.

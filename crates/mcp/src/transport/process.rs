@@ -1,14 +1,19 @@
 //! The child process of a stdio server: its standard error, its end.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolwright_sandbox::SupervisedChild;
+
+use super::RequestId;
 
 /// How long a server may take to end once its input is closed, and again once it is asked to end.
 /// Together they stay well below a second, the time that the whole program has.
@@ -160,6 +165,39 @@ pub(crate) fn may_be_message(head: &[u8]) -> bool {
     head.starts_with(b"{")
 }
 
+/// The request that a response answers of which only the beginning is known; `None` where the id does not come before the
+/// result, or the line is something else.
+pub(crate) fn id_of_head(head: &[u8]) -> Option<RequestId> {
+    struct Fields<'a>(&'a Cell<Option<RequestId>>);
+    impl<'de> Visitor<'de> for Fields<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a response")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            let mut id = None;
+            while let Some(key) = map.next_key::<String>()? {
+                match key.as_str() {
+                    "id" => id = Some(map.next_value()?),
+                    // Only now is the number known to be whole, and the message to be no request.
+                    "result" | "error" => {
+                        self.0.set(id);
+                        return Ok(());
+                    }
+                    _ => drop(map.next_value::<IgnoredAny>()?),
+                }
+            }
+            Ok(())
+        }
+    }
+    let seen = Cell::new(None);
+    // It ends in the middle, which is an error after all that counts.
+    let _ = serde_json::Deserializer::from_slice(head).deserialize_map(Fields(&seen));
+    seen.get()
+}
+
 /// Counts what is no message.
 #[derive(Debug, Default)]
 pub(crate) struct StdoutNoise {
@@ -213,6 +251,22 @@ impl StdoutNoise {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cut_response_tells_its_request() {
+        for (head, expect) in [
+            (r#"{"jsonrpc":"2.0","id":12,"result":{"content":[{"te"#, Some(12)),
+            (r#" {"id": 7, "error": {"#, Some(7)),
+            (r#"{"jsonrpc":"2.0","id":12"#, None),
+            (r#"{"result":{"content":["#, None),
+            (r#"{"jsonrpc":"2.0","id":12,"method":"x","params":{"result":"#, None),
+            (r#"{"id":"12","result":{"#, None),
+            (r#"[{"id":12,"result":{"#, None),
+            ("listening", None),
+        ] {
+            assert_eq!(id_of_head(head.as_bytes()), expect, "{head}");
+        }
+    }
 
     #[tokio::test]
     async fn the_last_lines_are_kept_and_bounded() {

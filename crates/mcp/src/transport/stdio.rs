@@ -14,7 +14,7 @@ use tokio::task::coop::consume_budget;
 use toolwright_core::json::legible;
 
 use super::outbox::Outbox;
-use super::process::{Process, may_be_message};
+use super::process::Process;
 use super::{CancelNotice, Outgoing, PipeIncoming, RequestId, SendError, TOO_LARGE, Transport};
 use crate::protocol::batch::{each_of_batch, is_batch};
 
@@ -137,7 +137,7 @@ impl Reader {
                 Frame::Rest(rest) if serde_json::from_slice::<IgnoredAny>(&rest).is_err() => {}
                 Frame::Rest(rest) => self.line(&rest),
                 Frame::TooLong(head) => {
-                    self.inbox.skipped(format!("{TOO_LARGE} ({})", self.max), may_be_message(&head));
+                    self.inbox.skipped(format!("{TOO_LARGE} ({})", self.max), &head);
                 }
                 Frame::End => return self.end("the server closed its standard output".to_owned()),
             }

@@ -344,6 +344,10 @@ pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>
         let after = files(&app);
         if after != before {
             look(&after);
+            // New files may have changed between their reading and the watching.
+            if !app.config().is_current() {
+                report(app.reload().await);
+            }
         }
     }
     Ok(())

@@ -25,7 +25,7 @@ use toolwright_core::session::Session;
 use self::listener::{Folders, Listener};
 use self::pages::Pages;
 use self::questions::Questions;
-use crate::transport::process::{StdoutNoise, seems_message};
+use crate::transport::process::{StdoutNoise, id_of_head, may_be_message, seems_message};
 use crate::transport::traced::Direction;
 use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
@@ -505,10 +505,13 @@ impl PipeIncoming for Inbox {
         self.garbled(line, None, problem);
     }
 
-    fn skipped(&self, too_long: String, is_message: bool) {
+    fn skipped(&self, too_long: String, head: &[u8]) {
         self.listener.warn("mcp_message_too_long", &too_long);
+        if let Some(id) = id_of_head(head) {
+            return self.settle(id, Answer::Lost(SendError::Broken(too_long)));
+        }
         // Nobody knows whose answer it is: the id may be at its end, a gigabyte away.
-        if is_message {
+        if may_be_message(head) {
             let reason = match self.only() {
                 Some(_) => too_long,
                 None => format!("{too_long}, in the answer to this or another request"),
