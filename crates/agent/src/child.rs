@@ -15,7 +15,7 @@ use toolwright_core::{Policy, Session};
 use toolwright_runtime::executor::Nested;
 use toolwright_runtime::{Catalogue, RunContext};
 
-use crate::driver::{Driver, DriverError, RunOptions};
+use crate::driver::{Begun, Driver, DriverError, RunOptions};
 use crate::report::{RunReport, Status};
 use crate::run::RunState;
 
@@ -60,22 +60,16 @@ impl ChildRun {
         let usage = parent.usage.clone();
         let account = parent.account.clone();
         let options = RunOptions { parent: Some(Arc::new(parent)), account, ..options };
-        let mut state = match driver.load(&options).await {
-            Ok(state) => {
-                // What it used before it was interrupted is not in the sums of its caller.
-                if let Some(usage) = usage {
-                    usage.resumed(&state.spec().model, state.report().usage);
-                }
-                state
-            }
-            Err(DriverError::NotFound(_)) => begin(&driver, &options),
-            Err(error) => return Err(failed(error)),
-        };
+        let (mut state, begun) = driver.load_or_begin(&options, || begin(&driver, &options)).await.map_err(failed)?;
+        if let (Begun::Before, Some(usage)) = (begun, usage) {
+            // What it used before it was interrupted is not in the sums of its caller.
+            usage.resumed(&state.spec().model, state.report().usage);
+        }
         let cancel = options.cancel.clone();
         let cancel_on_drop = CancelOnDrop::new(&cancel);
         // On a task of its own: agents are nested deep, and the stack of one thread is not.
         let running = tokio::spawn(async move {
-            let report = driver.run(&mut state, &options).await;
+            let report = driver.run_claimed(&mut state, &options).await;
             (report, state)
         });
         let (report, state) = running

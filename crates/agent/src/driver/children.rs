@@ -7,7 +7,7 @@ use std::time::Duration;
 use toolwright_core::agents::{AgentLimits, NewAgent, OnChildren, TreeError};
 use toolwright_core::catalogue::{Entry, ProviderKind};
 use toolwright_core::event::Partial;
-use toolwright_core::job::{JobRecord, JobScope, Listed};
+use toolwright_core::job::{JobRecord, JobScope};
 use toolwright_core::store::StoreError;
 use toolwright_runtime::AgentAccount;
 
@@ -17,8 +17,6 @@ use crate::run::{RunSpec, RunState, Step, ToolBatch};
 
 /// How long a run without a limit of time waits for the agents that it began.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// Agents that are looked at.
-const MAX_CHILDREN: usize = 1000;
 
 impl Driver {
     /// Enters the run in the tree of agents, if it is an agent's, may start agents, or has limits that count there.
@@ -56,6 +54,16 @@ impl Driver {
         }
     }
 
+    /// The run has ended, and holds nothing in the tree any more.
+    pub(super) async fn end_account(&self, account: Option<&AgentAccount>, options: &RunOptions) {
+        if self.agents.is_some()
+            && let Some(account) = account
+            && let Err(error) = account.end().await
+        {
+            tracing::warn!(run = &*options.run_id, "what the run used was not kept: {error}");
+        }
+    }
+
     /// Tells who started the run what it does.
     pub(super) fn report_progress(&self, state: &RunState, options: &RunOptions, does: impl FnOnce() -> String) {
         let Some(progress) = &options.progress else { return };
@@ -69,15 +77,16 @@ impl Driver {
         });
     }
 
-    /// Settles what happens to agents that still run in the background when a run ends: they are waited for, cancelled or
-    /// left alone. Returns whether the model is asked again: it hears of them before its answer is accepted.
+    /// Settles what happens to the agents among the `open` jobs of a run that ends: they are waited for, cancelled or left
+    /// alone. Returns whether the model is asked again: it hears of them before its answer is accepted.
     pub(super) async fn settle_children(
         &self,
         state: &mut RunState,
+        open: &[JobRecord],
         options: &RunOptions,
     ) -> Result<bool, DriverError> {
         let Step::Done(result) = state.step() else { return Ok(false) };
-        let mut children = self.live_children(options).await?;
+        let mut children = self.agents_among(open, options);
         if children.is_empty() {
             return Ok(false);
         }
@@ -126,20 +135,14 @@ impl Driver {
         Ok(false)
     }
 
-    /// The agents that run in the background for this run.
-    async fn live_children(&self, options: &RunOptions) -> Result<Vec<JobRecord>, StoreError> {
-        if options.account.is_none() {
-            return Ok(Vec::new());
+    /// The agents among these jobs that the run has started, and that have not ended.
+    fn agents_among(&self, jobs: &[JobRecord], options: &RunOptions) -> Vec<JobRecord> {
+        if jobs.is_empty() || options.account.is_none() {
+            return Vec::new();
         }
-        let jobs = &self.executor.services().jobs;
-        let mut found = match jobs.list(JobScope::Of(&options.session), Listed::Open, MAX_CHILDREN).await {
-            Err(StoreError::Unsupported(_)) => return Ok(Vec::new()),
-            found => found?,
-        };
         let snapshot = self.catalogue.snapshot();
-        found
-            .retain(|job| !job.state.is_over() && snapshot.get(job.tool.as_str()).is_some_and(|entry| is_agent(entry)));
-        Ok(found)
+        let is_agent = |job: &&JobRecord| snapshot.get(job.tool.as_str()).is_some_and(|entry| is_agent(entry));
+        jobs.iter().filter(|job| !job.state.is_over()).filter(is_agent).cloned().collect()
     }
 
     /// Waits until these have ended. Returns those that had not when the time was over or the run was cancelled.

@@ -69,47 +69,42 @@ impl Driver {
         self.executor.services().log.set_cursor(session, session.as_str(), seq).await
     }
 
-    /// Lets a run that another started, and that has answered, go on where somebody has written to it meanwhile. Returns
-    /// whether the model is asked again.
-    pub(super) async fn heed(
+    /// Whether the model is asked again after its answer: somebody has written to a run that another started, or a message
+    /// has come while jobs of the run went on, if the driver waits for them. `open` are its jobs as they were listed before:
+    /// the message of one that has ended since can be read.
+    pub(super) async fn goes_on(
         &self,
         state: &mut RunState,
         meter: &Meter,
-        options: &RunOptions,
-    ) -> Result<bool, StoreError> {
-        if options.parent.is_none() || options.is_part() {
-            return Ok(false);
-        }
-        let mail = self.mail(state, meter, options).await?;
-        Ok(state.go_on(&mail))
-    }
-
-    /// Waits while jobs of a run go on that has answered, if the driver waits for jobs, until there is a message. Returns
-    /// whether the model is asked again.
-    pub(super) async fn wake(
-        &self,
-        state: &mut RunState,
-        meter: &Meter,
+        mut open: Vec<JobRecord>,
         options: &RunOptions,
     ) -> Result<bool, DriverError> {
-        let Some(limit) = self.job_wait.filter(|_| state.can_wake()) else { return Ok(false) };
+        let may_be_written_to = options.has_own_session();
+        let limit = self.job_wait.filter(|_| state.can_wake());
+        if !may_be_written_to && limit.is_none() {
+            return Ok(false);
+        }
+        let mut mail = self.mail(state, meter, options).await?;
+        if may_be_written_to && state.go_on(&mail) {
+            return Ok(true);
+        }
+        let Some(limit) = limit else { return Ok(false) };
         let until = Instant::now() + state.time_left().map_or(limit, |left| left.min(limit));
-        loop {
-            let mail = self.mail(state, meter, options).await?;
-            if !mail.is_empty() {
-                // The usage of what ended may leave no other turn.
-                self.take_used(state, meter, options).await?;
-                state.wake(&mail);
-                return Ok(state.waits_for_model());
-            }
+        while mail.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || !self.has_open_jobs(options).await? {
+            if left.is_zero() || !open.iter().any(|job| job.state != JobState::WaitingInput) {
                 return Ok(false);
             }
             if self.wait_for_mail(state, options, left.min(LOOK)).await?.is_some() {
                 return Ok(false);
             }
+            open = self.open_jobs(options).await?;
+            mail = self.mail(state, meter, options).await?;
         }
+        // The usage of what ended may leave no other turn.
+        self.take_used(state, meter, options).await?;
+        state.wake(&mail);
+        Ok(state.waits_for_model())
     }
 
     /// Waits until messages have come that begin a new task of a run that has ended, and begins it: call
@@ -156,7 +151,7 @@ impl Driver {
     async fn last_notice(&self, state: &RunState, options: &RunOptions) -> Result<u64, StoreError> {
         let session = &options.session.id;
         match state.last_notice() {
-            0 => self.executor.services().log.cursor(session, session.as_str()).await,
+            0 if !options.has_own_session() => self.executor.services().log.cursor(session, session.as_str()).await,
             seq => Ok(seq),
         }
     }
@@ -172,13 +167,12 @@ impl Driver {
         }
     }
 
-    async fn has_open_jobs(&self, options: &RunOptions) -> Result<bool, StoreError> {
+    /// The jobs of the session that have not ended.
+    pub(super) async fn open_jobs(&self, options: &RunOptions) -> Result<Vec<JobRecord>, StoreError> {
         let scope = JobScope::Of(&options.session);
-        let open = self.executor.services().jobs.list(scope, Listed::Open, MAX_JOBS).await;
-        match open {
-            Ok(open) => Ok(open.iter().any(|job| job.state != JobState::WaitingInput)),
-            Err(StoreError::Unsupported(_)) => Ok(false),
-            Err(error) => Err(error),
+        match self.executor.services().jobs.list(scope, Listed::Open, MAX_JOBS).await {
+            Err(StoreError::Unsupported(_)) => Ok(Vec::new()),
+            open => open,
         }
     }
 }

@@ -40,6 +40,7 @@ use toolwright_search::ToolFinder;
 use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
 use compaction::ShippedTools;
+pub(crate) use resume::Begun;
 use run_calls::{InFlightCalls, Meter, TurnBudget};
 use tool_view::{RequestTools, ToolViewCache, with_instances};
 pub use watch::RunWatcher;
@@ -137,6 +138,11 @@ impl RunOptions {
     /// Whether it is a part of the session of its caller, which sees nothing of it but its calls and requests.
     fn is_part(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| parent.session.id == self.session.id)
+    }
+
+    /// Whether it is a part of its caller's work in a session that is only its own.
+    fn has_own_session(&self) -> bool {
+        self.parent.is_some() && !self.is_part()
     }
 
     /// The run as an operation, the same when it is resumed: one trace, and its root, or a part of the call that it is
@@ -307,22 +313,31 @@ impl Driver {
     /// and models are no errors: they are in the report.
     pub async fn run(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         self.claim(options).await?;
+        self.run_claimed(state, options).await
+    }
+
+    /// [`Driver::run`] of a run that no other process can drive until it ends.
+    pub(crate) async fn run_claimed(
+        &self,
+        state: &mut RunState,
+        options: &RunOptions,
+    ) -> Result<RunReport, DriverError> {
         state.bound_time(None);
-        let options = &match self.begin_account(state, options).await {
-            Ok(account) => RunOptions { account, ..options.clone() },
-            Err(error) => {
+        // One follows the other into the store without a wait between them.
+        let (account, variables) = tokio::join!(self.begin_account(state, options), self.variables(state, options));
+        let options = &match (account, variables) {
+            (Ok(account), Ok(variables)) => RunOptions { account, variables: Some(variables), ..options.clone() },
+            (Err(error), _) => {
+                self.release(options).await;
+                return Err(error);
+            }
+            (Ok(account), Err(error)) => {
+                self.end_account(account.as_deref(), options).await;
                 self.release(options).await;
                 return Err(error);
             }
         };
         state.bound_time(options.account.as_ref().and_then(|account| account.time()));
-        let options = &match self.variables(state, options).await {
-            Ok(variables) => RunOptions { variables: Some(variables), ..options.clone() },
-            Err(error) => {
-                self.release(options).await;
-                return Err(error);
-            }
-        };
         let services = self.executor.services();
         for manual in state.spec().system.manuals() {
             services.manuals.read(&options.session.id, *manual);
@@ -348,13 +363,7 @@ impl Driver {
                 .unwrap_or(u64::MAX),
             usage: report.as_ref().map(|report| report.usage).unwrap_or_default(),
         });
-        if self.agents.is_some()
-            && let Some(account) = &options.account
-            && let Err(error) = account.end().await
-        {
-            tracing::warn!(run = &*options.run_id, "what the run used was not kept: {error}");
-        }
-        self.release(options).await;
+        tokio::join!(self.end_account(options.account.as_deref(), options), self.release(options));
         report
     }
 
@@ -461,10 +470,16 @@ impl Driver {
                 // The approver, asked while the calls ran, has answered `later`.
                 Step::AwaitApproval(_) if asked => return self.ended(state, &meter, options).await,
                 Step::AwaitApproval(_) => state.ask_again(),
-                Step::Done(_) if self.settle_children(state, options).await? => {}
-                Step::Done(_) if self.heed(state, &meter, options).await? => {}
-                Step::Done(_) if self.wake(state, &meter, options).await? => {}
-                Step::AwaitDispatch(_) | Step::Done(_) => return self.ended(state, &meter, options).await,
+                Step::AwaitDispatch(_) => return self.ended(state, &meter, options).await,
+                Step::Done(_) => {
+                    let has_jobs = options.account.is_some() || self.job_wait.is_some();
+                    let open = if has_jobs { self.open_jobs(options).await? } else { Vec::new() };
+                    if !self.settle_children(state, &open, options).await?
+                        && !self.goes_on(state, &meter, open, options).await?
+                    {
+                        return self.ended(state, &meter, options).await;
+                    }
+                }
             }
         }
     }

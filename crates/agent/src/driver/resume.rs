@@ -17,6 +17,14 @@ use crate::run::{RunState, TurnCall};
 /// The calls in flight when a run stopped, with the outcomes of those that had finished.
 pub(super) type Journal = [(CallId, Option<Outcome>)];
 
+/// When a run began.
+pub(crate) enum Begun {
+    /// It was saved, and goes on.
+    Before,
+    /// It was not known.
+    Now,
+}
+
 impl Driver {
     /// Resumes a saved run: [`Driver::load`], then [`Driver::run`].
     ///
@@ -45,6 +53,26 @@ impl Driver {
             self.release(options).await;
         }
         loaded
+    }
+
+    /// [`Driver::load`], or the state that `begin` makes if no such run was saved.
+    ///
+    /// # Errors
+    /// As [`Driver::load`], but for a run that was not saved.
+    pub(crate) async fn load_or_begin(
+        &self,
+        options: &RunOptions,
+        begin: impl FnOnce() -> RunState,
+    ) -> Result<(RunState, Begun), DriverError> {
+        self.claim(options).await?;
+        match self.load_claimed(options).await {
+            Ok(state) => Ok((state, Begun::Before)),
+            Err(DriverError::NotFound(_)) => Ok((begin(), Begun::Now)),
+            Err(error) => {
+                self.release(options).await;
+                Err(error)
+            }
+        }
     }
 
     async fn load_claimed(&self, options: &RunOptions) -> Result<RunState, DriverError> {

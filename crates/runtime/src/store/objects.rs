@@ -16,11 +16,9 @@ impl ObjectStore for SqliteStore {
         self.thread
             .run("keep an object", move |db| {
                 let (owner, kind, id) = key;
-                db.execute(
-                    "INSERT OR REPLACE INTO objects (owner, kind, id, object, saved_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
-                    params![owner, kind, id, text, now_ms()],
-                )
-                .map(drop)
+                let sql =
+                    "INSERT OR REPLACE INTO objects (owner, kind, id, object, saved_ms) VALUES (?1, ?2, ?3, ?4, ?5)";
+                db.prepare_cached(sql)?.execute(params![owner, kind, id, text, now_ms()]).map(drop)
             })
             .await
     }
@@ -32,7 +30,8 @@ impl ObjectStore for SqliteStore {
             .run("replace an object", move |db| {
                 let (owner, kind, id) = key;
                 let sql = "UPDATE objects SET object = ?4, saved_ms = ?5 WHERE owner = ?1 AND kind = ?2 AND id = ?3";
-                db.execute(sql, params![owner, kind, id, text, now_ms()]).map(|replaced| replaced > 0)
+                let mut statement = db.prepare_cached(sql)?;
+                statement.execute(params![owner, kind, id, text, now_ms()]).map(|replaced| replaced > 0)
             })
             .await
     }
@@ -42,10 +41,8 @@ impl ObjectStore for SqliteStore {
         let found: Option<String> = self
             .thread
             .run("read an object", move |db| {
-                db.query_row("SELECT object FROM objects WHERE owner = ?1 AND kind = ?2 AND id = ?3", key, |row| {
-                    row.get(0)
-                })
-                .optional()
+                let sql = "SELECT object FROM objects WHERE owner = ?1 AND kind = ?2 AND id = ?3";
+                db.prepare_cached(sql)?.query_row(key, |row| row.get(0)).optional()
             })
             .await?;
         found.map(|text| from_json(&text)).transpose()
@@ -55,7 +52,8 @@ impl ObjectStore for SqliteStore {
         let key = (owner.to_owned(), kind.to_owned(), id.to_owned());
         self.thread
             .run("remove an object", move |db| {
-                db.execute("DELETE FROM objects WHERE owner = ?1 AND kind = ?2 AND id = ?3", key).map(|gone| gone > 0)
+                let sql = "DELETE FROM objects WHERE owner = ?1 AND kind = ?2 AND id = ?3";
+                db.prepare_cached(sql)?.execute(key).map(|gone| gone > 0)
             })
             .await
     }

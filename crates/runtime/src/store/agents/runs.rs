@@ -17,12 +17,10 @@ impl SqliteStore {
         self.thread
             .run("save a run", move |db| {
                 let transaction = db.transaction()?;
-                transaction.execute(
-                    "INSERT OR REPLACE INTO runs (id, state, saved_ms) VALUES (?1, ?2, ?3)",
-                    params![run, state, now_ms()],
-                )?;
+                let enter = "INSERT OR REPLACE INTO runs (id, state, saved_ms) VALUES (?1, ?2, ?3)";
+                transaction.prepare_cached(enter)?.execute(params![run, state, now_ms()])?;
                 if new_step {
-                    transaction.execute("DELETE FROM run_calls WHERE run = ?1", params![run])?;
+                    transaction.prepare_cached("DELETE FROM run_calls WHERE run = ?1")?.execute(params![run])?;
                 }
                 transaction.commit()
             })
@@ -38,7 +36,8 @@ impl RunStore for SqliteStore {
             .run("claim a run", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let holder = transaction
-                    .query_row("SELECT pid, boot, started FROM run_claims WHERE run = ?1", params![run], |row| {
+                    .prepare_cached("SELECT pid, boot, started FROM run_claims WHERE run = ?1")?
+                    .query_row(params![run], |row| {
                         Ok(Owner { pid: row.get(0)?, boot: row.get(1)?, started: row.get(2)? })
                     })
                     .optional()?;
@@ -46,10 +45,9 @@ impl RunStore for SqliteStore {
                 if let Some(holder) = holder.filter(|holder| holder != this && holder.is_alive()) {
                     return Ok(Claim::TakenBy(format!("process {}", holder.pid)));
                 }
-                transaction.execute(
-                    "INSERT OR REPLACE INTO run_claims (run, pid, boot, started) VALUES (?1, ?2, ?3, ?4)",
-                    params![run, this.pid, this.boot, this.started],
-                )?;
+                let enter = "INSERT OR REPLACE INTO run_claims (run, pid, boot, started) VALUES (?1, ?2, ?3, ?4)";
+                let values = params![run, this.pid, this.boot, this.started];
+                transaction.prepare_cached(enter)?.execute(values)?;
                 transaction.commit()?;
                 Ok(Claim::Held)
             })
@@ -60,8 +58,8 @@ impl RunStore for SqliteStore {
         let run = run.to_owned();
         self.thread
             .run("release a run", move |db| {
-                let pid = Owner::this().pid;
-                db.execute("DELETE FROM run_claims WHERE run = ?1 AND pid = ?2", params![run, pid]).map(drop)
+                let sql = "DELETE FROM run_claims WHERE run = ?1 AND pid = ?2";
+                db.prepare_cached(sql)?.execute(params![run, Owner::this().pid]).map(drop)
             })
             .await
     }
@@ -79,8 +77,9 @@ impl RunStore for SqliteStore {
         let found: Option<(String, Vec<(String, Option<String>)>)> = self
             .thread
             .run("read a run", move |db| {
+                let sql = "SELECT state FROM runs WHERE id = ?1";
                 let state: Option<String> =
-                    db.query_row("SELECT state FROM runs WHERE id = ?1", params![run], |row| row.get(0)).optional()?;
+                    db.prepare_cached(sql)?.query_row(params![run], |row| row.get(0)).optional()?;
                 let calls = db
                     .prepare_cached("SELECT call, outcome FROM run_calls WHERE run = ?1 ORDER BY rowid")?
                     .query_map(params![run], |row| Ok((row.get(0)?, row.get(1)?)))?
@@ -100,7 +99,8 @@ impl RunStore for SqliteStore {
         let (run, call) = (run.to_owned(), call.as_str().to_owned());
         self.thread
             .run("note a dispatch", move |db| {
-                db.execute("INSERT OR REPLACE INTO run_calls (run, call) VALUES (?1, ?2)", params![run, call]).map(drop)
+                let sql = "INSERT OR REPLACE INTO run_calls (run, call) VALUES (?1, ?2)";
+                db.prepare_cached(sql)?.execute(params![run, call]).map(drop)
             })
             .await
     }
@@ -109,11 +109,8 @@ impl RunStore for SqliteStore {
         let (run, call, text) = (run.to_owned(), outcome.call_id.as_str().to_owned(), to_json(outcome)?);
         self.thread
             .run("note an outcome", move |db| {
-                db.execute(
-                    "INSERT OR REPLACE INTO run_calls (run, call, outcome) VALUES (?1, ?2, ?3)",
-                    params![run, call, text],
-                )
-                .map(drop)
+                let sql = "INSERT OR REPLACE INTO run_calls (run, call, outcome) VALUES (?1, ?2, ?3)";
+                db.prepare_cached(sql)?.execute(params![run, call, text]).map(drop)
             })
             .await
     }

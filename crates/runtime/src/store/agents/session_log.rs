@@ -102,7 +102,7 @@ impl SessionLog for SqliteStore {
     }
 
     fn watch(&self, session: &SessionId, watcher: Weak<dyn ValueWatcher>) {
-        self.watchers.lock().push((session.clone(), watcher));
+        self.watchers.add(session, watcher);
     }
 
     async fn messages(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
@@ -209,6 +209,14 @@ impl std::fmt::Debug for Watchers {
 impl Watchers {
     fn lock(&self) -> MutexGuard<'_, Vec<(SessionId, Weak<dyn ValueWatcher>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, session: &SessionId, watcher: Weak<dyn ValueWatcher>) {
+        let mut watchers = self.lock();
+        if watchers.len() == watchers.capacity() {
+            watchers.retain(|(_, watcher)| watcher.strong_count() > 0);
+        }
+        watchers.push((session.clone(), watcher));
     }
 
     fn tell(&self, session: &SessionId, seq: u64, value: &Written) {

@@ -32,7 +32,7 @@ impl AgentTree for SqliteStore {
             let root = root_of(&transaction, new.parent.as_deref())?.unwrap_or_else(|| new.id.to_string());
             if new.fresh && new.parent.is_none() {
                 let forget = "DELETE FROM agents WHERE root = ?1 AND (ended_ms IS NOT NULL OR id = ?1)";
-                transaction.execute(forget, params![root])?;
+                transaction.prepare_cached(forget)?.execute(params![root])?;
             }
             let (mut tree, now) = (tree(&transaction, &root)?, now_ms().cast_unsigned());
             if let Err(limit) = admit(&tree, &new, now) {
