@@ -1,7 +1,7 @@
 //! Agents as tools: `agent__{name}` runs one on a task, inside the call, and gives its report.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::Nested;
 
 use crate::child::{self, ChildRun};
-use crate::driver::Driver;
+use crate::driver::{Driver, ToolViewCache};
 use crate::prompt::BASE_PROMPT;
 use crate::report::{FINAL_REPORT_ID, Format, ReportSpec, RunReport, Status};
 use crate::run::{Limits, RunSpec, RunState};
@@ -38,8 +38,6 @@ pub const AGENTS: &str = "agents";
 const OWN_TOOLS: [&str; 6] = [BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, SEARCH_ID, DESCRIBE_ID, CALL_ID];
 /// How long an agent that has answered waits for its background calls.
 const JOB_WAIT: Duration = Duration::from_secs(600);
-/// Drivers that are known at once.
-const MAX_DRIVERS: usize = 64;
 
 /// What agents run with.
 #[derive(Clone)]
@@ -67,16 +65,12 @@ pub struct AgentProvider {
     agents: Vec<(Arc<AgentSpec>, Arc<RegisteredTool>)>,
     issues: Vec<String>,
     parts: AgentParts,
-    /// Drivers in use: runs of one kind share what they show their model.
-    drivers: Mutex<Vec<UsedDriver>>,
 }
 
-/// The driver of an agent's runs, while there are any.
-struct UsedDriver {
-    /// The tools of the callers.
-    tools: Weak<Snapshot>,
-    agent: String,
-    driver: Weak<Driver>,
+/// What the tools of a caller leave an agent.
+struct LeftTools {
+    tools: Arc<Snapshot>,
+    views: Arc<ToolViewCache>,
 }
 
 impl fmt::Debug for AgentProvider {
@@ -102,7 +96,7 @@ impl AgentProvider {
                 Err(why) => issues.push(format!("agent {} was left out: {why}", spec.name)),
             }
         }
-        Self { agents: known, issues, parts, drivers: Mutex::default() }
+        Self { agents: known, issues, parts }
     }
 
     fn agent(&self, tool: &ToolId) -> Option<&Arc<AgentSpec>> {
@@ -132,7 +126,7 @@ impl AgentProvider {
         let step = AgentStep { agent: spec.name.clone(), reason: text("reason") };
         let agents = run.agents.iter().cloned().chain([step]).collect();
         let child = ChildRun {
-            driver: self.driver(spec, nested),
+            driver: Arc::new(self.driver(spec, nested)),
             parent: RunContext { agents, ..run.clone() },
             session: Session {
                 id: child_session(&spec.name, &run.session.id, &context.call_id),
@@ -155,26 +149,17 @@ impl AgentProvider {
     }
 
     /// The driver of the agent's runs with what its caller's tools leave it.
-    fn driver(&self, spec: &AgentSpec, nested: Nested<'_>) -> Arc<Driver> {
-        let tools = &nested.run.snapshot;
-        let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        drivers.retain(|used| used.driver.strong_count() > 0);
-        let is_same =
-            |used: &&UsedDriver| std::ptr::eq(used.tools.as_ptr(), Arc::as_ptr(tools)) && used.agent == spec.name;
-        if let Some(driver) = drivers.iter().find(is_same).and_then(|used| used.driver.upgrade()) {
-            return driver;
-        }
-        let driver = child::driver(nested, Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")));
-        let driver = driver
+    fn driver(&self, spec: &AgentSpec, nested: Nested<'_>) -> Driver {
+        // Runs of one kind share what they show their models.
+        let left = nested.run.snapshot.derived(&spec.name, |tools| LeftTools {
+            tools: Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")),
+            views: Arc::default(),
+        });
+        child::driver(nested, Arc::clone(&left.tools))
+            .with_views(Arc::clone(&left.views))
             .with_store(Arc::clone(&self.parts.runs))
             .with_agents(Arc::clone(&self.parts.tree), self.parts.limits.clone())
-            .with_job_wait(JOB_WAIT);
-        let driver = Arc::new(driver);
-        if drivers.len() < MAX_DRIVERS {
-            let (tools, driver) = (Arc::downgrade(tools), Arc::downgrade(&driver));
-            drivers.push(UsedDriver { tools, agent: spec.name.clone(), driver });
-        }
-        driver
+            .with_job_wait(JOB_WAIT)
     }
 }
 

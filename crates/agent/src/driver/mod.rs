@@ -42,7 +42,8 @@ use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
 use compaction::ShippedTools;
 pub(crate) use resume::Begun;
 use run_calls::{InFlightCalls, Meter, TurnBudget};
-use tool_view::{RequestTools, ToolViewCache, with_instances};
+pub(crate) use tool_view::ToolViewCache;
+use tool_view::{RequestTools, with_instances};
 pub use watch::RunWatcher;
 
 /// Receives the whole exchange as redacted records `{type, turn, …}` of the types
@@ -94,6 +95,8 @@ pub struct RunOptions {
     pub progress: Option<Arc<dyn PartialSink>>,
     /// Hears what it says and calls, piece by piece.
     pub watcher: Option<Arc<dyn RunWatcher>>,
+    /// Whether whoever runs it waits for its messages when it has answered, see [`Driver::receive`].
+    pub is_attended: bool,
     /// Who pays for its requests to models; set by the driver.
     pub account: Option<Arc<AgentAccount>>,
 }
@@ -131,6 +134,7 @@ impl RunOptions {
             parent,
             progress,
             watcher,
+            is_attended: false,
             account,
         }
     }
@@ -251,6 +255,12 @@ impl Driver {
     #[must_use]
     pub fn with_agents(self, tree: Arc<dyn AgentTree>, limits: AgentLimits) -> Self {
         Self { agents: Some((tree, limits)), ..self }
+    }
+
+    /// Shares what it shows models with drivers of the same catalogue.
+    #[must_use]
+    pub(crate) fn with_views(self, views: Arc<ToolViewCache>) -> Self {
+        Self { views, ..self }
     }
 
     /// Keeps its runs in `store`.

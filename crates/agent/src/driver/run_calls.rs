@@ -118,13 +118,16 @@ impl Driver {
             None => self.catalogue.snapshot(),
         };
         // What a person narrows holds for every agent of the run.
-        let narrowed = Some(&spec.tools).filter(|tools| !tools.is_empty() && agent.tools.as_ref() != Some(*tools));
-        let snapshot = match narrowed {
-            Some(tools) => {
-                let keeps = |entry: &Entry| entry.provider.kind() == ProviderKind::Agent || entry.is_named_by(tools);
-                Arc::new(snapshot.only(keeps, "not among the tools of this run"))
-            }
-            None => snapshot,
+        let narrowed = Some(&*spec.tools).filter(|tools| agent.tools.as_deref() != Some(*tools)).unwrap_or_default();
+        let rights = spec.rights_tools();
+        let snapshot = if narrowed.is_empty() && rights.is_empty() {
+            snapshot
+        } else {
+            let is_in = |entry: &Entry, tools: &[String]| tools.is_empty() || entry.is_named_by(tools);
+            let keeps = |entry: &Entry| {
+                entry.provider.kind() == ProviderKind::Agent || (is_in(entry, narrowed) && is_in(entry, rights))
+            };
+            Arc::new(snapshot.only(keeps, "not among the tools of this run"))
         };
         Some(HandoffTerms { conversation: state.conversation(), snapshot })
     }
@@ -136,6 +139,7 @@ impl Driver {
             origin: Origin::Agent,
             model: Some(state.spec().model.as_str().into()),
             account: options.account.clone(),
+            is_attended: options.is_attended,
             handoff: self.handoff_terms(state, options).map(Arc::new),
             ..RunContext::new(
                 Arc::clone(&options.session),

@@ -94,10 +94,12 @@ pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot
 
 impl ToolView {
     fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, allow_unsafe: bool) -> Self {
-        let (allowed, denied) = (spec.tools.as_slice(), spec.denied.as_slice());
-        let is_in = |entry: &Entry| (allowed.is_empty() || entry.is_named_by(allowed)) && !entry.is_named_by(denied);
-        let tools = match (allowed, denied) {
-            ([], []) => Arc::clone(catalogue),
+        let (allowed, denied, rights) = (spec.tools.as_slice(), spec.denied.as_slice(), spec.rights_tools());
+        let is_allowed = |entry: &Entry, by: &[String]| by.is_empty() || entry.is_named_by(by);
+        let is_in =
+            |entry: &Entry| is_allowed(entry, allowed) && is_allowed(entry, rights) && !entry.is_named_by(denied);
+        let tools = match (allowed, denied, rights) {
+            ([], [], []) => Arc::clone(catalogue),
             _ => Arc::new(catalogue.only(is_in, "not among the tools of this run")),
         };
         // One that its author marks unsafe is shown where it is asked for by its name, however many tools there are.
@@ -327,12 +329,13 @@ fn wanted<'a>(
 
 /// Makes each view once for a catalogue, so that requests with the same tools share them, and the API's form of them.
 #[derive(Default)]
-pub(super) struct ToolViewCache(Mutex<Vec<CachedView>>);
+pub(crate) struct ToolViewCache(Mutex<Vec<CachedView>>);
 
 struct CachedView {
     catalogue: Arc<Snapshot>,
     allowed: Vec<String>,
     denied: Vec<String>,
+    rights: Vec<String>,
     pinned: Vec<String>,
     report: Option<ReportSpec>,
     router: Router,
@@ -357,6 +360,7 @@ impl ToolViewCache {
                 Arc::ptr_eq(&cached.catalogue, &catalogue)
                     && cached.allowed == *allowed
                     && cached.denied == *denied
+                    && cached.rights == spec.rights_tools()
                     && cached.pinned == spec.pinned
                     && cached.report == *report
                     && cached.router == *spec.router()
@@ -382,6 +386,7 @@ impl ToolViewCache {
             catalogue,
             allowed: allowed.clone(),
             denied: denied.clone(),
+            rights: spec.rights_tools().to_vec(),
             pinned: spec.pinned.clone(),
             report: report.clone(),
             router: spec.router().clone(),

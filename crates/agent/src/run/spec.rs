@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::RunInput;
 use toolwright_core::agents::prompt::Prompt;
-use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Router, TimeLeft};
+use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Rights, Router, TimeLeft};
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
@@ -52,6 +52,10 @@ pub struct RunSpec {
     /// The agent that it is a run of, if that has a definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Arc<AgentSpec>>,
+    /// What bounds the run and all agents that it starts or hands over to, where whoever it works for may not do
+    /// everything: tools and limits; the driver leaves the rest to its options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rights: Option<Arc<Rights>>,
     /// What the request of a client asks of it.
     #[serde(default, skip_serializing_if = "ClientTerms::is_empty")]
     pub client: ClientTerms,
@@ -96,6 +100,7 @@ impl RunSpec {
             tools: Vec::new(),
             denied: Vec::new(),
             agent: None,
+            rights: None,
             client: ClientTerms::default(),
             window: None,
             exposure: None,
@@ -112,7 +117,14 @@ impl RunSpec {
     /// Limits of the run together with the agents that it starts.
     #[must_use]
     pub fn tree_limits(&self) -> AgentLimits {
-        self.agent.as_ref().map(|agent| agent.limits.clone()).unwrap_or_default()
+        let own = self.agent.as_ref().map(|agent| agent.limits.clone()).unwrap_or_default();
+        self.rights.as_ref().map_or_else(|| own.clone(), |rights| own.within(&rights.limits))
+    }
+
+    /// The tools of whoever it works for: globs as in [`RunSpec::tools`]; empty for all.
+    #[must_use]
+    pub fn rights_tools(&self) -> &[String] {
+        self.rights.as_ref().map_or(&[], |rights| &rights.tools)
     }
 
     /// What happens to agents that still run in the background when the model gives its answer.

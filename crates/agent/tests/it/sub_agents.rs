@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
-use toolwright_core::agents::{AgentLimits, AgentSpec};
+use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree as _, Rights};
 use toolwright_core::model::Usage;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::trace::TraceOp;
-use toolwright_core::{Effects, Policy, Profile, Services, Session, SessionId};
+use toolwright_core::{Effects, Policy, Principal, Profile, Services, Session, SessionId};
 use toolwright_runtime::{Executor, ExecutorOptions, SystemClock};
 
 use crate::agent_tree::{Inbox, Tree, agent, start, three_levels};
@@ -215,4 +215,36 @@ async fn rights_of_agents_only_narrow() {
         tree.run(&options).await;
         assert_eq!((tool.count(), inbox.0.lock().unwrap().len()), (ran, asked), "{root:?} {own:?} {tools:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_handed_over_keeps_its_rights() {
+    let dir = tempfile::tempdir().unwrap();
+    let scripts = HashMap::from([
+        ("root", vec![Reply::Calls(vec![("1", "router__handoff-to", json!({"agent": "a"}))])]),
+        ("a", vec![Reply::Calls(vec![("1", "t__write", json!({}))]), Reply::Text("a done")]),
+    ]);
+    let tools = [Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::UNKNOWN)];
+    let tree =
+        Tree::new(dir.path(), scripts, vec![agent("a")], tools.iter().map(|tool| tool.clone() as _).collect()).await;
+    let router = serde_json::from_value(json!({"destinations": ["a"]})).unwrap();
+    let rights = Rights {
+        principal: Principal::owner(),
+        profile: Profile::Trusted,
+        rules: Vec::new(),
+        tools: vec!["t:read".to_owned()],
+        limits: AgentLimits { tokens: Some(150), ..AgentLimits::default() },
+        root: dir.path().to_owned(),
+    };
+    let spec = RunSpec {
+        agent: Some(Arc::new(AgentSpec { router, tools: Some(Vec::new()), ..agent("triage") })),
+        denied: vec!["*".to_owned()],
+        rights: Some(Arc::new(rights)),
+        ..RunSpec::new("test/m", "sys")
+    };
+    tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
+    assert_eq!(tree.shown("a"), ["t__read"], "what it may not use itself, no destination gets");
+    assert_eq!(tools[1].count(), 0);
+    let limits = AgentLimits { tokens: Some(150), ..AgentLimits::default() };
+    assert_eq!(tree.store.agents_of("run-1").await.unwrap()[0].limits.tokens, limits.tokens);
 }

@@ -383,7 +383,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let terminal = Terminal::new(&app);
     let agent = agent(&chat.agent, &app, &terminal, (&id, &model), profile, None)?;
     // Jobs that go on wake the conversation when they end.
-    let mut conversation = agent.job_wait(None).conversation().await.map_err(failed)?;
+    let mut conversation = agent.job_wait(None).attended().conversation().await.map_err(failed)?;
     app.follow_pins();
     app.recover_jobs_of(conversation.session().clone());
     let triggers = app.run_triggers().await;

@@ -44,6 +44,27 @@ impl AgentLimits {
         }
     }
 
+    /// The nearer of each of these limits and of `outer`.
+    #[must_use]
+    pub fn within(&self, outer: &Self) -> Self {
+        fn nearer<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(if other < one { other } else { one }),
+                (one, other) => one.or(other),
+            }
+        }
+        Self {
+            turns: nearer(self.turns, outer.turns),
+            calls: nearer(self.calls, outer.calls),
+            tokens: nearer(self.tokens, outer.tokens),
+            cost: nearer(self.cost, outer.cost),
+            time: nearer(self.time, outer.time),
+            depth: nearer(self.depth, outer.depth),
+            live: nearer(self.live, outer.live),
+            agents: nearer(self.agents, outer.agents),
+        }
+    }
+
     /// Whether the tokens or the money of the tree are limited.
     #[must_use]
     pub fn limits_spending(&self) -> bool {
@@ -118,8 +139,8 @@ pub struct NewAgent {
 pub struct Seat {
     /// What it used before it was interrupted.
     pub spent: Spending,
-    /// Whether it or an ancestor has a limit of tokens or money.
-    pub limits_spending: bool,
+    /// The nearest of its own limits and those of its ancestors.
+    pub limits: AgentLimits,
     /// The rest of the time of the ancestor whose time is over first.
     pub time: Option<TimeLeft>,
 }
@@ -255,6 +276,12 @@ pub fn time_left(tree: &[AgentNode], of: Option<&str>, now_ms: u64) -> Option<Ti
     let limited = ancestors(tree, of).filter_map(|node| Some((node.until_ms?, node)));
     let (until_ms, node) = limited.min_by_key(|(until_ms, _)| *until_ms)?;
     Some(TimeLeft { of: title(node), left: Duration::from_millis(until_ms.saturating_sub(now_ms)) })
+}
+
+/// The nearest of the limits of an agent and of its ancestors.
+#[must_use]
+pub fn nearest_limits(tree: &[AgentNode], of: &str) -> AgentLimits {
+    ancestors(tree, Some(of)).fold(AgentLimits::default(), |nearest, node| nearest.within(&node.limits))
 }
 
 /// What a request to a model may use at most.

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::client::{CallClient, NoClient};
 use super::{Entry, Snapshot};
+use crate::agents::Rights;
 use crate::cancel::Cancel;
 use crate::definition::CallScope;
 use crate::error::{ErrorKind, ToolError, Unsupported};
@@ -26,7 +27,6 @@ use crate::model::{
 use crate::output::outcome::{Outcome, ToolOutput};
 use crate::output::provenance::ToolCall;
 use crate::output::{ExtractError, ExtractRequest};
-use crate::policy::Profile;
 use crate::store::group::{Groups, NoGroups};
 use crate::store::{Memory, NoMemory, NoSessionLog, NoStore, OutputStore, SessionLog};
 use crate::trigger::{NoTriggers, Triggers};
@@ -201,9 +201,13 @@ pub trait InnerCalls: Any + Send + Sync {
     fn model(&self) -> Option<&str> {
         None
     }
-    /// What decides about such calls where no rule of policy matches.
-    fn profile(&self) -> Profile {
-        Profile::default()
+    /// What such calls may do, for what is to be done later; `None` where it cannot make any.
+    fn rights(&self) -> Option<Rights> {
+        None
+    }
+    /// Whether the run that the call belongs to reads its mailbox when it has answered, like a chat or a member of a group.
+    fn is_attended(&self) -> bool {
+        false
     }
     /// Asks `model`. The request ends with the call's token, and is told and accounted for like any other.
     ///

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::StoreError;
+use crate::agents::Rights;
 use crate::duration::iso;
 use crate::error::Unsupported;
 use crate::identity::session::{Session, SessionId};
@@ -16,12 +17,12 @@ pub const CHANGES: [&str; 6] =
     ["group:add_agent", "group:remove_agent", "group:start", "group:stop", "group:channel", "group:wire"];
 
 /// An agent of a group. It is driven whenever its mailbox has mail, by any process that drives groups, while it is started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     /// Its name, unique for its principal.
     pub name: String,
-    /// Whose it is.
-    pub principal: String,
+    /// Whose it is, and what it may do: what whoever added it may.
+    pub rights: Rights,
     /// Which agent it is: its name in the configuration; empty for the default model with instructions alone.
     pub agent: String,
     /// What it is told beside that.
@@ -124,13 +125,22 @@ impl Groups for NoGroups {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agents::AgentLimits;
     use crate::identity::session::Principal;
+    use crate::policy::Profile;
 
     #[test]
     fn persons_and_privileged_members_change_groups() {
         let member = |name: &str, privileged| Member {
             name: name.into(),
-            principal: "owner".into(),
+            rights: Rights {
+                principal: Principal::owner(),
+                profile: Profile::Ask,
+                rules: Vec::new(),
+                tools: Vec::new(),
+                limits: AgentLimits::default(),
+                root: "/".into(),
+            },
             agent: "scout".into(),
             instructions: None,
             session: SessionId::new(name),

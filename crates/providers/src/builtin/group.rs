@@ -188,6 +188,11 @@ impl Tool for GroupTool {
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Workspace
     }
+
+    /// It makes none, but who is added has the rights of its run.
+    fn awaits_others(&self) -> bool {
+        self.verb == Verb::AddAgent
+    }
 }
 
 impl GroupTool {
@@ -209,10 +214,13 @@ impl GroupTool {
                 if !arguments.agent.is_empty() && !known.clone().any(|known| known == arguments.agent) {
                     return Ok(ToolOutput::failure(unknown_agent(&arguments.agent, known)));
                 }
+                let Some(rights) = context.calls.rights() else {
+                    return Err(StoreError::Refused("an agent cannot be added from here".into()));
+                };
                 let created_ms = context.services.clock.wall_ms();
                 let added = Member {
                     name: arguments.name.clone(),
-                    principal: principal.to_owned(),
+                    rights,
                     agent: arguments.agent,
                     instructions: arguments.instructions,
                     // A member of the same name that comes later is another.

@@ -13,9 +13,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
 use toolwright_core::trigger::webhook::{DELIVERY, SIGNATURE, TIMESTAMP};
-use toolwright_core::trigger::{
-    Creator, Installed, Rights, Target, TriggerConfig, TriggerKind, TriggerRequest, WEBHOOKS,
-};
+use toolwright_core::trigger::{Creator, Installed, Target, TriggerConfig, TriggerKind, TriggerRequest, WEBHOOKS};
 
 use super::{BuiltinOptions, define};
 
@@ -129,7 +127,8 @@ impl Tool for TriggerTool {
             properties.extend(own);
         }
         let deliver = json!({"enum": ["session", "run"],
-            "description": "`session`: this conversation gets the prompt as a message. `run`: a new run does it."});
+            "description": "`session`: this conversation gets the prompt as a message; one that has ended reads it when it goes on. \
+            `run`: a new run does it. Default: `session` in a chat, else `run`."});
         let overlap = json!({"enum": ["skip", "queue", "allow"],
             "description": "What becomes of a firing while an earlier one runs."});
         properties.extend([
@@ -156,11 +155,13 @@ impl Tool for TriggerTool {
             return Err(ToolError::new(ErrorKind::InvalidParameters, "the arguments are no object"));
         };
         written.extend(self.set.clone());
-        let in_run = context.calls.model().is_some();
         let target = match written.shift_remove("deliver").as_ref().and_then(Value::as_str) {
             Some("run") => Target::Run,
             Some("session") => Target::Session(context.session.id.clone()),
-            _ if in_run && !written.contains_key("agent") => Target::Session(context.session.id.clone()),
+            // Nobody reads the mailbox of a run that has ended.
+            _ if context.calls.is_attended() && !written.contains_key("agent") => {
+                Target::Session(context.session.id.clone())
+            }
             _ => Target::Run,
         };
         written.insert("type".into(), self.kind.as_str().into());
@@ -172,20 +173,12 @@ impl Tool for TriggerTool {
         if let Some(agent) = config.agent.as_deref().filter(|agent| !known.clone().any(|known| known == *agent)) {
             return Ok(ToolOutput::failure(unknown_agent(agent, known)));
         }
-        let tools =
-            context.calls.snapshot().map(|tools| tools.list().iter().map(|entry| entry.id().to_string()).collect());
-        let request = TriggerRequest {
-            id: None,
-            config,
-            target,
-            rights: Rights {
-                principal: context.session.principal.clone(),
-                profile: context.calls.profile(),
-                tools: tools.unwrap_or_default(),
-                root: context.session.root.clone(),
-            },
-            creator: Creator::Session(context.session.id.clone()),
-        };
+        let rights = context
+            .calls
+            .rights()
+            .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "a trigger cannot be installed from here"))?;
+        let request =
+            TriggerRequest { id: None, config, target, rights, creator: Creator::Session(context.session.id.clone()) };
         Ok(installed_output(&context.services.triggers.install(request).await?))
     }
 

@@ -269,6 +269,8 @@ pub struct RunContext {
     pub handoff: Option<Arc<HandoffTerms>>,
     /// Set where a call of an agent hands it the user's request.
     pub handed_over: Option<HandedOver>,
+    /// Whether their run reads its mailbox when it has answered.
+    pub is_attended: bool,
     /// The agent that pays for the requests to models that they make; `None`: nobody keeps count.
     pub account: Option<Arc<AgentAccount>>,
 }
@@ -336,6 +338,7 @@ impl RunContext {
             agents: Arc::default(),
             handoff: None,
             handed_over: None,
+            is_attended: false,
             account: None,
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
+use toolwright_core::agents::Rights;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::{Entry, Snapshot};
@@ -20,7 +21,6 @@ use toolwright_core::job::NoTurns;
 use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
-use toolwright_core::policy::Profile;
 use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
 use toolwright_core::taint::{Taint, of_all};
@@ -472,8 +472,20 @@ impl InnerCalls for NestedCaller {
         self.run.model.as_deref()
     }
 
-    fn profile(&self) -> Profile {
-        self.run.policy.strictest_profile()
+    fn rights(&self) -> Option<Rights> {
+        let RunContext { session, policy, snapshot, account, .. } = &self.run;
+        Some(Rights {
+            principal: session.principal.clone(),
+            profile: policy.strictest_profile(),
+            rules: policy.denials(),
+            tools: snapshot.list().iter().map(|entry| entry.id().to_string()).collect(),
+            limits: account.as_ref().map(|account| account.limits().clone()).unwrap_or_default(),
+            root: session.root.clone(),
+        })
+    }
+
+    fn is_attended(&self) -> bool {
+        self.run.is_attended
     }
 
     async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::agents::{
-    AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, ancestors, near_limits, time_left,
+    AgentLimits, AgentTree, NearLimit, NewAgent, Request, Seat, Spending, TimeLeft, TreeError, near_limits,
+    nearest_limits, time_left,
 };
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelClient, ModelRequest, PriceTable, Usage};
@@ -20,8 +21,8 @@ pub struct AgentAccount {
     tree: Arc<dyn AgentTree>,
     id: Arc<str>,
     prices: PriceTable,
-    /// Whether a limit of tokens or money counts for it. Without one nothing is written before it ends.
-    is_limited: bool,
+    /// The nearest of its limits and its ancestors'. Without one of tokens or money nothing is written before it ends.
+    limits: AgentLimits,
     /// The rest of its ancestors' time when it began; without it, of its own too.
     time: Option<TimeLeft>,
     /// Whether it has started agents.
@@ -48,10 +49,10 @@ impl AgentAccount {
     /// [`TreeError`] when a limit of an ancestor keeps it out, or the tree cannot be written.
     pub async fn begin(tree: Arc<dyn AgentTree>, new: NewAgent, prices: PriceTable) -> Result<Arc<Self>, TreeError> {
         let id = Arc::clone(&new.id);
-        let Seat { spent, limits_spending, time } = tree.begin_agent(new).await?;
+        let Seat { spent, limits, time } = tree.begin_agent(new).await?;
         let state = Mutex::new(Balance { spent, ..Balance::default() });
         let has_children = AtomicBool::new(false);
-        Ok(Arc::new(Self { tree, id, prices, is_limited: limits_spending, time, has_children, state }))
+        Ok(Arc::new(Self { tree, id, prices, limits, time, has_children, state }))
     }
 
     /// The account of an agent of the tree that does not run here, for what goes on without it, within the rest of its time;
@@ -67,11 +68,11 @@ impl AgentAccount {
     ) -> Result<Option<Arc<Self>>, StoreError> {
         let nodes = tree.agents_of(id).await?;
         let Some(node) = nodes.iter().find(|node| &*node.id == id) else { return Ok(None) };
-        let is_limited = ancestors(&nodes, Some(id)).any(|node| node.limits.limits_spending());
+        let limits = nearest_limits(&nodes, id);
         let time = time_left(&nodes, Some(id), now_ms);
         let state = Mutex::new(Balance { spent: node.spent, ..Balance::default() });
         let (id, has_children) = (Arc::clone(&node.id), AtomicBool::new(true));
-        Ok(Some(Arc::new(Self { tree, id, prices, is_limited, time, has_children, state })))
+        Ok(Some(Arc::new(Self { tree, id, prices, limits, time, has_children, state })))
     }
 
     /// The rest of its ancestors' time when it began: of the one whose time is over first. What goes on without the agent
@@ -79,6 +80,12 @@ impl AgentAccount {
     #[must_use]
     pub fn time(&self) -> Option<&TimeLeft> {
         self.time.as_ref()
+    }
+
+    /// The nearest of its limits and those of its ancestors.
+    #[must_use]
+    pub fn limits(&self) -> &AgentLimits {
+        &self.limits
     }
 
     /// It has started an agent.
@@ -91,7 +98,7 @@ impl AgentAccount {
     /// # Errors
     /// Those of the store.
     pub async fn near_limits(&self) -> Result<Vec<NearLimit>, StoreError> {
-        if !self.is_limited && !self.has_children.load(Ordering::Relaxed) {
+        if !self.limits.limits_spending() && !self.has_children.load(Ordering::Relaxed) {
             return Ok(Vec::new());
         }
         let mut tree = self.tree.agents_of(&self.id).await?;
@@ -123,7 +130,7 @@ impl AgentAccount {
         model: &str,
         request: &ModelRequest,
     ) -> Result<HeldSpending, ToolError> {
-        if !self.is_limited {
+        if !self.limits.limits_spending() {
             return Ok(self.hold(model, Spending::default()));
         }
         let answer = client.longest_answer(model, request.max_tokens, &request.settings, USUAL_ANSWER);

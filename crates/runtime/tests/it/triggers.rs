@@ -1,6 +1,7 @@
 //! Triggers, with a real store, a clock that is set, and processes that are really killed.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -9,13 +10,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent};
+use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent, Rights};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_core::store::channel::ChannelConfig;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, RunStore as _, SessionLog as _};
 use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
-    Creator, Firing, FiringState, MAX_TRIGGERS, Rights, Target, Trigger, TriggerConfig, TriggerRequest, Triggers as _,
+    Creator, Firing, FiringState, MAX_TRIGGERS, Target, Trigger, TriggerConfig, TriggerRequest, Triggers as _,
 };
 use toolwright_core::{Cancel, CancelCause, Clock as _, Profile};
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Offered, Parking, WebhookError};
@@ -27,7 +28,14 @@ use crate::jobs::LONG;
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn rights(root: &Path) -> Rights {
-    Rights { principal: Principal::owner(), profile: Profile::Ask, tools: Vec::new(), root: root.to_owned() }
+    Rights {
+        principal: Principal::owner(),
+        profile: Profile::Ask,
+        rules: Vec::new(),
+        tools: Vec::new(),
+        limits: AgentLimits::default(),
+        root: root.to_owned(),
+    }
 }
 
 fn request(root: &Path, config: Value) -> TriggerRequest {
@@ -391,8 +399,12 @@ async fn a_message_of_another_fires_and_reaches_a_session() {
 }
 
 const DIR: &str = "TOOLWRIGHT_TEST_TRIGGERS_DIR";
+/// One line for each time that a run was driven.
+const DRIVEN: &str = "driven";
 const SLOTS: u32 = 1000;
-const KILLS: usize = 3;
+const KILLS: usize = 4;
+/// Firings that one process drives at once.
+const AT_ONCE: usize = 8;
 
 /// Makes the run of a firing as the application does, and notes each time that it is driven.
 struct Runs(Arc<SqliteStore>);
@@ -407,7 +419,11 @@ impl FiringTarget for Runs {
         Ok(())
     }
 
-    async fn finish(&self, _trigger: &Trigger, _firing: &Firing, _parking: Parking) -> Result<FiringEnd, String> {
+    async fn finish(&self, _trigger: &Trigger, firing: &Firing, _parking: Parking) -> Result<FiringEnd, String> {
+        let dir = std::env::var(DIR).map_err(|error| error.to_string())?;
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(Path::new(&dir).join(DRIVEN));
+        let line = format!("{}\n", firing.run_id());
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| error.to_string())?;
         tokio::time::sleep(Duration::from_millis(1)).await;
         Ok(FiringEnd::Over)
     }
@@ -449,12 +465,15 @@ async fn killed_processes_fire_each_slot_once() {
     let trigger = past.install(request(dir.path(), config)).await.expect("installed").trigger;
     let mut children = [spawn(dir.path()), spawn(dir.path())];
     let mut killed = 0;
+    let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
+    let random = |n: usize| seed.wrapping_mul(6_364_136_223_846_793_005).to_le_bytes()[n] as usize;
+    let after: Vec<usize> = (0..KILLS).map(|n| 200 * n + random(n) % 200).collect();
     let fired = tokio::time::timeout(LONG, async {
         loop {
             tokio::time::sleep(Duration::from_millis(130)).await;
             let firings = past.firings(Some(&trigger.id), usize::MAX).await.expect("firings");
             let is_over = firings.iter().filter(|firing| firing.state == FiringState::Done).count();
-            if killed < KILLS && is_over > killed * 150 {
+            if killed < KILLS && is_over > after[killed] {
                 let child = &mut children[killed % 2];
                 child.kill().expect("killed");
                 child.wait().expect("ended");
@@ -474,7 +493,12 @@ async fn killed_processes_fire_each_slot_once() {
     }
     let runs: BTreeSet<String> = fired.iter().map(Firing::run_id).collect();
     assert_eq!((fired.len(), runs.len()), (SLOTS as usize, SLOTS as usize));
-    for run in runs {
-        assert!(store.run(&run).await.expect("read").is_some(), "{run}");
+    for run in &runs {
+        assert!(store.run(run).await.expect("read").is_some(), "{run}");
     }
+    let driven = std::fs::read_to_string(dir.path().join(DRIVEN)).expect("driven");
+    let driven: Vec<&str> = driven.lines().collect();
+    assert_eq!(driven.iter().map(|run| (*run).to_owned()).collect::<BTreeSet<_>>(), runs);
+    let again = driven.len() - runs.len();
+    assert!(again <= KILLS * AT_ONCE, "{again} runs were driven again, and only those of killed processes may be");
 }

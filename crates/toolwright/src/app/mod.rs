@@ -104,6 +104,8 @@ pub struct Toolwright {
     /// Which models work well with which tools; replaced at each reload.
     compat: llm_tools::CompatCell,
     selector: OnceLock<Arc<Selector>>,
+    /// The driver of agents by this configuration: runs share what they show their models.
+    driver: std::sync::Mutex<Option<(Arc<Config>, toolwright_agent::Driver)>>,
     mcp: McpDeps,
     embeddings: select::Embeddings,
     telemetry: telemetry::Telemetry,
@@ -219,6 +221,7 @@ impl Toolwright {
             store,
             triggers,
             runs_triggers: AtomicBool::new(false),
+            driver: std::sync::Mutex::default(),
             pins,
             models,
             default_model,

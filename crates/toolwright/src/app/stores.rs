@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoApprover, Question};
+use toolwright_core::approval::{Answers, Approver, EXPIRY, FormQuestion, InboxStore, NoApprover, Question};
 use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, ObjectStore, PinStore, RunStore, StoreError};
@@ -53,8 +53,19 @@ impl Toolwright {
     /// With [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
     #[must_use]
     pub fn ask_inbox(&self, answers: Answers, on_question: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
+        self.ask_inbox_for(EXPIRY, answers, on_question)
+    }
+
+    /// As [`Toolwright::ask_inbox`], with questions that wait for so long unless `defaults.approval_time` is set.
+    pub(crate) fn ask_inbox_for(
+        &self,
+        usual: Duration,
+        answers: Answers,
+        on_question: impl Fn(&Question) + Send + Sync + 'static,
+    ) -> Inbox {
+        let expiry = self.config().sections.defaults.approval_time.unwrap_or(usual);
         let parts = InboxOptions::new(self.inbox(), Arc::clone(&self.executor.services().clock));
-        Inbox::new(InboxOptions { answers, on_question: Arc::new(on_question), ..parts })
+        Inbox::new(InboxOptions { answers, expiry, on_question: Arc::new(on_question), ..parts })
     }
 
     /// Puts the forms of tools' sources into the inbox. It calls `on_form` with each form once the inbox has stored it.

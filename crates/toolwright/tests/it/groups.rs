@@ -7,7 +7,7 @@ use serde_json::json;
 use toolwright::{Builder, Profile};
 use toolwright_testkit::model_server::{Asked, Reply, Turn};
 
-use crate::support::{builder, calls, scripted};
+use crate::support::{builder, calls, scripted, until};
 
 const MODEL: &str = "scripted/model";
 const LONG: Duration = Duration::from_secs(20);
@@ -161,4 +161,38 @@ async fn a_member_may_be_a_named_agent() {
     assert_eq!(report.answer, "[toolwright notice] scout sent a message:\nA hill.");
     assert!(model.failures().is_empty(), "{:?}", model.failures());
     tw.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_member_has_the_rights_of_its_lead() {
+    let dir = tempfile::tempdir().expect("dir");
+    let lead = json!({"lead": {
+        "description": "Leads.", "privileged": true, "tools": ["group__*", "fs__read", "fs__write"], "policy": "trusted",
+        "rules": [{"effect": "deny", "tool": "fs:write"}],
+    }});
+    let turns = vec![
+        calls("group__add_agent", json!({"name": "scout", "privileged": true})),
+        calls("group__start", json!({"name": "scout", "message": "What is there?"})),
+        Turn::calls(vec![("agent__final_report", json!({"status": "success", "format": "text", "content": "Sent."}))]),
+        calls("fs__write", json!({"path": "a.txt", "content": "x"})).expecting("its tools are the lead's", |asked| {
+            let names = asked.tool_names();
+            names.iter().any(|name| name == "fs__read") && !names.iter().any(|name| name == "shell__bash")
+        }),
+        calls("group__send", json!({"name": "lead", "message": "A hill."}))
+            .expecting("it is denied what its lead is", |asked| asked.last_result_text().contains("denied")),
+        Turn::text("Told."),
+    ];
+    let settings = json!({"defaults": {"groups": true}, "models": {"default": MODEL}, "agents": lead});
+    let (builder, model) = scripted(with_groups(dir.path()).settings(settings.clone()), turns).await;
+    let elsewhere = tempfile::tempdir().expect("dir");
+    let (other, asked) = scripted(with_groups(dir.path()).settings(settings).root(elsewhere.path()), Vec::new()).await;
+    let (tw, other) = (builder.build().await.expect("builds"), other.build().await.expect("builds"));
+    let _of_another_workspace = other.drive_groups();
+    tw.agent_named("lead").expect("an agent").task("Send the scout").run().await.expect("runs");
+    let _driven = tw.drive_groups();
+    until("the member has worked", || model.requests().len() == 6).await;
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
+    assert_eq!(asked.requests().len(), 0, "members work in the workspace where they were added");
+    tw.shut_down().await;
+    other.shut_down().await;
 }

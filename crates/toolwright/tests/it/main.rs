@@ -15,3 +15,4 @@ mod requests;
 mod runs;
 mod serving;
 mod support;
+mod triggers;

@@ -1,5 +1,6 @@
 //! The immutable snapshot that everything reads.
 
+mod derived;
 #[cfg(test)]
 mod tests;
 
@@ -9,6 +10,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
 
+use self::derived::Derived;
 use super::entry::Source;
 use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool};
 use crate::identity::name_table::{NameTable, NamedTool, Resolution};
@@ -82,6 +84,7 @@ pub struct Snapshot {
     issues: Vec<CatalogueIssue>,
     absent: Vec<(String, String)>,
     unapproved: Vec<Unapproved>,
+    derived: Derived,
 }
 
 /// Our own tools that have code, by name: they run the calls of tools of the same name that have none. Of several the first
@@ -237,7 +240,7 @@ impl Snapshot {
         };
         let providers = self.providers.iter().cloned().chain([status]).collect();
         let (issues, absent, unapproved) = (self.issues.clone(), self.absent.clone(), self.unapproved.clone());
-        Self { entries, names, by_id, providers, issues, absent, unapproved }
+        Self { entries, names, by_id, providers, issues, absent, unapproved, derived: Derived::default() }
     }
 
     /// The part of it that `keep` lets through; of the others [`Snapshot::why_missing`] says that they are

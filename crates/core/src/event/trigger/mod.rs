@@ -8,16 +8,15 @@ mod schedule;
 mod service;
 pub mod webhook;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::agents::Rights;
 use crate::duration::{self, iso};
-use crate::identity::session::{Principal, Session, SessionId};
-use crate::policy::Profile;
+use crate::identity::session::{Session, SessionId};
 use crate::setting::TimeSpan;
 
 pub use check::{MIN_INTERVAL, MIN_SECRET, TriggerError, When};
@@ -69,7 +68,8 @@ impl TriggerKind {
 
 /// What becomes of the slots of a timer or schedule that passed while nothing ran the triggers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", from = "WrittenCatchUp")]
+#[schemars(with = "WrittenCatchUp")]
 pub enum CatchUp {
     /// They are skipped.
     None,
@@ -78,6 +78,42 @@ pub enum CatchUp {
     One,
     /// The last ones fire, this many at most (1,000).
     All(u32),
+}
+
+/// The same as it is written.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected `none`, `one`, `all`, or the most of them as `{all: 100}`")]
+enum WrittenCatchUp {
+    /// In a word.
+    Word(CatchUpWord),
+    /// The last ones fire, this many at most.
+    Most {
+        /// How many.
+        #[schemars(range(max = 1000))]
+        all: u32,
+    },
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum CatchUpWord {
+    /// They are skipped.
+    None,
+    /// The last one fires.
+    One,
+    /// The last 1,000 fire.
+    All,
+}
+
+impl From<WrittenCatchUp> for CatchUp {
+    fn from(written: WrittenCatchUp) -> Self {
+        match written {
+            WrittenCatchUp::Word(CatchUpWord::None) => Self::None,
+            WrittenCatchUp::Word(CatchUpWord::One) => Self::One,
+            WrittenCatchUp::Word(CatchUpWord::All) => Self::All(MAX_CATCH_UP),
+            WrittenCatchUp::Most { all } => Self::All(all),
+        }
+    }
 }
 
 /// What becomes of a firing while an earlier one of the same trigger runs. A firing that waits for a person does not
@@ -236,19 +272,6 @@ pub enum Target {
     Session(SessionId),
 }
 
-/// On whose behalf a trigger starts runs: as much as its creator had, and never more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rights {
-    /// Its principal.
-    pub principal: Principal,
-    /// What decided where no rule of policy matched.
-    pub profile: Profile,
-    /// The tools that its creator had, by id or pattern; empty: all.
-    pub tools: Vec<String>,
-    /// The workspace.
-    pub root: PathBuf,
-}
-
 /// Who made a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -273,7 +296,7 @@ impl Creator {
 }
 
 /// A trigger of the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trigger {
     /// `timer_<8 hex>`, or the name that its configuration gives it.
     pub id: String,

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::{Creator, Rights, Target, Trigger, TriggerConfig};
+use super::{Creator, Target, Trigger, TriggerConfig};
+use crate::agents::Rights;
 use crate::error::{StoreError, ToolError, Unsupported};
 use crate::identity::session::Session;
 

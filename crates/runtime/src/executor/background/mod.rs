@@ -12,7 +12,6 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use toolwright_core::approval::EXPIRY;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
@@ -86,7 +85,7 @@ impl Executor {
         let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
         self.launch(jobs, &job, call, leave, run, op);
         match admission {
-            Admission::Awaited => Ok(awaited(id, definition, run.follows)),
+            Admission::Awaited => Ok(awaited(id, definition, run.approver.answer_timeout(), run.follows)),
             _ if stepwise => self.first_step(jobs, &job, definition, run).await,
             _ => Ok(started(id, definition, JobState::Pending, run.follows)),
         }
@@ -395,8 +394,8 @@ pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, fo
 
 /// The result of a call that waits for a person's word as a job. Nothing has run: that is another thing than a job that
 /// was begun.
-pub(super) fn awaited(id: &str, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
-    let notice = JobNotice::awaited(id, &definition.id, EXPIRY, follows);
+pub(super) fn awaited(id: &str, definition: &ToolDefinition, wait: Duration, follows: Follows) -> ToolOutput {
+    let notice = JobNotice::awaited(id, &definition.id, wait, follows);
     noted(notice, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
 }
 

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use toolwright_core::trigger::Trigger;
+use toolwright_core::trigger::{MAX_WAITING, Trigger};
 
 use super::TriggerManager;
+use crate::store::agents::triggers::Offered;
 
 /// Files of one trigger that are looked at.
 const MAX_FILES: usize = 50_000;
@@ -85,6 +86,11 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
         }
         let now_ms = manager.clock.wall_ms();
         match manager.store.offer_change(id, now_ms, listed(&changes), written(&now)).await {
+            Ok(Offered::Full) => {
+                tracing::warn!("trigger {id}: {MAX_WAITING} firings wait, so this change is offered again later");
+                tokio::time::sleep(POLL).await;
+                waits = false;
+            }
             Ok(_) => {
                 seen = now;
                 manager.changed.notify_one();

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 use toolwright_core::ContentHash;
+use toolwright_core::agents::Rights;
 use toolwright_core::context::Clock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
@@ -16,7 +17,7 @@ use toolwright_core::store::StoreError;
 use toolwright_core::store::channel::Channels;
 use toolwright_core::trigger::webhook::{SignedRequest, Unsigned, verify};
 use toolwright_core::trigger::{
-    Creator, Firing, FiringState, Installed, MAX_PAYLOAD, MIN_SECRET, Rights, Target, Times, Trigger, TriggerConfig,
+    Creator, Firing, FiringState, Installed, MAX_PAYLOAD, MIN_SECRET, Target, Times, Trigger, TriggerConfig,
     TriggerError, TriggerKind, TriggerRequest, Triggers, When,
 };
 

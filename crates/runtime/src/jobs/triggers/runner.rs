@@ -13,7 +13,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
-use toolwright_core::trigger::{Firing, FiringState, Target, Trigger, TriggerConfig, When};
+use toolwright_core::trigger::{Firing, FiringState, MAX_WAITING, Target, Trigger, TriggerConfig, When};
 
 use super::TriggerManager;
 use super::files::FileWatch;
@@ -168,7 +168,10 @@ impl TriggerRunner {
                 // How far was looked is kept with the slots that were found.
                 if !due.slots.is_empty() {
                     let (id, config) = (trigger.id.clone(), trigger.config.clone());
-                    store.advance_trigger(trigger, due, move |slot| config.due_ms(&id, slot)).await?;
+                    let refused = store.advance_trigger(trigger, due, move |slot| config.due_ms(&id, slot)).await?;
+                    if refused > 0 {
+                        tracing::warn!("trigger {}: {MAX_WAITING} firings wait, so {refused} more do not", trigger.id);
+                    }
                 }
             }
             When::Change { globs, debounce } => {

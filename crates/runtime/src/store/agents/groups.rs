@@ -6,19 +6,21 @@ use toolwright_core::session::SessionId;
 use toolwright_core::store::StoreError;
 use toolwright_core::store::group::{Groups, MAX_MEMBERS, Member};
 
-use crate::store::SqliteStore;
+use crate::store::{SqliteStore, json_column, to_json};
 
 #[async_trait]
 impl Groups for SqliteStore {
     async fn add(&self, member: Member) -> Result<(), StoreError> {
-        let name = member.name.clone();
+        let (name, rights) = (member.name.clone(), to_json(&member.rights)?);
         let refused = self
             .thread
             .run("add a member of a group", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let sql = "SELECT count(*), count(*) FILTER (WHERE name = ?2) FROM group_members WHERE principal = ?1";
-                let (all, same): (i64, i64) = transaction
-                    .query_row(sql, [&member.principal, &member.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                let (all, same): (i64, i64) =
+                    transaction.query_row(sql, [&*member.rights.principal.id, &member.name], |row| {
+                        Ok((row.get(0)?, row.get(1)?))
+                    })?;
                 if same > 0 {
                     return Ok(Some(StoreError::Refused(format!("the group has a member `{}` already", member.name))));
                 }
@@ -29,9 +31,9 @@ impl Groups for SqliteStore {
                     ))));
                 }
                 transaction.execute(
-                    "INSERT INTO group_members VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    "INSERT INTO group_members VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                     params![
-                        member.principal,
+                        member.rights.principal.id,
                         member.name,
                         member.agent,
                         member.instructions,
@@ -39,6 +41,7 @@ impl Groups for SqliteStore {
                         member.privileged,
                         member.started,
                         member.created_ms.cast_signed(),
+                        rights,
                     ],
                 )?;
                 transaction.commit()?;
@@ -85,7 +88,7 @@ impl Groups for SqliteStore {
         let principal = principal.map(str::to_owned);
         self.thread
             .run("list the members of groups", move |db| {
-                let sql = "SELECT name, principal, agent, instructions, session, privileged, started, created_ms, \
+                let sql = "SELECT name, rights, agent, instructions, session, privileged, started, created_ms, \
                            (SELECT count(*) FROM session_log WHERE session_log.session = group_members.session \
                            AND is_message AND taken_by IS NULL AND seq > ifnull((SELECT seq FROM session_log_cursors \
                            WHERE mailbox = group_members.session AND reader = mailbox), 0)) \
@@ -118,7 +121,7 @@ fn found(rows: usize, name: &str) -> Result<(), StoreError> {
 fn member(row: &Row<'_>) -> rusqlite::Result<Member> {
     Ok(Member {
         name: row.get(0)?,
-        principal: row.get(1)?,
+        rights: json_column(row, 1)?,
         agent: row.get(2)?,
         instructions: row.get(3)?,
         session: SessionId::new(row.get::<_, String>(4)?),

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use toolwright_core::agents::{
-    AgentNode, AgentTree, NewAgent, Request, Seat, Spending, TreeError, TreeLimit, admit, afford, ancestors, time_left,
+    AgentNode, AgentTree, NewAgent, Request, Seat, Spending, TreeError, TreeLimit, admit, afford, nearest_limits,
+    time_left,
 };
 use toolwright_core::store::StoreError;
 
@@ -66,8 +67,7 @@ impl AgentTree for SqliteStore {
                 let held = Spending::default();
                 tree.push(AgentNode { id: Arc::clone(&id), parent, name, limits, live: true, spent, held, until_ms });
             }
-            let limits_spending = ancestors(&tree, Some(&*id)).any(|node| node.limits.limits_spending());
-            Ok(Ok(Seat { spent, limits_spending, time }))
+            Ok(Ok(Seat { spent, limits: nearest_limits(&tree, &id), time }))
         }).await?;
         Ok(begun?)
     }

@@ -127,13 +127,13 @@ impl SqliteStore {
     }
 
     /// Commits the slots that are due and how far was looked, unless another process has looked meanwhile. `due_ms` says
-    /// when a slot is to start.
+    /// when a slot is to start. Returns how many were refused because too many wait.
     pub(crate) async fn advance_trigger(
         &self,
         of: &Trigger,
         due: Due,
         due_ms: impl Fn(u64) -> u64 + Send + 'static,
-    ) -> Result<(), StoreError> {
+    ) -> Result<usize, StoreError> {
         let (id, before) = (of.id.clone(), of.cursor.cast_signed());
         self.thread
             .run("note the slots of a trigger", move |db| {
@@ -141,12 +141,15 @@ impl SqliteStore {
                 let moved = transaction
                     .prepare_cached("UPDATE triggers SET cursor = ?3 WHERE id = ?1 AND cursor = ?2")?
                     .execute(params![id, before, due.cursor.cast_signed()])?;
+                let mut refused = 0;
                 if moved > 0 {
                     for slot in due.slots {
-                        offer(&transaction, &id, &slot.to_string(), due_ms(slot), None)?;
+                        let offered = offer(&transaction, &id, &slot.to_string(), due_ms(slot), None)?;
+                        refused += usize::from(offered == Offered::Full);
                     }
                 }
-                transaction.commit()
+                transaction.commit()?;
+                Ok(refused)
             })
             .await
     }
@@ -170,21 +173,25 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits that files have changed, and how they are now: kept for the next process that watches them.
+    /// Commits that files have changed, and how they are now: kept for the next process that watches them. Where too many
+    /// firings wait, neither is kept.
     pub(crate) async fn offer_change(
         &self,
         id: &str,
         now_ms: u64,
         payload: String,
         seen: Option<String>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Offered, StoreError> {
         let id = id.to_owned();
         self.thread
             .run("note a change of files", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload))?;
-                transaction.execute("UPDATE triggers SET seen = ?2 WHERE id = ?1", params![id, seen])?;
-                transaction.commit()
+                let offered = offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload))?;
+                if offered != Offered::Full {
+                    transaction.execute("UPDATE triggers SET seen = ?2 WHERE id = ?1", params![id, seen])?;
+                    transaction.commit()?;
+                }
+                Ok(offered)
             })
             .await
     }

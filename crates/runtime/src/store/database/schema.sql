@@ -132,7 +132,8 @@ END;
 -- wired to it, too.
 CREATE TABLE group_members (
     principal TEXT NOT NULL, name TEXT NOT NULL, agent TEXT NOT NULL, instructions TEXT, session TEXT NOT NULL,
-    privileged INTEGER NOT NULL, started INTEGER NOT NULL, created_ms INTEGER NOT NULL, PRIMARY KEY (principal, name));
+    privileged INTEGER NOT NULL, started INTEGER NOT NULL, created_ms INTEGER NOT NULL, rights TEXT NOT NULL,
+    PRIMARY KEY (principal, name));
 CREATE TABLE wires (mailbox TEXT NOT NULL, reader TEXT NOT NULL, PRIMARY KEY (mailbox, reader));
 -- Whoever ends a job tells its session, in the same transaction.
 CREATE TRIGGER job_ends AFTER UPDATE OF ended_ms ON jobs WHEN old.ended_ms IS NULL AND new.ended_ms IS NOT NULL BEGIN

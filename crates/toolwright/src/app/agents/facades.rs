@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use toolwright_agent::BASE_PROMPT;
+use toolwright_core::agents::{AgentLimits, Rights};
 use toolwright_core::approval::{Answers, Approver};
 use toolwright_core::pattern::nearest;
 use toolwright_core::store::{ObjectStore, RunStore};
-use toolwright_core::trigger::Rights;
 use toolwright_gateway::{AgentSource, ModelsMean, PreparedRun, RunOrder, Target};
 use toolwright_models::Api;
 
@@ -101,7 +101,9 @@ impl AgentSource for Facades {
         let rights = Rights {
             principal: order.principal,
             profile: order.profile,
+            rules: Vec::new(),
             tools: order.tools,
+            limits: AgentLimits::default(),
             root: self.0.config().root.clone(),
         };
         agent = agent.narrowed_to(&rights).shared_approver(order.approver).cancel(order.cancel).job_wait(None);

@@ -62,10 +62,12 @@ impl Toolwright {
     }
 }
 
-/// Begins to drive members that were started, and ends those that are no more.
+/// Begins to drive members of this workspace that were started, and ends those that are no more.
 fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, Driven>, members: Vec<Member>) {
+    let root = app.config().root.clone();
+    let is_ours = |member: &Member| member.started && member.rights.root == root;
     let started: HashMap<SessionId, Member> =
-        members.into_iter().filter(|member| member.started).map(|member| (member.session.clone(), member)).collect();
+        members.into_iter().filter(is_ours).map(|member| (member.session.clone(), member)).collect();
     driven.retain(|session, one| started.contains_key(session) && !one.task.is_finished());
     for (session, member) in started {
         driven.entry(session).or_insert_with(|| {
@@ -95,7 +97,7 @@ async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
 }
 
 async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
-    let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None);
+    let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).attended();
     let mut conversation = agent.conversation().await?;
     conversation.attend(introduction(member)).await?;
     loop {
@@ -108,14 +110,16 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     }
 }
 
-/// Which agent a member is.
+/// Which agent a member is, with no more rights than whoever added it had.
 fn agent(app: &Arc<Toolwright>, member: &Member) -> Result<Agent, Error> {
-    if !member.agent.is_empty() {
-        return app.agent_named(&member.agent).map(|agent| agent.privileged(member.privileged));
-    }
-    let config = app.config();
-    let model = config.sections.models.default.as_deref().or(app.default_model());
-    Ok(app.agent(model.unwrap_or_default()))
+    let agent = if member.agent.is_empty() {
+        let config = app.config();
+        let model = config.sections.models.default.as_deref().or(app.default_model());
+        app.agent(model.unwrap_or_default())
+    } else {
+        app.agent_named(&member.agent)?.privileged(member.privileged)
+    };
+    Ok(agent.narrowed_to(&member.rights))
 }
 
 /// What a member reads before its messages.

@@ -15,14 +15,13 @@ use toolwright_agent::{
     BASE_PROMPT, Dispatch, Driver, Limits, PromptPreview, ReportSpec, RunOptions, RunReport, RunSpec, RunState,
     Transcript,
 };
-use toolwright_core::agents::{AgentSpec, unknown_agent};
+use toolwright_core::agents::{AgentSpec, Rights, unknown_agent};
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
-use toolwright_core::session::{Principal, SessionId};
+use toolwright_core::session::SessionId;
 use toolwright_core::store::StoreError;
 use toolwright_core::store::group::CHANGES;
-use toolwright_core::trigger::Rights;
 use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, Profile, RunInput, Session};
 
@@ -70,7 +69,8 @@ impl Toolwright {
             list_wait: LIST_WAIT,
             job_wait: Some(JOB_WAIT),
             privileged: None,
-            principal: None,
+            rights: None,
+            is_attended: false,
             session: None,
         }
     }
@@ -145,7 +145,8 @@ pub struct Agent {
     list_wait: Duration,
     job_wait: Option<Duration>,
     privileged: Option<bool>,
-    principal: Option<Principal>,
+    rights: Option<Arc<Rights>>,
+    is_attended: bool,
     /// Id of its session, where that is not the name of the run.
     session: Option<String>,
 }
@@ -305,27 +306,13 @@ impl Agent {
     }
 
     /// Gives it no more than these rights.
-    pub(crate) fn narrowed_to(mut self, rights: &Rights) -> Self {
-        self.principal = Some(rights.principal.clone());
-        self.profile = Some(self.profile.map_or(rights.profile, |own| own.stricter(rights.profile)));
-        let has_none = self.spec.as_ref().and_then(|spec| spec.tools.as_ref()).is_some_and(Vec::is_empty);
-        if has_none || rights.tools.is_empty() {
-            return self;
-        }
-        if self.tools.is_empty() {
-            self.tools.clone_from(&rights.tools);
-            return self;
-        }
-        let snapshot = self.app.catalogue().snapshot();
-        let both =
-            snapshot.list().iter().filter(|tool| tool.is_named_by(&self.tools) && tool.is_named_by(&rights.tools));
-        let mut both: Vec<String> = both.map(|tool| tool.id().to_string()).collect();
-        if both.is_empty() {
-            // An empty list would be all of them.
-            both.push("no tool".into());
-        }
-        self.tools = both;
-        self
+    pub(crate) fn narrowed_to(self, rights: &Rights) -> Self {
+        Self { rights: Some(Arc::new(rights.clone())), ..self }
+    }
+
+    /// It reads its mailbox when it has answered: whoever runs it waits for messages.
+    pub fn attended(self) -> Self {
+        Self { is_attended: true, ..self }
     }
 
     /// Saves a run with this task that has not begun, unless there is one of this name: [`resume`](Self::resume) begins it.
@@ -420,11 +407,21 @@ impl Agent {
 
     fn options(&self) -> RunOptions {
         let app = &self.app;
-        let policy = app.config().policy(self.profile, Profile::Ask);
-        let policy = Arc::new(self.spec.as_ref().map_or_else(|| policy.clone(), |spec| spec.ruled(&policy)));
+        let profile = match (self.profile, &self.rights) {
+            (own, Some(rights)) => Some(own.map_or(rights.profile, |own| own.stricter(rights.profile))),
+            (own, None) => own,
+        };
+        let mut policy = app.config().policy(profile, Profile::Ask);
+        if let Some(spec) = &self.spec {
+            policy = spec.ruled(&policy);
+        }
+        if let Some(rights) = &self.rights {
+            policy.rules.splice(..0, rights.rules.iter().cloned());
+        }
+        let policy = Arc::new(policy);
         let mut session = as_agent(&app.session(self.session.as_deref().unwrap_or(&self.id)), self.spec.as_deref());
-        if let Some(principal) = self.principal.clone() {
-            Arc::make_mut(&mut session).principal = principal;
+        if let Some(rights) = &self.rights {
+            Arc::make_mut(&mut session).principal = rights.principal.clone();
         }
         let approver = self.approver.clone().unwrap_or_else(|| app.approver());
         let client = app.client(ClientOptions {
@@ -437,6 +434,7 @@ impl Agent {
         RunOptions {
             variables: self.variables.clone(),
             transcript: self.transcript.clone(),
+            is_attended: self.is_attended,
             ..RunOptions::new(Arc::from(&*self.id), session, policy, approver, client, self.cancel.clone())
         }
     }
@@ -463,6 +461,7 @@ impl Agent {
             tools: self.tools.clone(),
             denied: self.denied(),
             agent: self.spec.clone(),
+            rights: self.rights.clone(),
             window: self.window.or(usual.window),
             exposure: self.exposure.unwrap_or(usual.exposure),
             ..usual

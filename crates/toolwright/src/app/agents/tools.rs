@@ -1,6 +1,6 @@
 //! The agents of the configuration as tools.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use toolwright_agent::{AGENTS, AgentParts, AgentProvider, AgentTools, Driver, Limits, RunSpec};
 use toolwright_core::agents::{AgentLimits, AgentSpec};
@@ -59,11 +59,17 @@ impl Toolwright {
     /// The driver of runs on the whole catalogue.
     pub(crate) fn driver(self: &Arc<Self>) -> Driver {
         let config = self.config();
+        let mut kept = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, driver)) = kept.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &config)) {
+            return driver.clone();
+        }
         let finder = ToolFinder::new(Arc::clone(self.selector()), config.sections.selection.pick_options());
         let model = Arc::clone(&self.executor.services().model);
-        Driver::new(Arc::clone(&self.executor), Arc::clone(&self.catalogue), model, Some(self.runs()))
+        let driver = Driver::new(Arc::clone(&self.executor), Arc::clone(&self.catalogue), model, Some(self.runs()))
             .with_finder(finder)
-            .with_agents(Arc::clone(&self.store) as _, config.sections.defaults.agents.clone())
+            .with_agents(Arc::clone(&self.store) as _, config.sections.defaults.agents.clone());
+        *kept = Some((config, driver.clone()));
+        driver
     }
 
     /// The limits of a task that has none of its own.

@@ -2,15 +2,17 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
 use toolwright_agent::Status;
 use toolwright_core::Profile;
+use toolwright_core::agents::{AgentLimits, Rights};
 use toolwright_core::approval::Answers;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
-use toolwright_core::trigger::{Firing, Rights, Trigger, TriggerConfig};
+use toolwright_core::trigger::{Firing, Trigger, TriggerConfig};
 use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
@@ -18,6 +20,9 @@ use toolwright_runtime::{TriggerManager, TriggerRunner};
 use super::Agent;
 use crate::app::{LIST_WAIT, Toolwright};
 use crate::error::Error;
+
+/// How long the questions of a firing wait for a person, who may be away when it fires.
+const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The triggers of this process run until it is dropped.
 #[derive(Debug)]
@@ -88,7 +93,14 @@ impl Toolwright {
     pub fn owners_rights(&self) -> Rights {
         let config = self.config();
         let profile = config.policy(None, Profile::Ask).profile;
-        Rights { principal: Principal::owner(), profile, tools: Vec::new(), root: config.root.clone() }
+        Rights {
+            principal: Principal::owner(),
+            profile,
+            rules: Vec::new(),
+            tools: Vec::new(),
+            limits: AgentLimits::default(),
+            root: config.root.clone(),
+        }
     }
 
     /// What answers at `/webhooks`.
@@ -144,7 +156,7 @@ impl FiringTarget for Runs {
 
     async fn finish(&self, trigger: &Trigger, firing: &Firing, parking: Parking) -> Result<FiringEnd, String> {
         let app = self.app()?;
-        let inbox = app.ask_inbox(Answers::Elsewhere, move |_| {
+        let inbox = app.ask_inbox_for(PARKED, Answers::Elsewhere, move |_| {
             let parking = parking.clone();
             tokio::spawn(async move { parking.park().await });
         });

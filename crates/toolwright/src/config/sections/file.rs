@@ -179,6 +179,11 @@ pub struct Defaults {
     /// the others are listed only if they are named here or in an agent's `tools`.
     /// `agent__final_report` is shown by `run --format` and `--output-schema`.
     pub agent_tools: Vec<AgentToolName>,
+    /// How long a question waits in the inbox for a person; then its call is denied. Default: ten minutes, and a week for
+    /// what a trigger started.
+    #[serde(skip_serializing_if = "Option::is_none", with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub approval_time: Option<Duration>,
     /// Whether there are groups of agents that stay: the tools `group__*` are listed, and `serve` and `chat` let the members
     /// work. Changing it needs a restart.
     pub groups: bool,
@@ -223,6 +228,7 @@ impl Default for Defaults {
             calls: CallDefaults::default(),
             dispatch: Dispatch::TurnEnd,
             agent_tools: Vec::new(),
+            approval_time: None,
             groups: false,
             triggers: false,
             repair_model: None,
