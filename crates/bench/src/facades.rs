@@ -79,11 +79,21 @@ impl Peer {
                 break;
             }
         }
-        let text = String::from_utf8_lossy(&answer);
-        let last = format!("w{}", WORDS - 1);
-        let whole = text.contains(&last) && (!stream || text.contains("data: [DONE]"));
+        let answer = String::from_utf8_lossy(&answer);
+        let last = format!("w{} ", WORDS - 1);
+        let whole = if stream {
+            said(&answer).ends_with(&last) && answer.contains("data: [DONE]")
+        } else {
+            answer.contains(&last)
+        };
         Ok(Timed { first: first.unwrap_or_else(|| started.elapsed()), whole })
     }
+}
+
+/// The text of a stream, whose pieces may break anywhere.
+fn said(stream: &str) -> String {
+    let events = stream.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    events.filter_map(|event| event["choices"][0]["delta"]["content"].as_str().map(str::to_owned)).collect()
 }
 
 /// A server that ends with it.
