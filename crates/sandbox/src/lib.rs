@@ -9,6 +9,7 @@ pub mod enforce;
 #[cfg(not(target_os = "linux"))]
 mod group;
 pub mod nesting;
+mod peer_process;
 mod program;
 pub mod protected;
 mod tree;
@@ -39,7 +40,8 @@ use enforce::{Placeholders, Prepared, Sandbox, Scratch};
 pub use cgroup::use_control_groups;
 use tree::{Tree, TreeLimits};
 
-pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process, peer_process};
+pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process};
+pub use peer_process::peer_process;
 pub use program::{SpawnError, candidates, find_program, withheld_by_default};
 pub use tree::Exceeded;
 

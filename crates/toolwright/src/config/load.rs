@@ -1,19 +1,15 @@
 //! Loading: from files to a resolved configuration. Total: whatever is wrong becomes a problem.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use toolwright_agent::tools::NAMESPACE;
-use toolwright_core::catalogue::declared::SCHEMA_NAMESPACE;
-use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace, wire_candidate};
 use toolwright_providers::builtin::web::{self, WebConfig};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_providers::openapi::Origin;
-use toolwright_telemetry::{Telemetry, TelemetryConfig};
+use toolwright_telemetry::Telemetry;
 
 use super::agents::{self, Names};
 use super::files::{Layer, LayerKind, Places, Stamp, Variables, read_text, standing};
@@ -21,14 +17,14 @@ use super::folders::{DefinitionFolder, FolderKind, paths_in, user_folders};
 use super::layers::{Project, find_project, lay_under, read};
 use super::node::{At, Data, Member, Node, Problem, Severity};
 use super::sections::check::{check, schema};
-use super::sections::file::{ConfigFile, EmbeddingsConfig};
+use super::sections::file::ConfigFile;
 use super::sections::llm_tools;
 use super::sections::models::{self, CompatSource};
 use super::sections::servers::{self, Resolved};
 use super::sections::variables::Scope;
-use super::{AgentEntry, BUILTIN, Config, LLM, REST, skills, sources};
+use super::settle::{check_channels, check_reach, check_views, settle, settle_triggers, telemetry};
+use super::{Config, skills, sources};
 use crate::private_file::is_own;
-use crate::secrets::without_scheme;
 use crate::trust::{Judged, TrustStore};
 
 /// What to load.
@@ -374,138 +370,6 @@ fn resolve(
     config.sections = sections;
 }
 
-/// Checks what the settings say together, and makes names and paths of it.
-fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path, scope: &mut Scope<'_>) {
-    if let Err(error) = sections.server.http.parse::<SocketAddr>() {
-        let (at, message) = (merged.place("server", "http"), format!("it is not an address and port: {error}"));
-        let remedy = "write it like 127.0.0.1:7117; port 0 takes a free one";
-        scope.problems.push(Problem::new(Severity::Error, at, "server.http", message, remedy));
-    }
-    for (name, client) in &sections.server.tokens {
-        let field = format!("server.tokens.{name}.token");
-        let is_reported = scope.problems.iter().any(|problem| problem.field == field);
-        if client.token.expose().trim().is_empty() && !is_reported {
-            let (at, message) = (merged.place("server", "tokens"), "it is empty".to_owned());
-            let remedy = "write the token, or `${VAR}` of a variable that holds it";
-            scope.problems.push(Problem::new(Severity::Error, at, field, message, remedy));
-        }
-    }
-    for (name, view) in &mut sections.views {
-        view.name.clone_from(name);
-    }
-    let sandbox = &mut sections.shell.sandbox;
-    for path in sandbox.read.iter_mut().chain(&mut sandbox.write) {
-        *path = scope.root.join(&*path);
-    }
-    sandbox.write.retain(|path| {
-        let holds_state = reaches(path, state_dir);
-        if holds_state {
-            let message = format!(
-                "{} has Toolwright's state in it: a sandboxed command could approve for you there",
-                path.display()
-            );
-            let at = merged.place("sandbox", "write");
-            let remedy = "name the folders beside it that commands need";
-            scope.problems.push(Problem::new(Severity::Error, at, "sandbox.write", message, remedy));
-        }
-        !holds_state
-    });
-    let embeddings = sections.selection.embeddings.take();
-    let at = merged.place("selection", "embeddings");
-    sections.selection.embeddings = embeddings.and_then(|embeddings| self::embeddings(embeddings, at, scope));
-}
-
-/// Takes out triggers that could never fire, and says of those whose agent is not there.
-fn settle_triggers(sections: &mut ConfigFile, merged: &Node, agents: &[AgentEntry], problems: &mut Vec<Problem>) {
-    let ConfigFile { triggers, channels, .. } = sections;
-    triggers.retain(|name, trigger| {
-        let (at, field) = (merged.place("triggers", name), format!("triggers.{name}"));
-        if let Err(why) = agents::check_trigger(trigger, channels) {
-            let remedy = "it is left out until then";
-            problems.push(Problem::new(Severity::EntryDisabled, at, field, why, remedy));
-            return false;
-        }
-        let names = || agents.iter().map(|agent| agent.spec.name.as_str());
-        if let Some(agent) = trigger.agent.as_deref().filter(|agent| names().all(|name| name != *agent)) {
-            let message = format!("there is no agent `{agent}`: its firings fail");
-            let remedy = nearest(agent, names()).map_or_else(
-                || "`toolwright agents ls` lists the agents".to_owned(),
-                |near| format!("did you mean `{near}`?"),
-            );
-            problems.push(Problem::new(Severity::Warning, at, field, message, remedy));
-        }
-        true
-    });
-}
-
-/// Whether one of the two is in the other.
-fn reaches(path: &Path, state_dir: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let (path, state_dir) = (real(path), real(state_dir));
-    state_dir.starts_with(&path) || path.starts_with(&state_dir)
-}
-
-/// Where embeddings come from, its path absolute; `None`, with the reason among the problems, when it cannot be told.
-fn embeddings(mut config: EmbeddingsConfig, at: &At, scope: &mut Scope<'_>) -> Option<EmbeddingsConfig> {
-    const SECTION: &str = "selection.embeddings";
-    if scope.problems.iter().any(|problem| problem.field.starts_with(SECTION)) {
-        return None;
-    }
-    // An empty text is what an unset variable with an empty default leaves.
-    config.path.take_if(|path| path.as_os_str().is_empty());
-    for text in [&mut config.url, &mut config.model] {
-        text.take_if(|text| text.is_empty());
-    }
-    config.api_key.take_if(|key| key.expose().is_empty());
-    let before = scope.problems.len();
-    let mut fault = |key: &str, message: String, remedy: &str| {
-        scope.leave_out(at, &format!("{SECTION}.{key}"), message, remedy);
-    };
-    match (&config.path, &config.url) {
-        (Some(_), Some(_)) => {
-            fault("url", "embeddings come from `path` or from `url`, not from both".into(), "remove one of them");
-        }
-        (None, None) => {
-            fault("path", "no model is named".into(), "give the `path` of a directory, or `url` and `model` of an API");
-        }
-        (Some(_), None) => {}
-        (None, Some(url)) => {
-            if let Err(error) = url::Url::parse(url) {
-                fault("url", format!("it is not an address: {error}"), "write it like https://host/v1");
-            }
-            if config.model.is_none() {
-                fault("model", "the API is asked for no model".into(), "name one, like text-embedding-3-small");
-            }
-        }
-    }
-    config.path = config.path.map(|path| scope.root.join(path));
-    (scope.problems.len() == before).then_some(config)
-}
-
-/// What is sent where. What cannot be used is left out, with the reason among the problems.
-fn telemetry(config: &TelemetryConfig, at: &At, scope: &mut Scope<'_>) -> Telemetry {
-    let mut config = config.clone();
-    if scope.problems.iter().any(|problem| problem.field.starts_with("telemetry.")) {
-        // Not all of it could be filled in.
-        (config.traces, config.metrics) = (false, false);
-    }
-    let resolved = config.resolve(scope.variables);
-    for fault in resolved.faults {
-        let severity = if fault.leaves_out { Severity::EntryDisabled } else { Severity::Warning };
-        scope.problems.push(Problem::new(severity, at, fault.field, fault.message, fault.remedy));
-    }
-    // Receivers have keys of any name. What goes to our receiver is not for children.
-    let keys = resolved.secrets.iter().map(|value| without_scheme(value)).filter(|key| !key.is_empty());
-    scope.secrets.extend(keys.map(ToOwned::to_owned));
-    scope.key_variables.extend(resolved.key_variables);
-    if resolved.telemetry.is_sent() && cfg!(not(feature = "telemetry")) {
-        let message = "this program was built without the feature `telemetry`: nothing is sent";
-        let remedy = "build it with `cargo build --release -p toolwright-cli --features telemetry`";
-        scope.problems.push(Problem::new(Severity::Warning, at, "telemetry", message, remedy));
-    }
-    resolved.telemetry
-}
-
 fn take_entries(merged: &mut Node, section: &str) -> Vec<Member> {
     match merged.take(section) {
         Some(Member { value: Node { data: Data::Map(members), .. }, .. }) => members,
@@ -534,77 +398,4 @@ fn sources_of_tools(tree: &Value) -> Vec<String> {
 fn providers(endpoints: &[String]) -> Vec<String> {
     let named = ["openai", "anthropic", "gemini", "ollama"].map(str::to_owned);
     endpoints.iter().cloned().chain(named).collect()
-}
-
-/// Who has the address `/mcp/{name}` beside views, of all kinds of sources.
-fn source_at(config: &Config, sections: &ConfigFile, name: &str) -> Option<String> {
-    if let Some(server) = config.servers.iter().find(|server| server.namespace == name) {
-        return Some(format!("the server `{}`", server.entry));
-    }
-    if config.openapi.iter().any(|document| document.name == name) {
-        return Some(format!("the OpenAPI document `{name}`"));
-    }
-    if config.catalogues.iter().any(|catalogue| catalogue.namespace == name) {
-        return Some(format!("the catalogue `{name}`"));
-    }
-    let ours = match name {
-        BUILTIN => "the provider of built-in tools",
-        LLM => "the provider of tools that a model answers",
-        REST if !config.rest_tools.is_empty() => "the provider of REST tools",
-        SCHEMA_NAMESPACE if !sections.schema_tools.is_empty() => "the provider of tools without code",
-        NAMESPACE if sections.server.batch => "the provider of `batch`",
-        _ => return None,
-    };
-    Some(ours.to_owned())
-}
-
-/// A view and a source share the addresses `/mcp/{name}`, and a name is a part of an address.
-fn check_views(config: &mut Config, sections: &ConfigFile, merged: &Node) {
-    for name in sections.views.keys() {
-        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-        let (message, remedy) = if let Some(source) = source_at(config, sections, name) {
-            (format!("{source} has this name"), "give the view another name")
-        } else if name.is_empty() || !name.chars().all(legal) {
-            ("it is no name for an address".to_owned(), "use lower-case letters, digits, `_` and `-`")
-        } else {
-            continue;
-        };
-        let at = merged.place("views", name);
-        config.problems.push(Problem::new(Severity::Error, at, format!("views.{name}"), message, remedy));
-    }
-}
-
-/// A channel has a name that the tools take.
-fn check_channels(config: &mut Config, sections: &ConfigFile, merged: &Node) {
-    for name in sections.channels.0.keys() {
-        if let Err(message) = sections.channels.get(name) {
-            let (at, field) = (merged.place("channels", name), format!("channels.{name}"));
-            config.problems.push(Problem::new(Severity::Error, at, field, message, "give it another name"));
-        }
-    }
-}
-
-/// A client may reach views and sources: any other name leads nowhere.
-fn check_reach(config: &mut Config, sections: &ConfigFile, merged: &Node) {
-    let entries = config.tree["mcp_servers"].as_object().into_iter().flat_map(|entries| entries.keys());
-    for (client, token) in &sections.server.tokens {
-        for name in token.views.iter().flatten() {
-            // What is switched off, or left out for now, is no misspelling.
-            let is_off = entries.clone().any(|entry| server_namespace(entry, &|_| false) == *name)
-                || ["openapi", "catalogues"].iter().any(|section| config.tree[*section].get(name).is_some());
-            if sections.views.contains_key(name) || source_at(config, sections, name).is_some() || is_off {
-                continue;
-            }
-            let views = sections.views.keys().map(String::as_str);
-            let servers = config.servers.iter().map(|server| server.namespace.as_str());
-            let documents = config.openapi.iter().map(|document| document.name.as_str());
-            let remedy = match nearest(name, views.chain(servers).chain(documents)) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "name a view, a server or another source, or remove it".to_owned(),
-            };
-            let (at, field) = (merged.place("server", "tokens"), format!("server.tokens.{client}.views"));
-            let message = format!("there is no view or source `{name}`, and nothing at /mcp/{name}");
-            config.problems.push(Problem::new(Severity::Warning, at, field, message, remedy));
-        }
-    }
 }

@@ -8,6 +8,7 @@ mod layers;
 mod load;
 mod node;
 mod sections;
+mod settle;
 mod skills;
 mod sources;
 pub mod trust;
