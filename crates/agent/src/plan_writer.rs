@@ -53,7 +53,7 @@ pub fn plan_request(
 fn planned_tool(entry: &Entry, input: &RunInput) -> ShownTool {
     let mut tool = ShownTool { strict: Some(false), ..tool_view::shown_tool(entry) };
     show_for_plan(&mut tool, entry.definition().output_schema.as_ref());
-    if !input.instances.is_empty() {
+    if !input.instances.is_empty() && !entry.works_on_run() {
         show_field(&mut tool, INSTANCE, instance_field(input));
     }
     tool

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
-use toolwright_core::store::{LogMessage, MessageKind, StoreError, ValueAt};
+use toolwright_core::store::{LogMessage, MessageKind, StoreError};
 
 use super::run_calls::Meter;
 use super::{Driver, DriverError, RunOptions};
@@ -42,7 +42,7 @@ impl Driver {
     /// The to-do list of the session.
     pub(super) async fn todo(&self, options: &RunOptions) -> Result<TodoList, StoreError> {
         match self.executor.services().log.values(&options.session.id, TODO_ROOT).await {
-            Ok(rows) => Ok(TodoList::of_value(ValueAt::of(rows, TODO_ROOT).value)),
+            Ok(rows) => Ok(TodoList::of_rows(rows)),
             // Without a log there is no list.
             Err(StoreError::Unsupported(_)) => Ok(TodoList::default()),
             Err(error) => Err(error),

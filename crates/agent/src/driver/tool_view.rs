@@ -12,7 +12,7 @@ use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{Entry, Origin, Provider, Snapshot};
 use toolwright_core::event::Event;
 use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
-use toolwright_core::indirect_call::{carried, is_carrier};
+use toolwright_core::indirect_call::carried;
 use toolwright_core::model::call_meta::INSTANCE;
 use toolwright_core::model::{Cost as ModelCost, Exposed, ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
@@ -70,21 +70,21 @@ struct CachedRequestTools {
     shown: RequestTools,
 }
 
-/// The tools of a request over many inputs: each of our own takes the one that a call is for.
+/// The tools of a request over many inputs: those of our own that do not work on the run itself take the one that a call is for.
 pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot: &Snapshot) -> Arc<[ShownTool]> {
     if input.instances.is_empty() {
         return tools;
     }
-    let is_own = |tool: &ShownTool| match snapshot.resolve(&tool.name) {
+    let takes_one = |tool: &ShownTool| match snapshot.resolve(&tool.name) {
         Resolution::Found(place, _) => {
-            snapshot.list().get(place).is_some_and(|entry| entry.tool.origin() == Origin::Own && !is_carrier(entry))
+            snapshot.list().get(place).is_some_and(|entry| entry.tool.origin() == Origin::Own && !entry.works_on_run())
         }
         Resolution::Unknown(_) => false,
     };
     let field = instance_field(input);
     let shown = tools.iter().map(|tool| {
         let mut tool = tool.clone();
-        if is_own(&tool) {
+        if takes_one(&tool) {
             show_field(&mut tool, INSTANCE, field.clone());
         }
         tool

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::arguments::{WHOLE_ITEMS, read_object};
+use toolwright_core::call::{Caller, check};
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
@@ -15,8 +16,10 @@ use toolwright_core::indirect_call::carried;
 use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::output::head_and_tail;
+use toolwright_core::plan::{IssueKind, PlanIssue, issues_of};
 use toolwright_core::session::Session;
 use toolwright_core::{CallId, Effects, RawArguments, Snapshot, Tool, ToolCall, ToolDefinition};
+use toolwright_runtime::executor::Nested;
 
 use super::{BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, define};
 
@@ -33,13 +36,15 @@ pub(super) struct Batch {
     pub(super) effects: Effects,
 }
 
+/// Faults that one answer names.
+const MAX_FAULTS: usize = 40;
+
 /// One call of a batch.
 struct Item {
     id: String,
     /// The tool as written.
     tool: String,
-    /// The call, or why there is none.
-    call: Result<ToolCall, String>,
+    call: ToolCall,
 }
 
 #[async_trait]
@@ -65,7 +70,7 @@ impl Tool for Batch {
             json!({"description": "A list of items {id, tool, parameters}", "minItems": 1, "maxItems": MAX_ITEMS});
         let taken = json!({"type": "object", "properties": {"items": list, "calls": list}});
         let description = "Runs several tools at once and gives their results in order: [{id, tool, ok, output or error}]. \
-            An item that fails does not keep the others from running.";
+            An item that fails does not keep the others from running. With an item that is not valid, none runs.";
         let mut definition = define(BATCH_ID, description, shown, taken);
         definition.effects = self.effects;
         definition.timeout = Some(TIMEOUT);
@@ -77,8 +82,13 @@ impl Tool for Batch {
         let Some(snapshot) = context.calls.snapshot() else {
             return Err(ToolError::new(ErrorKind::InternalError, "a batch cannot make calls here"));
         };
-        let items = plan(&written(&arguments)?, &context.call_id, snapshot);
-        let calls = items.iter().filter_map(|item| item.call.as_ref().ok().cloned()).collect();
+        let nested = Nested::of(context);
+        let caller = Caller {
+            principal: &context.session.principal,
+            variables: nested.as_ref().and_then(|nested| nested.run.variables.as_deref()),
+        };
+        let items = plan(&written(&arguments)?, &context.call_id, snapshot, caller).map_err(refused)?;
+        let calls = items.iter().map(|item| item.call.clone()).collect();
         let outcomes = context
             .calls
             .run(calls)
@@ -100,14 +110,11 @@ impl Tool for Batch {
 }
 
 impl Item {
-    /// Its result: that of the next outcome, if there is a call.
+    /// Its result: that of the next outcome.
     fn ended(self, outcomes: &mut impl Iterator<Item = Outcome>) -> ItemResult {
-        let (ok, text) = match self.call {
-            Err(why) => (false, format!("(tool failed: {why})")),
-            Ok(_) => match outcomes.next() {
-                Some(outcome) => (outcome.ok, text_of(&outcome)),
-                None => (false, "(tool failed: its outcome was lost)".into()),
-            },
+        let (ok, text) = match outcomes.next() {
+            Some(outcome) => (outcome.ok, text_of(&outcome)),
+            None => (false, "(tool failed: its outcome was lost)".into()),
         };
         ItemResult { id: self.id, tool: self.tool, ok, text }
     }
@@ -138,23 +145,46 @@ fn written(arguments: &Value) -> Result<Cow<'_, [Value]>, ToolError> {
     })
 }
 
-/// The calls of a batch, under ids inside that of the batch.
-fn plan(written: &[Value], batch: &CallId, snapshot: &Snapshot) -> Vec<Item> {
-    let mut taken = HashSet::new();
-    written
-        .iter()
-        .enumerate()
-        .map(|(index, item)| {
-            let none = Map::new();
-            let members = item.as_object().unwrap_or(&none);
-            let either = |one: &str, other: &str| members.get(one).or_else(|| members.get(other));
-            let id = unique(&id_of(members.get("id")), index + 1, &mut taken);
-            let tool = either("tool", "name").and_then(Value::as_str).unwrap_or_default().trim();
-            let call_id = CallId::new(format!("{batch}.{}", index + 1));
-            let call = call(call_id, tool, either("parameters", "arguments"), snapshot);
-            Item { id, tool: tool.chars().take(MAX_NAME).collect(), call }
-        })
-        .collect()
+/// The calls of a batch, under ids inside that of the batch. All are checked before any runs.
+fn plan(
+    written: &[Value],
+    batch: &CallId,
+    snapshot: &Snapshot,
+    caller: Caller<'_>,
+) -> Result<Vec<Item>, Vec<PlanIssue>> {
+    let (mut taken, mut faults) = (HashSet::new(), Vec::new());
+    let mut items = Vec::with_capacity(written.len());
+    for (index, item) in written.iter().enumerate() {
+        let none = Map::new();
+        let members = item.as_object().unwrap_or(&none);
+        let either = |one: &str, other: &str| members.get(one).or_else(|| members.get(other));
+        let id = unique(&id_of(members.get("id")), index + 1, &mut taken);
+        let tool = either("tool", "name").and_then(Value::as_str).unwrap_or_default().trim();
+        let call_id = CallId::new(format!("{batch}.{}", index + 1));
+        let place = format!("/items/{index}");
+        match call(call_id, tool, either("parameters", "arguments"), snapshot) {
+            Ok(call) => {
+                if let Err(rejection) = check(call.clone(), snapshot, caller) {
+                    let inside = if rejection.provenance.carried { "/arguments" } else { "" };
+                    let arguments = format!("{place}/parameters{inside}");
+                    faults.extend(issues_of(&rejection, &place, &format!("{place}/tool"), &arguments));
+                }
+                items.push(Item { id, tool: tool.chars().take(MAX_NAME).collect(), call });
+            }
+            Err(message) => faults.push(PlanIssue { path: place, kind: IssueKind::Parse, message }),
+        }
+    }
+    if faults.is_empty() { Ok(items) } else { Err(faults) }
+}
+
+/// The answer to a batch that is at fault.
+fn refused(faults: Vec<PlanIssue>) -> ToolError {
+    let mut lines: Vec<String> = faults.iter().take(MAX_FAULTS).map(ToString::to_string).collect();
+    if faults.len() > MAX_FAULTS {
+        lines.push(format!("and {} more", faults.len() - MAX_FAULTS));
+    }
+    let message = format!("nothing of the batch ran; mend this and send all items again:\n{}", lines.join("\n"));
+    ToolError::new(ErrorKind::InvalidParameters, message)
 }
 
 /// An id as written; empty if there is none.

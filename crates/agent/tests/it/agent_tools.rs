@@ -43,12 +43,6 @@ async fn batch_items_are_calls_of_their_own() {
         {"id": "a", "tool": "t__read", "parameters": {"n": 1}},
         {"id": "a", "tool": "t__write", "parameters": {}},
         {"tool": "t__write", "parameters": {}},
-        {"id": 4, "tool": "t__read", "parameters": {"n": "many"}},
-        {"id": "e", "tool": "t__nope", "parameters": {}},
-        {"id": "f", "tool": "agent__batch", "parameters": items(&[("x", "t__read")])},
-        {"id": "g", "tool": "agent__final_report", "parameters": {"content": "no"}},
-        {"id": "h", "tool": "agent__task_status", "parameters": {"status": "completed"}},
-        "not an item",
         {"id": "j", "tool": "t__read", "parameters": "{\"n\": 2}"},
     ]});
     let script = vec![Reply::Calls(vec![("b", "agent__batch", batch)]), Reply::Text("done")];
@@ -62,23 +56,10 @@ async fn batch_items_are_calls_of_their_own() {
     assert_eq!((report.status, report.calls.len(), report.calls[0].ok), (Status::Success, 1, true));
     assert_eq!((read.count(), write.count()), (2, 1));
     let (results, all) = outcomes(&result(&state, "b"));
-    let expect = [
-        ("a", true),
-        ("a_2", true),
-        ("3", false),
-        ("4", false),
-        ("e", false),
-        ("f", false),
-        ("g", false),
-        ("h", false),
-        ("9", false),
-        ("j", true),
-    ];
+    let expect = [("a", true), ("a_2", true), ("3", false), ("j", true)];
     assert_eq!(results, expect.map(|(id, ok)| (id.to_owned(), ok)));
     assert_eq!(all[0], json!({"id": "a", "tool": "t__read", "ok": true, "output": "counted"}));
-    for (item, part) in [(2, "not this one"), (3, "/n"), (4, "t__nope"), (5, "another batch"), (6, "by itself")] {
-        assert!(all[item]["error"].as_str().unwrap().contains(part), "{}", all[item]);
-    }
+    assert!(all[2]["error"].as_str().unwrap().contains("not this one"), "{}", all[2]);
 
     let events = fixture.log.0.lock().unwrap().clone();
     let ops = events.iter().filter_map(|event| match event {
@@ -86,10 +67,39 @@ async fn batch_items_are_calls_of_their_own() {
         _ => None,
     });
     let (batches, inner): (Vec<_>, Vec<_>) = ops.partition(|(call, _)| call == "b");
-    assert_eq!((batches.len(), inner.len()), (1, 6));
+    assert_eq!((batches.len(), inner.len()), (1, 4));
     assert!(inner.iter().all(|(_, op)| op.lineage.parent == Some(batches[0].1.id)), "they are part of the batch");
     fixture.executor.ledger().flush().await.unwrap();
-    assert_eq!(fixture.store.totals().await.unwrap().tool_calls, 7);
+    assert_eq!(fixture.store.totals().await.unwrap().tool_calls, 5);
+}
+
+#[tokio::test]
+async fn an_invalid_item_refuses_its_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = Counter::new("t:write@1.0.0", Effects::WRITE);
+    let batch = json!({"items": [
+        {"id": "a", "tool": "t__write", "parameters": {"n": 1}},
+        {"id": "b", "tool": "t__write", "parameters": {"n": "many"}},
+        {"id": "c", "tool": "t__nope", "parameters": {}},
+        {"id": "d", "tool": "agent__batch", "parameters": items(&[("x", "t__write")])},
+        {"id": "e", "tool": "agent__final_report", "parameters": {"content": "no"}},
+        "not an item",
+    ]});
+    let script = vec![Reply::Calls(vec![("b", "agent__batch", batch)]), Reply::Text("done")];
+    let fixture = Fixture::new(dir.path(), script, vec![write.clone()]).await;
+    let mut state = begin(Limits::default());
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!((report.calls[0].ok, write.count()), (false, 0));
+    let text = result(&state, "b");
+    for fault in [
+        "/items/1/parameters/n (schema)",
+        "/items/2/tool (unknown_tool): ",
+        "/items/3 (parse): a batch cannot hold another batch",
+        "/items/4 (parse): agent__final_report cannot be part of a batch",
+        "/items/5 (parse): the item is not {id, tool, parameters}",
+    ] {
+        assert!(text.contains(fault), "{fault}: {text}");
+    }
 }
 
 #[tokio::test]

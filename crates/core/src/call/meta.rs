@@ -29,7 +29,7 @@ fn violation(path: &str, message: impl Into<String>) -> Violation {
 /// Moves the meta fields among `arguments` to `meta`, if the tool is our own, and adds those that its schema fixes. What the
 /// schema does not show is a violation, as is a value that it does not allow.
 ///
-/// In a request over many inputs every call may say which it is for.
+/// In a request over many inputs a call may say which it is for.
 pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, has_instances: bool) -> Vec<Violation> {
     let fields = &entry.definition().call_fields;
     let mut found = beside(meta);
@@ -49,7 +49,7 @@ pub(crate) fn lift(entry: &Entry, arguments: &mut Value, meta: &mut CallMeta, ha
             // Whether it has its place here is known once it is known who runs the call.
             OUTPUT => meta.output = Some(value),
             name if is_fixed(entry, name, &value) => {}
-            INSTANCE if has_instances && !fields.contains_key(INSTANCE) => {
+            INSTANCE if has_instances && !entry.works_on_run() && !fields.contains_key(INSTANCE) => {
                 violations.extend(set(meta, INSTANCE, &value).err().map(|why| violation(INSTANCE, why)));
             }
             name if fields.contains_key(name) => drop(written.insert(name.to_owned(), value)),
@@ -275,11 +275,11 @@ mod tests {
     use super::*;
     use crate::call::{Caller, RawArguments, Rejection, ToolCall, check};
     use crate::catalogue::declared::DeclaredTools;
-    use crate::catalogue::{Listing, RegisteredTool};
+    use crate::catalogue::{Listing, ProviderKind, RegisteredTool};
     use crate::definition::ToolDefinition;
     use crate::identity::session::{CallId, Principal};
     use crate::identity::tool_id::ToolId;
-    use crate::testing::listing;
+    use crate::testing::{listing, of_kind};
 
     fn sentiment() -> Value {
         json!({
@@ -316,6 +316,7 @@ mod tests {
         Snapshot::build(&[
             declared(tools),
             listing("own", own),
+            of_kind("agent", ProviderKind::Builtin, vec![coded("agent:report@1.0.0", json!({"type": "object"}))]),
             listing("mail", vec![RegisteredTool::foreign(foreign, "post")]),
         ])
     }
@@ -378,6 +379,7 @@ mod tests {
         rejected(&snapshot, "act__greet", json!({"_instance": "③"}), "there is no instance `③`");
         let foreign = call(&snapshot, "post", json!({"_instance": "②"}), CallMeta::default()).expect("valid");
         assert_eq!((foreign.meta.instance, foreign.arguments), (None, json!({"_instance": "②"})));
+        rejected(&snapshot, "agent__report", json!({"_instance": "②"}), "agent__report takes no `_instance`");
     }
 
     #[test]

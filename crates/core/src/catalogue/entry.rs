@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Origin, Provider, RegisteredTool};
+use super::{Origin, Provider, ProviderKind, RegisteredTool};
 use crate::content::EstimatedTokens;
 use crate::definition::ToolDefinition;
 use crate::definition::meta_fields::with_properties;
@@ -22,6 +22,9 @@ const MAX_ABOUT: usize = 512;
 
 /// Bytes of the list of namespaces.
 const MAX_NAMESPACES: usize = 1000;
+
+/// Namespaces of built-in tools that work on a run.
+const OF_RUN: [&str; 5] = ["agent", "job", "output", "router", "tools"];
 
 /// A tool in a snapshot.
 pub struct Entry {
@@ -75,6 +78,12 @@ impl Entry {
     #[must_use]
     pub fn is_activity(&self) -> bool {
         self.definition().capabilities.get(ACTIVITY_ONLY) == Some(&Value::Bool(true))
+    }
+
+    /// Whether it works on a run, as on its report, jobs, outputs and tools: its calls are for none of many inputs.
+    #[must_use]
+    pub fn works_on_run(&self) -> bool {
+        self.provider.kind() == ProviderKind::Builtin && OF_RUN.contains(&self.id().namespace())
     }
 
     fn writes_output(&self) -> WritesOutput {

@@ -26,7 +26,7 @@ pub(crate) fn carrying() -> Listing {
     of_kind("tools", ProviderKind::Builtin, vec![own(definition(crate::model::exposure::CALL_ID))])
 }
 
-fn of_kind(name: &str, kind: ProviderKind, tools: Vec<Arc<RegisteredTool>>) -> Listing {
+pub(crate) fn of_kind(name: &str, kind: ProviderKind, tools: Vec<Arc<RegisteredTool>>) -> Listing {
     let provider = StaticProvider::new(name, kind, Vec::new()).expect("nothing to register");
     Listing { provider: Arc::new(provider), tools, error: None, withheld: Vec::new() }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::session_log::{LogRow, ValueAt};
 use super::values::Written;
 
 /// Id of the tool that changes the list.
@@ -87,6 +88,12 @@ impl TodoList {
         let mut items: Vec<TodoItem> = members.into_iter().filter_map(item).collect();
         items.sort_by(|a, b| (a.order, &a.id).cmp(&(b.order, &b.id)));
         Self(items)
+    }
+
+    /// The list, by the rows of a session log at [`TODO_ROOT`].
+    #[must_use]
+    pub fn of_rows(rows: Vec<LogRow>) -> Self {
+        Self::of_value(ValueAt::of(rows, TODO_ROOT).value)
     }
 
     /// The items.

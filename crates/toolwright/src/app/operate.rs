@@ -15,7 +15,7 @@ use toolwright_core::policy::{Decision, PolicyQuery};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_core::store::group::{Groups as _, Member};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
-use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _, StoreError, ValueAt, fold};
+use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _, StoreError, fold};
 use toolwright_core::trigger::{Firing, Triggers as _};
 use toolwright_core::{Outcome, Policy, Profile};
 use toolwright_gateway::{Operator, PinWord};
@@ -323,7 +323,7 @@ impl Operator for Operations {
 impl Operations {
     async fn todo(&self, session: &SessionId) -> Result<Value, StoreError> {
         let rows = self.app.store.values(session, TODO_ROOT).await?;
-        Ok(json!(TodoList::of_value(ValueAt::of(rows, TODO_ROOT).value).items()))
+        Ok(json!(TodoList::of_rows(rows).items()))
     }
 
     /// The policy of clients' calls.

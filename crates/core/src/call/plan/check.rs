@@ -18,7 +18,7 @@ use crate::identity::name_table::Resolution;
 use crate::identity::session::Session;
 use crate::model::call_meta::{Method, OUTPUT_PATH, TOOL};
 use crate::policy::{Decision, Effect, Policy, PolicyQuery, Prospects, UserRequest};
-use crate::schema::schema_at;
+use crate::schema::{Violation, schema_at};
 
 /// What a plan is checked against.
 #[derive(Clone, Copy)]
@@ -280,7 +280,10 @@ fn check_one(index: usize, written: &PlanCall, known: &Reached<'_>, errors: &mut
                 ended.verdict = Some(decision);
             }
         }
-        Err(rejection) => reject(index, rejection, errors),
+        Err(rejection) => {
+            let whole = format!("/{index}");
+            errors.extend(issues_of(rejection, &whole, &at(index, TOOL), &whole));
+        }
     }
     ended
 }
@@ -314,19 +317,20 @@ fn decide(call: &ValidCall, scope: CallScope, context: &PlanContext<'_>) -> Opti
     Some((decision, prospects))
 }
 
-fn reject(index: usize, rejection: &Rejection, errors: &mut Vec<PlanIssue>) {
+/// What a rejected call is at fault for, with pointers to the call (`whole`), to the name of its tool and to its arguments.
+#[must_use]
+pub fn issues_of(rejection: &Rejection, whole: &str, tool: &str, arguments: &str) -> Vec<PlanIssue> {
     let error = &rejection.error;
     match error.kind() {
-        ErrorKind::UnknownTool => errors.push(issue(at(index, TOOL), IssueKind::UnknownTool, error.for_model())),
-        ErrorKind::NotPermitted => errors.push(issue(at(index, TOOL), IssueKind::Policy, error.for_model())),
-        _ if rejection.violations.is_empty() => {
-            errors.push(issue(format!("/{index}"), IssueKind::Schema, error.for_model()));
-        }
+        ErrorKind::UnknownTool => vec![issue(tool, IssueKind::UnknownTool, error.model_message())],
+        ErrorKind::NotPermitted => vec![issue(tool, IssueKind::Policy, error.model_message())],
+        _ if rejection.violations.is_empty() => vec![issue(whole, IssueKind::Schema, error.model_message())],
         _ => {
-            for violation in &rejection.violations {
+            let of = |violation: &Violation| {
                 let kind = if violation.keyword == "reference" { IssueKind::Reference } else { IssueKind::Schema };
-                errors.push(issue(format!("/{index}{}", violation.path), kind, violation.message.as_str()));
-            }
+                issue(format!("{arguments}{}", violation.path), kind, violation.message.as_str())
+            };
+            rejection.violations.iter().map(of).collect()
         }
     }
 }

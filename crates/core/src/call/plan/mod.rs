@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, ToolError};
 use crate::identity::session::CallId;
 
 pub use self::approval::{PlanApproval, PlanVerdict};
-pub use self::check::{CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, unreadable};
+pub use self::check::{CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, issues_of, unreadable};
 pub use self::document::{IssueKind, MAX_CALLS, PlanCall, PlanDocument, PlanIssue, call_id, call_index};
 pub use self::graph::{Edge, Graph, Node, Schedule, Wait, Write};
 
