@@ -20,7 +20,8 @@ use toolwright_core::session::Session;
 use toolwright_core::store::RunStore;
 use toolwright_core::store::group::CHANGES;
 use toolwright_core::{
-    ContentBlock, Effects, Entry, Policy, Profile, ProviderKind, RegisteredTool, Snapshot, ToolDefinition, ToolId,
+    ContentBlock, Effects, Entry, Policy, Profile, ProviderKind, RegisteredTool, RunInput, Snapshot, ToolDefinition,
+    ToolId,
 };
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::Nested;
@@ -279,6 +280,7 @@ pub fn run_spec(spec: &Arc<AgentSpec>, run: RunSpec) -> RunSpec {
         },
         agent_tools,
         agent: Some(Arc::clone(spec)),
+        input: RunInput { foreign: run.input.foreign || spec.foreign_references, ..run.input },
         ..run
     }
 }

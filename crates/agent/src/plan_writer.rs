@@ -11,7 +11,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::model::call_meta::{INSTANCE, OUTPUT_PATH, TOOL};
 use toolwright_core::model::{CallResult, Message, ModelRequest, ModelResponse, ShownTool, StopReason, ToolChoice};
 use toolwright_core::output::head_and_tail;
-use toolwright_core::plan::{IssueKind, PlanDocument, PlanIssue};
+use toolwright_core::plan::{IssueKind, PlanDocument, PlanIssue, issue};
 use toolwright_core::session::Principal;
 
 use crate::driver::tool_view;
@@ -20,6 +20,11 @@ use crate::driver::tool_view;
 const MAX_OUTPUT_SCHEMA: usize = 1000;
 /// Faults that are put to the model.
 const MAX_FAULTS: usize = 40;
+
+/// Calls of which the model is told what became of them.
+const MAX_TOLD: usize = 200;
+/// What a planner is told of many inputs.
+const REPEATED: &str = "\nA plan without any `_instance` is repeated for each input: write it once.";
 
 /// What a planner is told.
 pub const PLANNER: &str = "You plan the whole work on a request before any of it is done. Answer with tool calls alone: all calls that \
@@ -40,7 +45,8 @@ pub fn plan_request(
     let usable = tool_view::usable_tools(tools, principal);
     let shown = usable.filter(|entry| which.is_empty() || entry.is_named_by(which));
     let shown = shown.map(|entry| planned_tool(entry, input));
-    let input = input.in_words().map(|words| format!("\n\n{words}")).unwrap_or_default();
+    let many = if input.instances.is_empty() { "" } else { REPEATED };
+    let input = input.in_words().map(|words| format!("\n\n{words}{many}")).unwrap_or_default();
     ModelRequest {
         system: format!("{PLANNER}{input}"),
         messages: vec![Message::user(request)],
@@ -87,7 +93,7 @@ pub(crate) fn show_field(tool: &mut ShownTool, name: &str, field: Value) {
 /// # Errors
 /// What is wrong with its form.
 pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue>> {
-    let fault = |path: String, message: &str| PlanIssue { path, kind: IssueKind::Parse, message: message.to_owned() };
+    let fault = |path: String, message: &str| issue(path, IssueKind::Parse, message);
     if response.stop == StopReason::MaxTokens {
         // What is missing of it may be what makes the rest right.
         return Err(vec![fault(String::new(), "the answer was cut at its token limit; write a shorter plan")]);
@@ -152,7 +158,11 @@ pub fn mend_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanI
 /// The request for what is left of a plan: its calls with what became of them.
 #[must_use]
 pub fn rest_request(calls: &[Value], state: &Value) -> String {
-    let lines: Vec<String> = calls.iter().map(Value::to_string).collect();
+    let is_told = |call: &&Value| calls.len() <= MAX_TOLD || call["became"] != "done";
+    let mut lines: Vec<String> = calls.iter().filter(is_told).take(MAX_TOLD).map(Value::to_string).collect();
+    if lines.len() < calls.len() {
+        lines.push(format!("({} more calls)", calls.len() - lines.len()));
+    }
     let paths: Vec<&str> = state.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     format!(
         "[toolwright notice] A plan has run, and some of its calls failed. Plan again what is not done, in another way where that helps; do not repeat calls \

@@ -39,7 +39,7 @@ pub(crate) fn run_input(written: &str) -> Result<RunInput, Failure> {
     let text = if is_json { written.to_owned() } else { read(Path::new(written))? };
     let value = serde_json::from_str(&text)
         .map_err(|error| Failure::usage(format!("--input is not JSON: {}", fault(&error))))?;
-    RunInput::of_value(value).map_err(|_| Failure::usage("--input must be a JSON object, or an array of inputs"))
+    RunInput::of_value(value).map_err(|why| Failure::usage(format!("--input: {why}")))
 }
 
 /// The tools of a file. What is odd about it is said.

@@ -173,6 +173,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// An amount of money.
+pub(crate) fn usd(text: &str) -> Result<f64, String> {
+    let usd = text.strip_prefix('$').unwrap_or(text).parse::<f64>().ok();
+    usd.filter(|usd| usd.is_finite() && *usd >= 0.0).ok_or_else(|| "an amount of US dollars, like 0.5".to_owned())
+}
+
 /// A score.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {

@@ -16,7 +16,7 @@ use toolwright_core::indirect_call::carried;
 use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::output::head_and_tail;
-use toolwright_core::plan::{IssueKind, PlanIssue, issues_of};
+use toolwright_core::plan::{IssueKind, PlanIssue, issue, issues_of};
 use toolwright_core::session::Session;
 use toolwright_core::{CallId, Effects, RawArguments, Snapshot, Tool, ToolCall, ToolDefinition};
 use toolwright_runtime::executor::Nested;
@@ -171,7 +171,7 @@ fn plan(
                 }
                 items.push(Item { id, tool: tool.chars().take(MAX_NAME).collect(), call });
             }
-            Err(message) => faults.push(PlanIssue { path: place, kind: IssueKind::Parse, message }),
+            Err(message) => faults.push(issue(place, IssueKind::Parse, message)),
         }
     }
     if faults.is_empty() { Ok(items) } else { Err(faults) }

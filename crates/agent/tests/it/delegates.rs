@@ -12,8 +12,10 @@ use toolwright_core::catalogue::{Listing, Provider, Snapshot};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{Message, ModelRequest, ModelResponse, StopReason, WrittenCall};
 use toolwright_core::policy::Policy;
+use toolwright_core::taint::{Taint, Tainted};
 use toolwright_core::{
     CallId, Outcome, Principal, Profile, RawArguments, RunInput, Services, Session, SessionId, ToolCall, ToolContext,
+    ToolId,
 };
 use toolwright_runtime::{Executor, ExecutorOptions, RunContext, RunVariables, SqliteStore, SystemClock};
 use toolwright_testkit::FakeModel;
@@ -72,7 +74,11 @@ async fn fixture(tools: &[(&str, Value)], answer: Answer) -> Delegated {
     let tools = provider.tools().to_vec();
     let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
     let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/work".into(), agent: None };
-    let input = RunInput { input: json!({"tone": "kind", "secret": "xyzzy"}), ..RunInput::default() };
+    let input = RunInput {
+        input: json!({"tone": "kind", "secret": "xyzzy", "page": "heard", "book": "x".repeat(300 << 10)}),
+        tainted: vec![Tainted { path: "/page".into(), from: Taint::of(&ToolId::parse("web:get@1.0.0").unwrap()) }],
+        ..RunInput::default()
+    };
     let services = executor.services();
     let values = RunVariables::open(&*services.log, &*services.outputs, &session.id, input).await.unwrap();
     let run = RunContext {
@@ -170,6 +176,37 @@ async fn documents_give_context_schema_and_model() {
 
     let stray = fixture.call("schema__stray", json!({"text": "x"}), CallMeta::default()).await;
     assert!(stray.text().contains("is not among `delegates.urls`"), "{stray:?}");
+}
+
+#[tokio::test]
+async fn results_are_tainted_by_what_delegates_see() {
+    let anonymous = json!({"_delegate": {"const": "anonymous"}});
+    let granted = json!({"_delegate": {"const": "anonymous"}, "_scopes": {"const": ["input.page"]}});
+    let tools = [("judge", judge(anonymous)), ("grant", judge(granted))];
+    let fixture = fixture(&tools, Box::new(|_| report(json!({"score": 4})))).await;
+    for (path, name, text, expect) in [
+        ("clean", "schema__judge", "†input.tone", &[][..]),
+        ("argument", "schema__judge", "†input.page", &["web:get@1.0.0".to_owned()][..]),
+        ("scope", "schema__grant", "x", &["web:get@1.0.0".to_owned()][..]),
+    ] {
+        let meta = CallMeta { output_path: Some(path.into()), ..CallMeta::default() };
+        let call = ToolCall::new(CallId::new(path), name, RawArguments::Value(json!({"text": text})));
+        let outcome = fixture.executor.run_calls(vec![call.with_meta(meta)], &fixture.run).await.remove(0);
+        assert!(outcome.ok, "{outcome:?}");
+        let variables = fixture.run.variables.as_ref().unwrap();
+        let kept = variables.get(toolwright_core::variables::Kind::State, &[path, "score"], None).unwrap();
+        assert_eq!((kept.value, kept.taint.sources()), (json!(4), expect), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_scope_that_is_too_large_is_refused() {
+    let large = judge(json!({"_delegate": {"const": "anonymous"}, "_scopes": {"const": ["input.book"]}}));
+    let fixture = fixture(&[("judge", large)], Box::new(|_| report(json!({"score": 4})))).await;
+    let outcome = fixture.call("schema__judge", json!({"text": "x"}), CallMeta::default()).await;
+    assert_eq!(outcome.error.as_ref().map(ToolError::kind), Some(ErrorKind::LimitExceeded), "{outcome:?}");
+    assert!(outcome.text().contains("grant paths in them"), "{outcome:?}");
+    assert!(fixture.model.asked().is_empty());
 }
 
 #[tokio::test]

@@ -118,6 +118,7 @@ fn show(global: &Global, config: &Config, name: &str) -> Done {
     line("hands over to", Some(destinations.collect::<Vec<_>>().join(", ")));
     line("started by", Some(triggers(spec).join("; ")));
     line("in the background", spec.background.then(|| "always".to_owned()));
+    line("references", spec.foreign_references.then(|| "also in arguments for tools of other servers".to_owned()));
     line("report", spec.output_schema.as_ref().map(|schema| Value::Object(schema.clone()).to_string()));
     print_text(text.trim_end())?;
     if !spec.prompt.is_empty() {

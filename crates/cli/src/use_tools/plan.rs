@@ -24,7 +24,7 @@ use crate::input;
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::Terminal;
 use crate::terminal::screen::{BAD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_error, styled};
-use crate::values::{AskName, ask, profile_name};
+use crate::values::{AskName, ask, profile_name, usd};
 
 /// Columns of a line of a plan that is shown.
 const WIDTH: usize = 80;
@@ -72,14 +72,14 @@ pub(crate) enum PlanCommand {
     Make {
         /// What is to be done; `-` is standard input.
         request: String,
-        /// What references like †input.x stand for: a JSON object.
-        #[arg(long, value_name = "JSON")]
+        /// What references like †input.x stand for: a JSON object, an array of them, or a file of one.
+        #[arg(long, value_name = "FILE|JSON")]
         input: Option<String>,
         /// The profile that it is checked under. Default: `policy.profile`, else `ask`.
         #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
         policy: Option<Profile>,
         /// US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
-        #[arg(long, value_name = "USD")]
+        #[arg(long, value_name = "USD", value_parser = usd)]
         max_cost: Option<f64>,
         #[command(flatten)]
         writer: Writer,
@@ -115,15 +115,15 @@ pub(crate) struct PlanFile {
     /// The file: a JSON array of calls `{"_tool": name, "_outputPath"?: path, ...arguments}`; `-` is standard input. Or the
     /// name of a plan that is kept.
     file: PathBuf,
-    /// What references like †input.x stand for: a JSON object, or a file of one. An array gives each item to an instance: ①,
-    /// ②, ….
+    /// What references like †input.x stand for: a JSON object, or a file of one. With an array the plan is repeated for each of
+    /// its items, unless its calls name instances (①, ②, …).
     #[arg(long, value_name = "FILE|JSON")]
     input: Option<String>,
     /// What may run where no rule matches. Default: `policy.profile`, else `ask`.
     #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
     policy: Option<Profile>,
     /// US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = usd)]
     max_cost: Option<f64>,
 }
 
@@ -192,11 +192,11 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
     let done = match command {
         PlanCommand::Check(_) => {
             let check = app.check_plan(&plan, file.policy, &input, file.max_cost);
-            check_only(global, &check)
+            check_only(global, &check, repeated(&plan, &input))
         }
         PlanCommand::Show { mermaid, .. } => {
             let check = app.check_plan(&plan, file.policy, &input, file.max_cost);
-            show(global, &plan, &check, *mermaid)
+            show(global, (&plan, &check), repeated(&plan, &input), *mermaid)
         }
         PlanCommand::Save { approve, .. } => save(global, &app, &plan, (file, input, *approve)).await,
         PlanCommand::Run { ask, repair, writer, .. } => {
@@ -270,31 +270,48 @@ fn refused(global: &Global, document: &Value, issues: &[PlanIssue]) -> Done {
     Ok(Exit::Failed)
 }
 
-fn check_only(global: &Global, check: &PlanCheck) -> Done {
+/// For how many inputs the plan is repeated.
+fn repeated(plan: &PlanDocument, input: &RunInput) -> Option<usize> {
+    plan.repeats(input).then_some(input.instances.len())
+}
+
+/// The check for a program, with the number of inputs that the plan is repeated for.
+fn as_json(check: &PlanCheck, inputs: Option<usize>) -> Value {
+    let mut value = check.to_json();
+    if let Some(inputs) = inputs {
+        value["inputs"] = inputs.into();
+    }
+    value
+}
+
+fn check_only(global: &Global, check: &PlanCheck, inputs: Option<usize>) -> Done {
     check.warnings.iter().for_each(|issue| say(styled(WARN, harmless(&issue.to_string()))));
     if !check.is_valid() {
-        return refused(global, &check.to_json(), &check.errors);
+        return refused(global, &as_json(check, inputs), &check.errors);
     }
     if global.json {
-        print_json(&check.to_json())?;
+        print_json(&as_json(check, inputs))?;
     } else {
-        let steps = check.graph.levels().len();
-        print_text(&format!(
-            "{} calls in {steps} steps, {} references\n",
-            check.calls.len(),
-            check.value_edges().len()
-        ))?;
+        let (calls, steps) = (counted(check.calls.len(), "call"), counted(check.graph.levels().len(), "step"));
+        let references = counted(check.value_edges().len(), "reference");
+        let inputs = inputs.map(|inputs| format!(", for each of {inputs} inputs")).unwrap_or_default();
+        print_text(&format!("{calls} in {steps}, {references}{inputs}\n"))?;
     }
     Ok(Exit::Ok)
 }
 
-fn show(global: &Global, plan: &PlanDocument, check: &PlanCheck, mermaid: bool) -> Done {
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn show(global: &Global, (plan, check): (&PlanDocument, &PlanCheck), inputs: Option<usize>, mermaid: bool) -> Done {
     if global.json {
-        print_json(&check.to_json())?;
+        print_json(&as_json(check, inputs))?;
     } else if mermaid {
         print_text(flowchart(plan, check).trim_end())?;
     } else {
-        print_text(&drawn(plan, check))?;
+        let each = inputs.map(|inputs| format!("for each of {inputs} inputs\n")).unwrap_or_default();
+        print_text(&format!("{each}{}", drawn(plan, check)))?;
     }
     check.errors.iter().for_each(|issue| say(styled(BAD, harmless(&issue.to_string()))));
     Ok(if check.is_valid() { Exit::Ok } else { Exit::Failed })
@@ -395,7 +412,8 @@ async fn run(
                 Some((outcome, None)) => one_line(&harmless(&outcome.text()), WIDTH),
                 Some((_, Some(error))) => format!("failed: {}", one_line(&harmless(error.message()), 4 * WIDTH)),
             };
-            print_text(&format!("{index} {}: {end}\n", harmless(&call.tool)))?;
+            let of = call.meta.instance.as_ref().map(|name| format!("{name} ")).unwrap_or_default();
+            print_text(&format!("{}{index} {}: {end}\n", harmless(&of), harmless(&call.tool)))?;
         }
         say(styled(DIM, report.status.as_str()));
     }

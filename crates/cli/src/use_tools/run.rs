@@ -31,7 +31,7 @@ use crate::terminal::screen::{
 use crate::terminal::table::{Table, name};
 use crate::use_tools::plan::drawn;
 use crate::use_tools::serve::say_reload;
-use crate::values::{AskName, report_format};
+use crate::values::{AskName, report_format, usd};
 
 /// How long the first request waits for providers of which no tools are known; what comes later is shown
 /// from the next turn on.
@@ -75,6 +75,9 @@ pub(crate) struct Run {
     /// model answers with the results.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) plan: bool,
+    /// With --plan: US dollars that the plan may cost at most, by the hints of its tools. Default: any amount.
+    #[arg(long, value_name = "USD", requires = "plan", value_parser = usd)]
+    pub(crate) max_cost: Option<f64>,
     /// Has the run end with a final report in this format.
     #[arg(long, value_name = "FORMAT", value_parser = report_format())]
     pub(crate) format: Option<Format>,
@@ -177,7 +180,7 @@ async fn one(
         ));
     }
     if let Some(task) = task.filter(|_| run.plan) {
-        plan_first(&mut conversation, task, &run.agent, is_judged, terminal).await?;
+        plan_first(&mut conversation, task, run, is_judged, terminal).await?;
     }
     let text = Text::for_output(global.json);
     let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
@@ -195,11 +198,11 @@ async fn one(
 async fn plan_first(
     conversation: &mut Conversation,
     task: &str,
-    given: &Agent,
+    run: &Run,
     is_judged: bool,
     terminal: &Terminal,
 ) -> Result<(), Failure> {
-    let plan = conversation.plan(task).await.map_err(failed)?;
+    let plan = conversation.plan(task, run.max_cost).await.map_err(failed)?;
     say(drawn(&plan.document, &plan.check).trim_end());
     if !plan.check.is_valid() {
         let faults: Vec<String> = plan.check.errors.iter().map(|fault| harmless(&fault.to_string())).collect();
@@ -208,7 +211,7 @@ async fn plan_first(
     if conversation.spec().dispatch == Dispatch::Manual {
         return Ok(());
     }
-    let asks = !is_judged && who(given.ask) == AskName::Terminal;
+    let asks = !is_judged && who(run.agent.ask) == AskName::Terminal;
     let is_approved = asks
         && terminal.console.ask("run this plan? [y/N] ").await.is_some_and(|word| {
             let word = word.trim().to_lowercase();

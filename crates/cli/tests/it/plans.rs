@@ -142,6 +142,49 @@ fn each_input_of_a_plan_has_its_state() {
 }
 
 #[test]
+fn a_plan_is_repeated_for_each_input() {
+    let fixture = Fixture::new();
+    let plan = json!([
+        {"_tool": "fs__write", "_outputPath": "wrote", "path": "†input.p", "content": "x"},
+        {"_tool": "fs__glob", "_outputPath": "found", "pattern": "†state.wrote && †input.p"},
+    ]);
+    fixture.write("project/plan.json", &plan.to_string());
+    let inputs: Vec<Value> = (0..103).map(|n| json!({"p": format!("{n}.txt")})).collect();
+    let mut faulty = inputs.clone();
+    (faulty[1], faulty[101]) = (json!({"q": 1}), json!({"p": [7, 8]}));
+    fixture.write("project/inputs.json", &json!(inputs).to_string());
+    fixture.write("project/faulty.json", &json!(faulty).to_string());
+    let checked = json_of(&run(&fixture, &["plan", "check", "plan.json", "--json", "--input", "inputs.json"]));
+    let expect = json!({"valid": true, "calls": 2, "edges": [[0, 1]], "errors": [], "inputs": 103});
+    assert_eq!(checked, expect);
+    // Nothing runs, whatever input it is.
+    let output = run(&fixture, &["plan", "run", "plan.json", "--json", "--input", "faulty.json"]);
+    let refused = json_of(&output);
+    let found: Vec<_> = refused["errors"].as_array().expect("errors").iter().collect();
+    let at: Vec<_> = found.iter().map(|issue| (&issue["path"], &issue["item"], &issue["kind"])).collect();
+    let (path, reference, schema) = (json!("/0/path"), json!("reference"), json!("schema"));
+    assert_eq!(
+        (output.status.code(), at),
+        (Some(1), vec![(&path, &json!("/1"), &reference), (&path, &json!("/101"), &schema)]),
+        "{refused}"
+    );
+    assert!(!fixture.path("project/0.txt").exists());
+    let ran = json_of(&run(&fixture, &["plan", "run", "plan.json", "--json", "--input", "inputs.json"]));
+    let calls = ran["calls"].as_array().expect("calls");
+    assert_eq!((&ran["status"], calls.len(), &ran["state"]), (&json!("success"), 206, &json!({})), "{ran}");
+    let last = (&calls[204]["index"], &calls[204]["instance"], &calls[204]["arguments"]["path"]);
+    assert_eq!(last, (&json!(204), &json!("103"), &json!("102.txt")));
+    assert_eq!(ran["instances"].as_object().map(serde_json::Map::len), Some(103));
+    assert_eq!(ran["instances"]["②"]["found"], calls[3]["output"]);
+    assert!(calls[3]["output"].to_string().contains("1.txt"), "{}", calls[3]);
+    let id = ran["plan"].as_str().expect("a name");
+    let shown = ok(&fixture, &["plan", "show", id]);
+    assert!(shown.starts_with("for each of 103 inputs\nstep 1\n  0 fs__write -> wrote (asks)\n"), "{shown}");
+    let again = json_of(&run(&fixture, &["plan", "run", id, "--json"]));
+    assert_eq!((&again["status"], again["calls"].as_array().map(Vec::len)), (&json!("success"), Some(206)));
+}
+
+#[test]
 fn a_plan_without_approval_is_judged_call_by_call() {
     let fixture = project();
     let saved = ok(&fixture, &["plan", "save", "plan.json", "--input", r#"{"command": "echo once >> count"}"#]);
@@ -311,6 +354,46 @@ async fn run_with_a_plan_plans_first_and_answers_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plan_over_its_cost_does_not_run() {
+    let fixture = Fixture::with("defaults: {builtin_tools: {fs__glob: {cost_hint: 0.3}}}\n");
+    let two = || calls(&[("fs__glob", json!({"pattern": "a"})), ("fs__glob", json!({"pattern": "b"}))]);
+    let script: Script = vec![
+        two(),
+        two().expecting("the cost is told", |asked| {
+            asked.body.to_string().contains("0.6000 USD, over the limit of 0.5 USD")
+        }),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let arguments = ["run", "look", "--plan", "--policy", "ask", "--max-cost", "0.5"];
+    let output = ended(start(&fixture, &variables, &arguments)).await;
+    assert!(!output.status.success() && stderr(&output).contains("over the limit"), "{}", stderr(&output));
+    assert_eq!(server.failures(), Vec::<String>::new());
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_on_the_run_are_for_no_instance() {
+    let fixture = Fixture::new();
+    let script: Script = vec![
+        Turn::calls(vec![("agent__final_report", json!({"status": "success", "format": "json", "content_json": {}}))])
+            .expecting("only tools that are for an input take one", |asked| {
+                let takes = |name: &str| {
+                    let tools = asked.body["tools"].as_array().into_iter().flatten();
+                    let mut tools = tools.filter(|tool| tool["function"]["name"] == name);
+                    tools.next().map(|tool| tool.to_string().contains("_instance"))
+                };
+                takes("agent__final_report") == Some(false) && takes("fs__glob") == Some(true)
+            }),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let arguments = ["run", "x", "--policy", "ask", "--format", "json", "--input", "[{}, {}]", "--json"];
+    ended(start(&fixture, &variables, &arguments)).await;
+    assert_eq!(server.failures(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_waits_for_a_held_one_that_it_needs() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
@@ -343,11 +426,17 @@ async fn a_call_waits_for_a_held_one_that_it_needs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn references_reach_servers_only_where_allowed() {
     let server = toolwright_testkit::bin("misbehaving-mcp");
-    for (allowed, expect) in [(false, "†input.word"), (true, "hello")] {
-        let fixture = Fixture::with(&format!("mcpServers: {{odd: {{command: {}}}}}\n", json!(server)));
+    for (allowed, agent, expect) in
+        [(false, "false", "†input.word"), (true, "false", "hello"), (false, "true", "hello")]
+    {
+        let fixture = Fixture::with(&format!(
+            "mcpServers: {{odd: {{command: {}}}}}\nagents: {{a: {{prompt: p, foreign_references: {agent}}}}}\n",
+            json!(server)
+        ));
         let script: Script = vec![calls(&[("odd__echo", json!({"text": "†input.word"}))]), Turn::text("Done.")].into();
         let (model, variables) = with_model(WireApi::OpenAi, script).await;
-        let mut arguments = vec!["run", "x", "--policy", "trusted", "--json", "--input", r#"{"word": "hello"}"#];
+        let mut arguments =
+            vec!["run", "x", "--agent", "a", "--policy", "trusted", "--json", "--input", r#"{"word": "hello"}"#];
         arguments.extend(allowed.then_some("--foreign-references"));
         let output = ended(start(&fixture, &variables, &arguments)).await;
         assert_eq!(report(&output)["answer"], "Done.", "{}", stderr(&output));

@@ -1,13 +1,15 @@
 //! What runs and plans keep, what they are given, and where values came from.
 #![cfg(unix)]
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, report, run_id, start, with_model};
-use crate::cli::{ok, stderr};
+use crate::cli::{ok, run, stderr};
 use crate::support::{Fixture, until};
 
 const RATE: &str = "\
@@ -98,4 +100,32 @@ fn policy_test_takes_tainted_arguments() {
         ];
         assert_eq!(json(&ok(&fixture, &arguments))["effect"], expect, "{tainted}");
     }
+}
+
+#[test]
+fn a_delegate_is_not_led_to_other_urls() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a request");
+        let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+        let first = lines.next().expect("a line");
+        lines.take_while(|line| !line.is_empty()).for_each(drop);
+        write!(stream, "HTTP/1.1 302 Found\r\nLocation: /other.json\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .expect("written");
+        drop(stream);
+        listener.set_nonblocking(true).expect("set");
+        (first, listener)
+    });
+    let fixture = Fixture::with(&format!(
+        "schemaTools:\n  judge:\n    type: object\n    properties:\n      text: {{type: string}}\n      \
+         _delegate: {{const: \"http://{address}/d/judge.json\"}}\n\
+         delegates: {{urls: [\"http://{address}/d/\"]}}\nweb: {{allow_private: true}}\n"
+    ));
+    let output = run(&fixture, &["call", "schema__judge", "{\"text\": \"x\"}"]);
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+    let (asked, listener) = served.join().expect("served");
+    assert_eq!(asked, "GET /d/judge.json HTTP/1.1");
+    assert!(!output.status.success() && said.contains("/other.json"), "{said}");
+    assert!(listener.accept().is_err(), "the other document was asked for");
 }

@@ -76,6 +76,10 @@ pub struct AgentSpec {
     /// Whether it may change groups of agents.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub privileged: bool,
+    /// Whether references like `†state.x` are also replaced in arguments for tools of other servers. Default: these get what
+    /// its model wrote.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub foreign_references: bool,
 }
 
 impl AgentSpec {

@@ -13,6 +13,8 @@ use crate::output::json_bytes;
 
 /// Instances of one request; more are asked for in further requests.
 pub const MAX_INSTANCES: usize = 100;
+/// Inputs that are given at once.
+pub const MAX_INPUTS: usize = 10_000;
 
 /// The input of a run. It never changes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -45,15 +47,18 @@ impl RunInput {
     /// What `value` gives: an object is the input, an array many inputs, each with an instance named by its number.
     ///
     /// # Errors
-    /// The value, if it is neither.
-    pub fn of_value(value: Value) -> Result<Self, Value> {
+    /// What is wrong with it.
+    pub fn of_value(value: Value) -> Result<Self, String> {
         match value {
             Value::Object(_) => Ok(Self { input: value, ..Self::default() }),
+            Value::Array(items) if items.is_empty() || items.len() > MAX_INPUTS => {
+                Err(format!("an array of 1 to {MAX_INPUTS} inputs is taken, and it has {}", items.len()))
+            }
             Value::Array(items) => {
                 let named = |(index, item)| (instance_name(index), item);
                 Ok(Self { instances: items.into_iter().enumerate().map(named).collect(), ..Self::default() })
             }
-            other => Err(other),
+            other => Err(format!("it must be a JSON object, or an array of inputs, not of type {}", type_name(&other))),
         }
     }
 

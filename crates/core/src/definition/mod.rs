@@ -289,6 +289,13 @@ pub struct ToolDefinition {
 }
 
 impl ToolDefinition {
+    /// What a call costs at most, in US dollars, where its hint is a number or has one under `usd`.
+    #[must_use]
+    pub fn cost_usd(&self) -> Option<f64> {
+        let hint = self.cost_hint.as_ref()?;
+        hint.get("usd").unwrap_or(hint).as_f64().filter(|usd| *usd >= 0.0)
+    }
+
     /// A definition with the defaults: safe, direct, parallel, effects unknown.
     #[must_use]
     pub fn new(id: ToolId, description: impl Into<String>, parameters: Option<Value>) -> Self {

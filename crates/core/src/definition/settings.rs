@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Mode, ToolDefinition};
 use crate::base::setting::TimeSpan;
@@ -29,15 +30,22 @@ pub struct Guidance {
     /// A hint paragraph for the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contribution: Option<String>,
+    /// What a call costs at most, in US dollars, for the check of plans.
+    #[serde(alias = "costHint", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
+    pub cost_hint: Option<Value>,
 }
 
 impl Guidance {
     /// Puts it in place of what a definition says.
     pub fn apply(&self, definition: &mut ToolDefinition) {
-        let Self { mode, auto_background_after, documentation, manual_required, contribution } = self;
+        let Self { mode, auto_background_after, documentation, manual_required, contribution, cost_hint } = self;
         definition.mode = mode.unwrap_or(definition.mode);
         definition.auto_background_after = auto_background_after.or(definition.auto_background_after);
         definition.manual_required = manual_required.unwrap_or(definition.manual_required);
+        if cost_hint.is_some() {
+            definition.cost_hint.clone_from(cost_hint);
+        }
         for (said, own) in
             [(documentation, &mut definition.documentation), (contribution, &mut definition.contribution)]
         {

@@ -269,6 +269,7 @@ fn definition(id: ToolId, spec: RestToolConfig, method: &Method) -> ToolDefiniti
         documentation: spec.documentation,
         manual_required: spec.manual_required,
         contribution: spec.contribution,
+        cost_hint: spec.cost_hint,
     };
     guidance.apply(&mut definition);
     definition.body_argument = spec.body_argument;

@@ -119,6 +119,10 @@ pub struct RestToolConfig {
     pub manual_required: Option<bool>,
     /// A hint paragraph for the system prompt.
     pub contribution: Option<String>,
+    /// What a call costs at most, in US dollars, for the check of plans.
+    #[serde(alias = "costHint")]
+    #[schemars(with = "Option<f64>")]
+    pub cost_hint: Option<Value>,
     /// The argument that takes the body of a call in a text format.
     #[serde(alias = "bodyArgument")]
     pub body_argument: Option<String>,

@@ -68,6 +68,26 @@ fn the_composed_schema_as_it_is_written() {
 }
 
 #[test]
+fn greeting_and_summary_compose() {
+    let greet = json!({"type": "object", "properties": {"userName": {"type": "string"}}, "required": ["userName"]});
+    let summary = json!({"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]});
+    let composed = transport(Some(&summary), &[tool("greetUser", greet)]);
+    let call = json!({"_tool": "greetUser", "_reasoningForCall": "polite", "userName": "Ada"});
+    for (answer, legal) in [
+        (json!({"output": null, "calls": [call]}), true),
+        (json!({"output": {"summary": "x"}, "calls": []}), true),
+        (json!({"output": {"summary": "x"}, "calls": [call]}), true),
+        (json!({"output": {"summary": "x"}}), false),
+        (json!({"calls": [call]}), false),
+        (json!({"output": {"summary": "x", "more": 1}, "calls": []}), false),
+        (json!({"output": null, "calls": [{"_tool": "greetUser", "_reasoningForCall": "polite"}]}), false),
+        (json!({"output": null, "calls": [{"_tool": "other", "_reasoningForCall": "", "userName": "Ada"}]}), false),
+    ] {
+        assert_eq!(admits(&composed, &answer), legal, "{answer}");
+    }
+}
+
+#[test]
 fn only_calls_or_outputs_are_legal() {
     let composed = transport(None, &pair());
     let call = json!({"_tool": "files__read", "_reasoningForCall": "to see", "path": "a"});

@@ -11,9 +11,10 @@ use toolwright_core::approval::Approver;
 use toolwright_core::error::StoreError;
 use toolwright_core::model::Usage;
 use toolwright_core::plan::{
-    PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_plan, unreadable,
+    PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_over, unreadable,
 };
 use toolwright_core::policy::UserRequest;
+use toolwright_core::run_input::MAX_INSTANCES;
 use toolwright_core::variables::Variables as _;
 use toolwright_core::{Cancel, Lineage, Outcome, Policy, Profile, RunInput, Session};
 use toolwright_runtime::executor::ENDED_MS;
@@ -71,6 +72,8 @@ pub struct WrittenPlan {
     pub document: PlanDocument,
     /// Its check: with errors, the model did not mend them.
     pub check: PlanCheck,
+    /// What a person approves with it.
+    pub(super) approval: PlanApproval,
     /// What the model used.
     pub usage: Usage,
 }
@@ -98,6 +101,17 @@ pub struct PlanReport {
 }
 
 impl PlanReport {
+    /// The calls of further inputs behind its own.
+    fn join(&mut self, next: Self) {
+        if self.status != next.status {
+            let either = |status| self.status == status || next.status == status;
+            let first = [Status::Cancelled, Status::Suspended].into_iter().find(|status| either(*status));
+            self.status = first.unwrap_or(Status::Partial);
+        }
+        self.calls.extend(next.calls);
+        self.instances.extend(next.instances);
+    }
+
     /// What the calls left under their paths, for all instances.
     #[must_use]
     pub fn state(&self) -> &Value {
@@ -111,7 +125,7 @@ impl PlanReport {
     }
 
     /// `{plan, status, calls: [{index, tool, arguments, ok, output | error, started_ms, ended_ms}], state}`, times from the
-    /// start of the plan; and `instances: {name: state}` where the input has any.
+    /// start of the plan; and `instances: {name: state}` where the input has any, and `instance` in the calls for one.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let start =
@@ -127,6 +141,14 @@ impl PlanReport {
 
 impl PlannedOutcome {
     fn to_json(&self, index: usize, start: i64) -> Value {
+        let mut value = self.ended(index, start);
+        if let Some(instance) = &self.call.meta.instance {
+            value["instance"] = instance.as_str().into();
+        }
+        value
+    }
+
+    fn ended(&self, index: usize, start: i64) -> Value {
         let Self { call, outcome } = self;
         let written = || Value::Object(call.arguments.clone());
         let Some(outcome) = outcome else {
@@ -160,7 +182,8 @@ fn span(outcome: &Outcome) -> Option<(i64, i64)> {
 }
 
 impl Toolwright {
-    /// Checks a plan against the catalogue and the policy as they are now. Nothing runs.
+    /// Checks a plan against the catalogue and the policy as they are now. Nothing runs. With many inputs, a plan that names
+    /// no instance is checked for each of them.
     #[must_use]
     pub fn check_plan(
         &self,
@@ -171,30 +194,38 @@ impl Toolwright {
     ) -> PlanCheck {
         let policy = self.config().policy(profile, Profile::Ask);
         let values = RunVariables::in_memory(for_all_tools(input));
-        self.checked(plan, None, (&self.call_session(), &policy, &values), max_cost)
+        self.checked(plan, None, (&self.call_session(), &policy, &values), max_cost).0
     }
 
-    pub(super) fn checked(
+    /// The check of a plan, and what an approval of it covers.
+    fn checked(
         &self,
         plan: &PlanDocument,
         request: Option<&Arc<UserRequest>>,
         (session, policy, values): (&Session, &Policy, &RunVariables),
         max_cost: Option<f64>,
-    ) -> PlanCheck {
-        check_plan(
-            plan,
-            &PlanContext {
-                snapshot: &self.catalogue.snapshot(),
-                session,
-                policy: Some(policy),
-                request,
-                variables: Some(values),
-                max_cost,
-            },
-        )
+    ) -> (PlanCheck, PlanApproval) {
+        let context = PlanContext {
+            snapshot: &self.catalogue.snapshot(),
+            session,
+            policy: Some(policy),
+            request,
+            variables: Some(values),
+            max_cost,
+        };
+        let redactor = &*self.executor.services().redactor;
+        let mut approval = None;
+        let check = check_over(plan, &values.given(), &context, |plan, check| {
+            // One run has the inputs of one batch.
+            approval.get_or_insert_with(|| PlanApproval::of(plan, check, redactor));
+        });
+        let approval = approval.unwrap_or_else(|| PlanApproval::of(plan, &check, redactor));
+        (check, approval)
     }
 
     /// Checks a plan and keeps it, to be run later by [`Toolwright::resume_plan`]. Returns the name under which it is kept.
+    ///
+    /// With many inputs, a plan that names no instance is repeated for each of them, in a run for each hundred.
     ///
     /// # Errors
     /// The check, where it finds anything wrong; or that of the store.
@@ -204,30 +235,48 @@ impl Toolwright {
         options: &PlanOptions,
     ) -> Result<String, PlanRefused> {
         let id = format!("plan-{}", uuid::Uuid::new_v4());
+        let repeats = plan.repeats(&options.input);
+        // All inputs are checked before anything is kept, and again, with the state of their run, before they are worked on.
         let run = self.plan_run(&id, options);
-        let values = self.plan_values(&run, &options.input).await?;
-        let check = self.checked(plan, None, (&run.session, &run.policy, &values), options.max_cost);
+        let values = RunVariables::in_memory(for_all_tools(&options.input));
+        let (check, mut approval) = self.checked(plan, None, (&run.session, &run.policy, &values), options.max_cost);
         if !check.is_valid() {
             return Err(PlanRefused::Check(Box::new(check)));
         }
-        let driver = self.driver();
-        let spec = RunSpec { input: for_all_tools(&options.input), ..RunSpec::new("", "") };
-        let mut state = driver.of_plan(spec, NO_REQUEST.to_owned(), plan, AfterPlan::End, &run);
-        if options.approved {
-            state.approve_plan(PlanApproval::of(plan, &check, &*self.executor.services().redactor));
+        let batches = if repeats { options.input.batches() } else { vec![options.input.clone()] };
+        for (batch, input) in batches.iter().enumerate() {
+            let run = self.plan_run(&batch_id(&id, batch), options);
+            if batch > 0 && options.approved {
+                let values = RunVariables::in_memory(for_all_tools(input));
+                approval = self.checked(plan, None, (&run.session, &run.policy, &values), None).1;
+            }
+            let driver = self.driver();
+            let spec = RunSpec { input: for_all_tools(input), ..RunSpec::new("", "") };
+            let mut state = driver.of_plan(spec, NO_REQUEST.to_owned(), &plan.over(input), AfterPlan::End, &run);
+            if options.approved {
+                state.approve_plan(approval.clone());
+            }
+            driver.keep(&state, &run).await?;
         }
-        driver.keep(&state, &run).await?;
         Ok(id)
     }
 
-    /// The plan that is kept under `id`, with its input.
+    /// The plan that is kept under `id`, as it was written, with its input.
     ///
     /// # Errors
     /// [`PlanRefused::NotFound`], or that of the store.
     pub async fn saved_plan(&self, id: &str) -> Result<(PlanDocument, RunInput), PlanRefused> {
         let state = self.saved_state(id).await?.0;
-        let input = state.spec().input.clone();
-        Ok((plan_of(id, &state)?, input))
+        let (plan, mut input) = (plan_of(id, &state)?, state.spec().input.clone());
+        let Some(once) = plan.repeated().filter(|once| once.over(&input) == plan) else { return Ok((plan, input)) };
+        for batch in 1.. {
+            match self.saved_state(&batch_id(id, batch)).await {
+                Ok((state, _)) => input.instances.extend(state.spec().input.instances.clone()),
+                Err(PlanRefused::NotFound(_)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((once, input))
     }
 
     async fn saved_state(&self, id: &str) -> Result<(RunState, Vec<Outcome>), PlanRefused> {
@@ -243,19 +292,36 @@ impl Toolwright {
     /// # Errors
     /// [`PlanRefused::NotFound`]; the check of a plan that did not begin, where the catalogue has changed; or that of the store.
     pub async fn resume_plan(self: &Arc<Self>, id: &str, options: PlanOptions) -> Result<PlanReport, PlanRefused> {
+        let mut whole = self.resume_batch(id, &options).await?;
+        for batch in 1.. {
+            if options.cancel.is_cancelled() {
+                break;
+            }
+            match self.resume_batch(&batch_id(id, batch), &options).await {
+                Ok(next) => whole.join(next),
+                Err(PlanRefused::NotFound(_)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Runs the plan of one batch of inputs, or of one input.
+    async fn resume_batch(self: &Arc<Self>, id: &str, options: &PlanOptions) -> Result<PlanReport, PlanRefused> {
         let (mut state, _) = self.saved_state(id).await?;
         let plan = plan_of(id, &state)?;
-        let run = self.plan_run(id, &options);
+        let run = self.plan_run(id, options);
         let input = state.spec().input.clone();
         let values = self.plan_values(&run, &input).await?;
         let driver = self.driver();
         let is_new = state.is_held();
         if is_new {
-            let check = self.checked(&plan, None, (&run.session, &run.policy, &values), options.max_cost);
+            let written = plan.repeated().filter(|once| once.over(&input) == plan).unwrap_or(plan);
+            let (check, approval) =
+                self.checked(&written, None, (&run.session, &run.policy, &values), options.max_cost);
             if !check.is_valid() {
                 return Err(PlanRefused::Check(Box::new(check)));
             }
-            let approval = PlanApproval::of(&plan, &check, &*self.executor.services().redactor);
             state = driver.load(&run).await?;
             if options.approved && state.plan().is_some_and(|plan| plan.approval().is_none()) {
                 state.approve_plan(approval);
@@ -295,7 +361,13 @@ impl Toolwright {
         let id = ended.id.as_str();
         let run = self.plan_run(id, &options);
         let (state, _) = self.saved_state(id).await?;
-        let values = self.plan_values(&run, &state.spec().input.clone()).await?;
+        let input = state.spec().input.clone();
+        if ended.calls.len() > plan_of(id, &state)?.calls.len() {
+            return Err(PlanRefused::Unreadable(format!(
+                "a plan over more than {MAX_INSTANCES} inputs is not planned anew: run it for those inputs whose calls failed"
+            )));
+        }
+        let values = self.plan_values(&run, &input).await?;
         let calls: Vec<Value> = ended.calls.iter().map(PlannedOutcome::told).collect();
         let request = rest_request(&calls, &values.state(None));
         let written = self.write(&request, writer, (&run, &values, None)).await?;
@@ -304,7 +376,7 @@ impl Toolwright {
         }
         let driver = self.driver();
         let mut state = driver.load(&run).await?;
-        driver.plan_anew(&mut state, &written.document, &run).map_err(DriverError::from)?;
+        driver.plan_anew(&mut state, &written.document.over(&input), &run).map_err(DriverError::from)?;
         state.on_planned(written.usage);
         state.dispatch();
         let report = driver.run(&mut state, &run).await?;
@@ -353,9 +425,10 @@ impl Toolwright {
             usage.add(answer.usage);
             let faults = match read_plan(&answer) {
                 Ok(document) => {
-                    let check = self.checked(&document, words, (&run.session, &run.policy, values), writer.max_cost);
+                    let (check, approval) =
+                        self.checked(&document, words, (&run.session, &run.policy, values), writer.max_cost);
                     if is_last || check.is_valid() {
-                        return Ok(WrittenPlan { document, check, usage });
+                        return Ok(WrittenPlan { document, check, approval, usage });
                     }
                     check.errors
                 }
@@ -425,7 +498,12 @@ impl PlannedOutcome {
 /// The plan of a saved run.
 fn plan_of(id: &str, state: &RunState) -> Result<PlanDocument, PlanRefused> {
     let document = state.plan().ok_or_else(|| PlanRefused::NotFound(id.to_owned()))?.document.clone();
-    PlanDocument::of_value(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))
+    PlanDocument::of_saved(document).map_err(|faults| PlanRefused::Unreadable(unreadable(&faults).to_string()))
+}
+
+/// The name of the run for a batch of inputs of the plan that is kept under `id`.
+fn batch_id(id: &str, batch: usize) -> String {
+    if batch == 0 { id.to_owned() } else { format!("{id}-{}", batch + 1) }
 }
 
 /// References of a plan are replaced for tools of every origin.

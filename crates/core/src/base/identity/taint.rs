@@ -35,6 +35,14 @@ impl Taint {
         &self.0
     }
 
+    /// Whether all of it came from tools of one namespace.
+    #[must_use]
+    pub fn is_of(&self, namespace: &str) -> bool {
+        let is_there = |source: &String| source.split_once(':').is_some_and(|(whose, _)| whose == namespace);
+        // Of more tools than these the names are lost.
+        self.0.len() < MAX_SOURCES && self.0.iter().all(is_there)
+    }
+
     /// Adds the tools of another value that has become a part of this one.
     pub fn add(&mut self, other: &Self) {
         for source in &other.0 {

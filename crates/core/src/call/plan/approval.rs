@@ -9,9 +9,10 @@ use crate::approval::ApprovalRequest;
 use crate::call::redact::shown_arguments;
 use crate::definition::CallScope;
 use crate::identity::session::CallId;
+use crate::identity::taint::Tainted;
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
-use crate::json::pointer;
+use crate::json::pointer::{self, is_within};
 use crate::policy::Effect;
 use crate::secret::Redactor;
 
@@ -63,14 +64,15 @@ impl PlanApproval {
     }
 
     /// Whether the approval answers this question: same call, tool and definition, every argument that was written out is as
-    /// it was shown, and the policy asks for no other reason. Values that came in place of references are covered, unless
-    /// they came out of untrusted tools: those a person has to see.
+    /// it was shown, and the policy asks for no other reason. Values that came in place of references are covered. Where they
+    /// came out of untrusted tools, the call must only read, or give them back to the source that they came from: what else is
+    /// done with them a person has to see.
     #[must_use]
     pub fn covers(&self, request: &ApprovalRequest) -> bool {
         self.calls.iter().any(|shown| {
             shown.id == request.call_id
                 && request.agents.is_empty()
-                && request.tainted.is_empty()
+                && request.tainted.iter().all(|place| is_covered(place, shown, request))
                 && shown.tool == request.tool
                 && shown.definition == request.definition
                 && shown.scope == request.scope
@@ -78,6 +80,11 @@ impl PlanApproval {
                 && without(&shown.arguments, &shown.holes) == without(&request.arguments, &shown.holes)
         })
     }
+}
+
+fn is_covered(place: &Tainted, shown: &PlanVerdict, request: &ApprovalRequest) -> bool {
+    let is_hole = shown.holes.iter().any(|hole| is_within(&place.path, hole));
+    is_hole && (request.effects.read_only || place.from.is_of(shown.tool.namespace()))
 }
 
 /// The arguments without the values at `holes`.
@@ -100,6 +107,7 @@ mod tests {
     use super::*;
     use crate::definition::Effects;
     use crate::identity::session::SessionId;
+    use crate::identity::taint::Taint;
 
     #[test]
     fn an_approval_covers_what_was_shown() {
@@ -141,9 +149,20 @@ mod tests {
         assert!(!asked(&|request| request.call_id = CallId::new("call_1")));
         assert!(!asked(&|request| request.scope = CallScope::Configuration));
         assert!(!asked(&|request| request.reason = "rule 1: the text is tainted".into()));
-        assert!(!asked(&|request| {
-            let from = crate::identity::taint::Taint::of(&request.tool);
-            request.tainted = vec![crate::identity::taint::Tainted { path: "/text".into(), from }];
+        let tainted = |path: &str, source: &str| {
+            let from = Taint::of(&ToolId::parse(source).expect("id"));
+            vec![Tainted { path: path.to_owned(), from }]
+        };
+        // Back to where it came from, or to a tool that only reads.
+        assert!(asked(&|request| request.tainted = tainted("/text", "x:other@1.0.0")));
+        assert!(asked(&|request| request.tainted = tainted("/list/0/1", "x:other@1.0.0")));
+        assert!(!asked(&|request| request.tainted = tainted("/text", "web:get@1.0.0")));
+        assert!(asked(&|request| {
+            request.tainted = tainted("/text", "web:get@1.0.0");
+            request.effects.read_only = true;
         }));
+        // What was written came out of nothing, unless whoever wrote it had read it.
+        assert!(!asked(&|request| request.tainted = tainted("/to", "x:other@1.0.0")));
+        assert!(!asked(&|request| request.tainted = tainted("", "x:other@1.0.0")));
     }
 }

@@ -1,5 +1,6 @@
 //! Checks a plan before anything runs: tools, arguments, references, order, policy and cost, all in one list.
 
+use hashbrown::HashMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use crate::definition::CallScope;
 use crate::error::ErrorKind;
 use crate::identity::name_table::Resolution;
 use crate::identity::session::Session;
-use crate::model::call_meta::{Method, OUTPUT_PATH, TOOL};
+use crate::model::call_meta::{Method, OUTPUT_METHOD, OUTPUT_PATH, TOOL};
 use crate::policy::{Decision, Effect, Policy, PolicyQuery, Prospects, UserRequest};
 use crate::schema::{Violation, schema_at};
 
@@ -70,6 +71,20 @@ pub struct PlanCost {
     pub usd: f64,
     /// Calls whose tools do not say.
     pub unknown: usize,
+}
+
+impl PlanCost {
+    pub(super) fn add(&mut self, other: Self) {
+        self.usd += other.usd;
+        self.unknown += other.unknown;
+    }
+
+    /// The fault of a plan that costs more than `max`.
+    pub(super) fn over(self, max: Option<f64>) -> Option<PlanIssue> {
+        let max = max.filter(|max| self.usd > *max)?;
+        let message = format!("the plan may cost {:.4} USD, over the limit of {max} USD; leave calls out", self.usd);
+        Some(issue("", IssueKind::Cost, message))
+    }
 }
 
 impl PlanCheck {
@@ -170,7 +185,8 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         plan.calls.iter().map(|call| Reach::of(call, entry(context.snapshot, &call.tool))).collect();
     let graph = Graph::of(&reaches.iter().map(Reach::node).collect::<Vec<_>>());
     let writes = reaches.iter().filter_map(|reach| reach.meta.writes());
-    let known = Reached { context, written: writes.map(|(path, instance)| (split(path), instance)).collect() };
+    let mut known = Reached { context, written: HashMap::new() };
+    writes.for_each(|(path, instance)| known.written.entry(instance).or_default().push(split(path)));
     let (mut errors, mut warnings, mut cost) = (Vec::new(), Vec::new(), PlanCost::default());
     let calls: Vec<CheckedPlanCall> = plan
         .calls
@@ -178,7 +194,7 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         .enumerate()
         .map(|(index, call)| {
             let checked = check_one(index, call, &known, &mut errors);
-            match checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_hint.as_ref()?.as_f64()) {
+            match checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_usd()) {
                 Some(usd) => cost.usd += usd,
                 None => cost.unknown += 1,
             }
@@ -191,15 +207,38 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
             reader.check(&mut errors, &mut warnings);
         }
     }
+    warnings.extend(lost_writes(&reaches, &graph));
     if let Some(circle) = graph.cycle() {
         errors.push(circular(&circle));
     }
-    if let Some(max) = context.max_cost.filter(|max| cost.usd > *max) {
-        let message = format!("the plan may cost {:.4} USD, over the limit of {max} USD; leave calls out", cost.usd);
-        errors.push(issue("", IssueKind::Cost, message));
-    }
+    errors.extend(cost.over(context.max_cost));
     errors.sort_by_cached_key(|issue| place_of(&issue.path));
     PlanCheck { calls, graph, errors, warnings, cost }
+}
+
+/// Results that another call takes the place of, and that no call reads.
+fn lost_writes(reaches: &[Reach], graph: &Graph) -> Vec<PlanIssue> {
+    let mut is_read = vec![false; reaches.len()];
+    let edges = || graph.edges().iter();
+    edges().filter(|edge| edge.wait == Wait::Value).for_each(|edge| is_read[edge.from] = true);
+    let mut lost: Vec<(usize, PlanIssue)> = edges()
+        .filter(|edge| edge.wait == Wait::Order && !is_read[edge.from])
+        .filter_map(|edge| {
+            let (first, next) = (&reaches[edge.from], &reaches[edge.to]);
+            let (path, instance) = first.meta.writes()?;
+            let (over, of) = next.meta.writes().filter(|_| next.meta.output_method.replaces())?;
+            (instance == of && split(path).starts_with(&split(over))).then(|| {
+                let message = format!(
+                    "its result takes the place of that of /{}, which no call reads; write to another path, or join \
+                     them with `{OUTPUT_METHOD}`",
+                    edge.from
+                );
+                (edge.from, issue(at(edge.to, OUTPUT_PATH), IssueKind::Path, message))
+            })
+        })
+        .collect();
+    lost.dedup_by_key(|(from, _)| *from);
+    lost.into_iter().map(|(_, issue)| issue).collect()
 }
 
 /// Issues stand in the order of the calls.
@@ -232,15 +271,16 @@ fn entry<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Entry> {
 /// What is there before the plan runs; what its calls write is not.
 struct Reached<'a> {
     context: &'a PlanContext<'a>,
-    /// Paths, each with the instance that it is written for.
-    written: Vec<(Vec<&'a str>, Option<&'a str>)>,
+    /// Paths, by the instance that they are written for.
+    written: HashMap<Option<&'a str>, Vec<Vec<&'a str>>>,
 }
 
 impl Reached<'_> {
     /// Whether a call writes what a call for `instance` reads at `path`.
     fn is_written(&self, path: &[&str], instance: Option<&str>) -> bool {
-        let is_read = |written: &Option<&str>| written.is_none() || *written == instance;
-        self.written.iter().any(|(written, whose)| is_read(whose) && overlap(written, path))
+        let is_in =
+            |whose| self.written.get(&whose).is_some_and(|paths| paths.iter().any(|written| overlap(written, path)));
+        is_in(None) || (instance.is_some() && is_in(instance))
     }
 }
 

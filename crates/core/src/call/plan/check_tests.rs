@@ -207,3 +207,19 @@ fn denials_and_costs_are_found_before_anything_runs() {
     assert_eq!(errors, [("/1/_tool", "policy"), ("", "cost")]);
     assert_eq!(found.calls[3].verdict.as_ref().map(|decision| decision.effect), Some(Effect::Ask));
 }
+
+#[test]
+fn a_result_that_nobody_can_read_is_warned_of() {
+    let write = |path: &str, method: &str| json!({"_tool": "x__search", "_outputPath": path, "_outputMethod": method, "q": "x"});
+    let read = json!({"_tool": "x__search", "q": "†state.a.name"});
+    for (calls, expect) in [
+        (json!([write("a", "set"), write("a", "set")]), &["/1/_outputPath"][..]),
+        (json!([write("a.b", "set"), write("a", "set"), write("a", "set")]), &["/1/_outputPath", "/2/_outputPath"][..]),
+        (json!([write("a", "set"), read, write("a", "set")]), &[][..]),
+        (json!([write("a", "set"), write("a", "merge")]), &[][..]),
+        (json!([write("a", "set"), write("a.b", "set")]), &[][..]),
+    ] {
+        let found = check(calls.clone(), &[]);
+        assert_eq!(found.warnings.iter().map(|issue| &*issue.path).collect::<Vec<_>>(), expect, "{calls}");
+    }
+}

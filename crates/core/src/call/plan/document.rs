@@ -26,17 +26,21 @@ pub struct PlanIssue {
     pub kind: IssueKind,
     /// What is wrong and what to do, in words that a model can act on.
     pub message: String,
+    /// JSON Pointer to the one of many inputs that it is about; none: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<String>,
 }
 
 impl fmt::Display for PlanIssue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, kind, message } = self;
-        write!(f, "{path} ({}): {message}", kind.as_str())
+        let Self { path, kind, message, item } = self;
+        let item = item.as_ref().map(|item| format!(" for input {item}")).unwrap_or_default();
+        write!(f, "{path} ({}){item}: {message}", kind.as_str())
     }
 }
 
 /// A sort of fault in a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IssueKind {
     /// It is no array of calls.
@@ -116,6 +120,18 @@ impl PlanDocument {
     /// # Errors
     /// All that is wrong with its form.
     pub fn of_value(value: Value) -> Result<Self, Vec<PlanIssue>> {
+        Self::read(value, MAX_CALLS)
+    }
+
+    /// Reads a plan that was kept: it was repeated for many inputs, or others were added in its place.
+    ///
+    /// # Errors
+    /// As [`PlanDocument::of_value`].
+    pub fn of_saved(value: Value) -> Result<Self, Vec<PlanIssue>> {
+        Self::read(value, usize::MAX)
+    }
+
+    fn read(value: Value, max: usize) -> Result<Self, Vec<PlanIssue>> {
         let parse = |message: String| vec![issue("", IssueKind::Parse, message)];
         if nests_deeper(&value, MAX_DEPTH) {
             return Err(parse(format!("the plan is nested deeper than {MAX_DEPTH} levels; flatten it")));
@@ -126,8 +142,8 @@ impl PlanDocument {
         if items.is_empty() {
             return Err(parse("the plan has no calls; write at least one".into()));
         }
-        if items.len() > MAX_CALLS {
-            return Err(parse(format!("the plan has {} calls; at most {MAX_CALLS} are taken", items.len())));
+        if items.len() > max {
+            return Err(parse(format!("the plan has {} calls; at most {max} are taken", items.len())));
         }
         let mut issues = Vec::new();
         let calls = items.into_iter().enumerate().map(|(index, item)| read_call(index, item, &mut issues)).collect();
@@ -186,8 +202,10 @@ pub fn call_index(id: &str) -> Option<usize> {
     id.strip_prefix("call_")?.parse().ok()
 }
 
-pub(super) fn issue(path: impl Into<String>, kind: IssueKind, message: impl Into<String>) -> PlanIssue {
-    PlanIssue { path: path.into(), kind, message: message.into() }
+/// A fault, of all inputs.
+#[must_use]
+pub fn issue(path: impl Into<String>, kind: IssueKind, message: impl Into<String>) -> PlanIssue {
+    PlanIssue { path: path.into(), kind, message: message.into(), item: None }
 }
 
 /// The pointer to a member of a call.

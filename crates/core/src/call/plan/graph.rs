@@ -1,5 +1,7 @@
 //! Who waits for whom among calls that read and write values: as if they ran one after another, in written order.
 
+use hashbrown::HashMap;
+
 use crate::call::variables::overlap;
 
 /// What one call reads and writes, as paths: names, step by step.
@@ -77,14 +79,26 @@ impl Graph {
             .enumerate()
             .filter_map(|(index, node)| Some(Writer { index, write: node.writes.as_ref()?, instance: node.instance }))
             .collect();
-        for (position, later) in writers.iter().enumerate() {
-            let earlier = writers[..position].iter().filter(|earlier| earlier.meets(later));
+        // What a call for an instance meets: what is written for it, and for all.
+        let mut met: HashMap<Option<&str>, Vec<&Writer<'_>>> = HashMap::new();
+        for node in nodes {
+            let of = |instance: Option<&str>| {
+                writers.iter().filter(|writer| writer.instance.is_none() || writer.instance == instance).collect()
+            };
+            met.entry(node.instance).or_insert_with(|| of(node.instance));
+        }
+        let all: Vec<&Writer<'_>> = writers.iter().collect();
+        for later in &writers {
+            let near = if later.instance.is_none() { &all } else { &met[&later.instance] };
+            let earlier = near.iter().take_while(|earlier| earlier.index < later.index);
+            let earlier = earlier.filter(|earlier| overlap(&earlier.write.path, &later.write.path));
             edges.extend(earlier.map(|earlier| Edge { from: earlier.index, to: later.index, wait: Wait::Order }));
         }
         for (reader, node) in nodes.iter().enumerate() {
             let mut is_open = node.reads_elsewhere;
+            let met = &met[&node.instance];
             for path in &node.reads {
-                let near = || writers.iter().filter(|writer| writer.is_read_by(node, path));
+                let near = || met.iter().copied().filter(|writer| overlap(&writer.write.path, path));
                 is_open |= near().next().is_none();
                 let found = edges_to(reader, path, near().rev(), &mut edges);
                 for Writer { index, .. } in near().filter(|writer| writer.index >= reader) {
@@ -97,7 +111,7 @@ impl Graph {
                 }
             }
             for path in &node.sees {
-                let near = || writers.iter().filter(|writer| writer.is_read_by(node, path));
+                let near = || met.iter().copied().filter(|writer| overlap(&writer.write.path, path));
                 edges_to(reader, path, near().rev(), &mut edges);
                 let later = near().filter(|writer| writer.index > reader);
                 edges.extend(later.map(|later| Edge { from: reader, to: later.index, wait: Wait::Order }));
@@ -110,6 +124,14 @@ impl Graph {
         // A call that waits for a value waits for the order, too.
         edges.dedup_by_key(|edge| (edge.from, edge.to));
         Self { size: nodes.len(), edges, open }
+    }
+
+    /// The edges among the first `count` calls.
+    #[must_use]
+    pub(super) fn of_first(mut self, count: usize) -> Self {
+        self.edges.retain(|edge| edge.from < count && edge.to < count);
+        self.open.retain(|index| *index < count);
+        Self { size: self.size.min(count), ..self }
     }
 
     /// The number of calls.
@@ -180,18 +202,6 @@ struct Writer<'a> {
     index: usize,
     write: &'a Write<'a>,
     instance: Option<&'a str>,
-}
-
-impl Writer<'_> {
-    /// Whether somebody reads what both write.
-    fn meets(&self, other: &Self) -> bool {
-        let is_shared = self.instance.is_none() || other.instance.is_none() || self.instance == other.instance;
-        is_shared && overlap(&self.write.path, &other.write.path)
-    }
-
-    fn is_read_by(&self, node: &Node<'_>, path: &[&str]) -> bool {
-        (self.instance.is_none() || self.instance == node.instance) && overlap(&self.write.path, path)
-    }
 }
 
 /// The edges from the writers before a call, the newest first, back to the last that replaced what it reads. Whether there are

@@ -5,6 +5,7 @@ mod approval;
 mod check;
 mod document;
 mod graph;
+mod over;
 mod types;
 
 use super::variables::{Except, Kind, Named, Outlook, Variables, mentioned};
@@ -14,8 +15,9 @@ use crate::identity::session::CallId;
 
 pub use self::approval::{PlanApproval, PlanVerdict};
 pub use self::check::{CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, issues_of, unreadable};
-pub use self::document::{IssueKind, MAX_CALLS, PlanCall, PlanDocument, PlanIssue, call_id, call_index};
+pub use self::document::{IssueKind, MAX_CALLS, PlanCall, PlanDocument, PlanIssue, call_id, call_index, issue};
 pub use self::graph::{Edge, Graph, Node, Schedule, Wait, Write};
+pub use self::over::check_over;
 
 /// A turn runs at most this many calls unless configured otherwise.
 pub const DEFAULT_CALLS_PER_TURN: usize = 10;

@@ -8,7 +8,6 @@ use toolwright_agent::{AfterPlan, Driver, DriverError, RunOptions, RunReport, Ru
 use toolwright_core::cancel::CancelOnDrop;
 use toolwright_core::event::Event;
 use toolwright_core::model::Message;
-use toolwright_core::plan::PlanApproval;
 use toolwright_core::policy::UserRequest;
 use toolwright_core::session::SessionId;
 use toolwright_core::{Cancel, ContentBlock};
@@ -128,11 +127,12 @@ impl Conversation {
     }
 
     /// Has the model plan the whole work on the first message before any of it is done. The calls of a valid plan are held:
-    /// [`run_plan`](Self::run_plan) lets them run, and the model then answers with their results.
+    /// [`run_plan`](Self::run_plan) lets them run, and the model then answers with their results. A plan is not valid whose
+    /// calls may cost more than `max_cost` US dollars, by the hints of their tools.
     ///
     /// # Errors
     /// [`Error::Plan`] when the model writes no plan, [`Error::Usage`] after the first message.
-    pub async fn plan(&mut self, message: impl Into<String>) -> Result<WrittenPlan, Error> {
+    pub async fn plan(&mut self, message: impl Into<String>, max_cost: Option<f64>) -> Result<WrittenPlan, Error> {
         if self.state.is_some() {
             return Err(usage("a conversation is planned with its first message"));
         }
@@ -142,12 +142,16 @@ impl Conversation {
         self.spec.input.foreign = true;
         let input = self.spec.input.clone();
         let values = RunVariables::open(&*services.log, &*services.outputs, &self.options.session.id, input).await?;
-        let writer =
-            PlanWriter { model: self.spec.model.clone(), tools: self.spec.tools.clone(), ..PlanWriter::default() };
+        let writer = PlanWriter {
+            model: self.spec.model.clone(),
+            tools: self.spec.tools.clone(),
+            max_cost,
+            ..PlanWriter::default()
+        };
         let words = Arc::new(UserRequest::new([message.as_str()]));
         let written = self.app.write(&message, &writer, (&self.options, &values, Some(&words))).await?;
         if written.check.is_valid() {
-            let (spec, plan) = (self.spec.clone(), &written.document);
+            let (spec, plan) = (self.spec.clone(), &written.document.over(&self.spec.input));
             let mut state = self.driver.of_plan(spec, message, plan, AfterPlan::Answer, &self.options);
             state.on_planned(written.usage);
             self.driver.keep(&state, &self.options).await?;
@@ -161,8 +165,7 @@ impl Conversation {
     pub fn run_plan(&mut self, plan: &WrittenPlan, is_approved: bool) {
         let Some(state) = &mut self.state else { return };
         if is_approved {
-            let redactor = &*self.app.executor().services().redactor;
-            state.approve_plan(PlanApproval::of(&plan.document, &plan.check, redactor));
+            state.approve_plan(plan.approval.clone());
         }
         state.dispatch();
     }

@@ -470,6 +470,7 @@ impl Agent {
         let hints: Vec<String> = self.input.in_words().into_iter().collect();
         spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &hints, &spec, options);
         spec.input = self.input.clone();
+        spec.input.foreign |= self.spec.as_ref().is_some_and(|agent| agent.foreign_references);
         spec
     }
 }
