@@ -72,7 +72,7 @@ async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> Do
                     value.method.as_str().into(),
                     value.instance.as_deref().unwrap_or_default().into(),
                     call.unwrap_or_default().into(),
-                    (&date).into(),
+                    date.get(..19).unwrap_or(&date).replace('T', " ").into(),
                     value.taint.sources().join(", ").into(),
                 ]);
                 rows.push(json!({
@@ -83,7 +83,8 @@ async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> Do
             print_list(global.json, rows, &table, &format!("{} has kept nothing", session.as_str()))
         }
         StateCommand::Get { path, instance, .. } => {
-            let wanted = state_path(path).ok_or_else(|| {
+            let written = path.replace('[', ".").replace(']', "");
+            let wanted = state_path(&written).ok_or_else(|| {
                 Failure::usage(format!("`{path}` is no path; write names joined by dots, like user.address"))
             })?;
             let steps: Vec<&str> = wanted.split('.').collect();

@@ -252,7 +252,7 @@ async fn save(
     let options = PlanOptions { profile, input, approver, approved, max_cost, cancel: Cancel::new() };
     match app.save_plan(plan, &options).await {
         Ok(id) if global.json => print_json(&json!({"plan": id, "digest": plan.digest().to_string()}))?,
-        Ok(id) => print_text(&format!("{id}\n"))?,
+        Ok(id) => print_text(&id)?,
         Err(PlanRefused::Check(check)) => return refused(global, &check.to_json(), &check.errors),
         Err(error) => return Err(not_run(error)),
     }
@@ -295,7 +295,7 @@ fn check_only(global: &Global, check: &PlanCheck, inputs: Option<usize>) -> Done
         let (calls, steps) = (counted(check.calls.len(), "call"), counted(check.graph.levels().len(), "step"));
         let references = counted(check.value_edges().len(), "reference");
         let inputs = inputs.map(|inputs| format!(", for each of {inputs} inputs")).unwrap_or_default();
-        print_text(&format!("{calls} in {steps}, {references}{inputs}\n"))?;
+        print_text(&format!("{calls} in {steps}, {references}{inputs}"))?;
     }
     Ok(Exit::Ok)
 }
@@ -311,7 +311,7 @@ fn show(global: &Global, (plan, check): (&PlanDocument, &PlanCheck), inputs: Opt
         print_text(flowchart(plan, check).trim_end())?;
     } else {
         let each = inputs.map(|inputs| format!("for each of {inputs} inputs\n")).unwrap_or_default();
-        print_text(&format!("{each}{}", drawn(plan, check)))?;
+        print_text(format!("{each}{}", drawn(plan, check)).trim_end())?;
     }
     check.errors.iter().for_each(|issue| say(styled(BAD, harmless(&issue.to_string()))));
     Ok(if check.is_valid() { Exit::Ok } else { Exit::Failed })
@@ -407,13 +407,14 @@ async fn run(
         print_json(&report.to_json())?;
     } else {
         for (index, PlannedOutcome { call, outcome }) in report.calls.iter().enumerate() {
-            let end = match outcome.as_ref().map(|outcome| (outcome, &outcome.error)) {
-                None => "not run".to_owned(),
-                Some((outcome, None)) => one_line(&harmless(&outcome.text()), WIDTH),
-                Some((_, Some(error))) => format!("failed: {}", one_line(&harmless(error.message()), 4 * WIDTH)),
-            };
             let of = call.meta.instance.as_ref().map(|name| format!("{name} ")).unwrap_or_default();
-            print_text(&format!("{}{index} {}: {end}\n", harmless(&of), harmless(&call.tool)))?;
+            let line = |end: String, width| one_line(&harmless(&format!("{of}{index} {}{end}", call.tool)), width);
+            let line = match outcome.as_ref().map(|outcome| (outcome, &outcome.error)) {
+                None => line(" has not run".to_owned(), WIDTH),
+                Some((outcome, None)) => line(format!(": {}", outcome.text()), WIDTH),
+                Some((_, Some(error))) => line(format!(" failed: {}", error.message()), 5 * WIDTH),
+            };
+            print_text(&line)?;
         }
         say(styled(DIM, report.status.as_str()));
     }

@@ -270,6 +270,9 @@ fn print_report(
             say(styled(DIM, format_args!("  {}: {}", verdict.effect, harmless(&verdict.reason))));
         }
     }
+    if !report.held.is_empty() {
+        say(styled(DIM, format_args!("toolwright run --resume {id} lets them run; --call CALL, only that one")));
+    }
     summary(report, cost);
     Ok(())
 }

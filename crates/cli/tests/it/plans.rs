@@ -195,6 +195,26 @@ fn a_plan_without_approval_is_judged_call_by_call() {
     assert!(!fixture.path("project/count").exists());
 }
 
+#[test]
+fn an_approved_plan_gives_values_back_to_their_source() {
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    let fixture = Fixture::with(&format!("mcpServers: {{odd: {{command: {}}}}}\n", json!(server)));
+    let plan = json!([
+        {"_tool": "odd__echo", "_outputPath": "said", "text": "echo hi >> count"},
+        {"_tool": "odd__echo", "text": "†state.said"},
+        {"_tool": "shell__bash", "command": "†state.said"},
+    ]);
+    fixture.write("project/plan.json", &plan.to_string());
+    let output = run(&fixture, &["plan", "run", "plan.json", "--json"]);
+    let ran = json_of(&output);
+    let seen: Vec<_> = ran["calls"].as_array().expect("calls").iter().map(|call| &call["ok"]).collect();
+    assert_eq!(seen, [&json!(true), &json!(true), &json!(false)], "{ran}");
+    assert_eq!(ran["calls"][1]["output"], ran["calls"][0]["output"]);
+    // A person has to see what another tool makes of it.
+    assert_eq!(ran["calls"][2]["error"]["kind"], "denied", "{ran}");
+    assert!(!fixture.path("project/count").exists());
+}
+
 /// Twenty calls: commands that leave a line each, and searches that wait for them.
 fn twenty() -> Value {
     let call = |n: usize| match n % 4 {

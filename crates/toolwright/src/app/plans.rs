@@ -10,6 +10,7 @@ use toolwright_agent::{
 use toolwright_core::approval::Approver;
 use toolwright_core::error::StoreError;
 use toolwright_core::model::Usage;
+use toolwright_core::outcome::value_of_text;
 use toolwright_core::plan::{
     PlanApproval, PlanCall, PlanCheck, PlanContext, PlanDocument, call_id, check_over, unreadable,
 };
@@ -167,7 +168,7 @@ impl PlannedOutcome {
         }
         match &outcome.error {
             Some(error) => value["error"] = json!({"kind": error.kind(), "message": error.message()}),
-            None => value["output"] = outcome.structured.clone().unwrap_or_else(|| outcome.text().into()),
+            None => value["output"] = outcome.structured.clone().unwrap_or_else(|| value_of_text(outcome.text())),
         }
         value
     }
