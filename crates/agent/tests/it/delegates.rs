@@ -20,12 +20,16 @@ use toolwright_core::{
 use toolwright_runtime::{Executor, ExecutorOptions, RunContext, RunVariables, SqliteStore, SystemClock};
 use toolwright_testkit::FakeModel;
 
-/// One document at a URL; everything else is refused.
+/// One document at a URL, and a file; everything else is refused.
 struct OneUrl;
 
 #[async_trait]
 impl DelegateDocuments for OneUrl {
     async fn read(&self, delegate: &str, _context: &ToolContext) -> Result<FoundDelegate, ToolError> {
+        if delegate == "nested.json" {
+            let document = json!({"tools": ["schema__*"]});
+            return Ok(FoundDelegate { document: serde_json::from_value(document).unwrap(), is_remote: false });
+        }
         if delegate != "https://d.example/judge.json" {
             return Err(ToolError::new(ErrorKind::NotPermitted, format!("{delegate} is not among `delegates.urls`")));
         }
@@ -207,6 +211,34 @@ async fn a_scope_that_is_too_large_is_refused() {
     assert_eq!(outcome.error.as_ref().map(ToolError::kind), Some(ErrorKind::LimitExceeded), "{outcome:?}");
     assert!(outcome.text().contains("grant paths in them"), "{outcome:?}");
     assert!(fixture.model.asked().is_empty());
+}
+
+#[tokio::test]
+async fn delegates_stand_three_deep_and_in_no_circle() {
+    let nested = || judge(json!({"_delegate": {"const": "nested.json"}}));
+    let tools = ["a", "b", "c", "d", "self"].map(|name| (name, nested()));
+    // Each calls the next one, and answers with what became of that.
+    let answer = |request: &ModelRequest| {
+        if let Some(Message::Tool { results }) = request.messages.last() {
+            assert_eq!(results.len(), 1);
+            return report(json!({"score": 1}));
+        }
+        let task = seen(request);
+        let next = [("schema__a", "schema__b"), ("schema__b", "schema__c"), ("schema__c", "schema__d")];
+        let next = next.iter().find(|(name, _)| task.contains(&format!("Tool: {name}\n")));
+        let name = next.map_or("schema__self", |(_, next)| next).to_owned();
+        let call = WrittenCall { id: "n".into(), name, arguments: json!({"text": "x"}).to_string() };
+        ModelResponse { calls: vec![call], stop: StopReason::ToolCalls, ..ModelResponse::default() }
+    };
+    for (name, runs) in [("schema__a", 3), ("schema__self", 1)] {
+        let fixture = fixture(&tools, Box::new(answer)).await;
+        let outcome = fixture.call(name, json!({"text": "x"}), CallMeta::default()).await;
+        assert!(outcome.ok, "{outcome:?}");
+        let asked = fixture.model.asked();
+        assert_eq!(asked.len(), 2 * runs, "{name}");
+        let innermost = format!("{:?}", asked[runs].1.messages.last());
+        assert!(innermost.contains("is called inside of delegates already"), "{innermost}");
+    }
 }
 
 #[tokio::test]

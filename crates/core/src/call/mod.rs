@@ -172,6 +172,12 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     Ok(ValidCall { id, entry: Arc::clone(entry), arguments, meta, provenance, pending, unvalidated })
 }
 
+/// The id of the call inside a call that its activity runs.
+#[must_use]
+pub fn activity_call(of: &CallId) -> CallId {
+    CallId::new(format!("{of}.activity"))
+}
+
 /// Names of instances that an error lists.
 const MAX_INSTANCES: usize = 12;
 

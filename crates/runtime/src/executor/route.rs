@@ -5,11 +5,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use toolwright_core::approval::AwaitsDecision;
 use toolwright_core::call::meta::Route;
-use toolwright_core::call::{RawArguments, ToolCall, ValidCall};
+use toolwright_core::call::{RawArguments, ToolCall, ValidCall, activity_call};
 use toolwright_core::context::{DelegateRequest, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput};
-use toolwright_core::session::CallId;
 use toolwright_core::variables::Known;
 
 use super::{Nested, RunContext};
@@ -47,7 +46,7 @@ fn latent(call: &ValidCall) -> ToolOutput {
 
 /// Runs the activity, as a call inside the call: it is checked, judged and recorded like any other.
 async fn act(call: &ValidCall, activity: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-    let id = CallId::new(format!("{}.activity", call.id));
+    let id = activity_call(&call.id);
     // References in the arguments were replaced for the call itself.
     let arguments = RawArguments::Resolved(call.arguments.clone(), Vec::new());
     let nested = Nested::of(context)

@@ -7,13 +7,15 @@ use super::check::PlanCheck;
 use super::document::PlanDocument;
 use crate::approval::ApprovalRequest;
 use crate::call::redact::shown_arguments;
+use crate::call::{ValidCall, activity_call};
+use crate::catalogue::Entry;
 use crate::definition::CallScope;
 use crate::identity::session::CallId;
 use crate::identity::taint::Tainted;
 use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 use crate::json::pointer::{self, is_within};
-use crate::policy::Effect;
+use crate::policy::{Decision, Effect};
 use crate::secret::Redactor;
 
 /// A person approved a plan as it was shown.
@@ -48,19 +50,27 @@ impl PlanApproval {
     /// What an approval of the plan covers. The check's policy is the one under which it runs.
     #[must_use]
     pub fn of(plan: &PlanDocument, check: &PlanCheck, redactor: &dyn Redactor) -> Self {
-        let verdict = |checked: &super::CheckedPlanCall| {
-            let (call, decision) = (checked.call.as_ref().ok()?, checked.verdict.as_ref()?);
-            (decision.effect == Effect::Ask).then(|| PlanVerdict {
-                id: call.id.clone(),
-                tool: call.entry.id().clone(),
-                definition: call.entry.tool.hash(),
-                arguments: shown_arguments(&call.entry, &call.arguments, redactor),
+        let verdict = |call: &ValidCall, id: CallId, entry: &Entry, decision: Option<&Decision>, scope| {
+            let decision = decision.filter(|decision| decision.effect == Effect::Ask)?;
+            Some(PlanVerdict {
+                id,
+                tool: entry.id().clone(),
+                definition: entry.tool.hash(),
+                arguments: shown_arguments(entry, &call.arguments, redactor),
                 holes: call.pending.iter().map(|hole| hole.path.clone()).collect(),
-                scope: checked.scope,
+                scope,
                 reason: redactor.redact(&decision.reason).into_owned(),
             })
         };
-        Self { digest: plan.digest(), calls: check.calls.iter().filter_map(verdict).collect() }
+        let verdicts = |checked: &super::CheckedPlanCall| {
+            let Ok(call) = &checked.call else { return [None, None] };
+            let own = verdict(call, call.id.clone(), &call.entry, checked.verdict.as_ref(), checked.scope);
+            let inner = checked.activity.as_ref().and_then(|activity| {
+                verdict(call, activity_call(&call.id), &activity.entry, activity.verdict.as_ref(), activity.scope)
+            });
+            [own, inner]
+        };
+        Self { digest: plan.digest(), calls: check.calls.iter().flat_map(verdicts).flatten().collect() }
     }
 
     /// Whether the approval answers this question: same call, tool and definition, every argument that was written out is as

@@ -1,5 +1,7 @@
 //! Checks a plan before anything runs: tools, arguments, references, order, policy and cost, all in one list.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,8 +19,8 @@ use crate::definition::CallScope;
 use crate::error::ErrorKind;
 use crate::identity::name_table::Resolution;
 use crate::identity::session::Session;
-use crate::model::call_meta::{Method, OUTPUT_METHOD, OUTPUT_PATH, TOOL};
-use crate::policy::{Decision, Effect, Policy, PolicyQuery, Prospects, UserRequest};
+use crate::model::call_meta::{Method, OUTPUT_METHOD, OUTPUT_PATH, Route, TOOL};
+use crate::policy::{Decision, Effect, Policy, PolicyQuery, UserRequest};
 use crate::schema::{Violation, schema_at};
 
 /// What a plan is checked against.
@@ -31,7 +33,7 @@ pub struct PlanContext<'a> {
     /// What decides about the calls.
     pub policy: Option<&'a Policy>,
     /// The user's own words, for conditions of the policy.
-    pub request: Option<&'a std::sync::Arc<UserRequest>>,
+    pub request: Option<&'a Arc<UserRequest>>,
     /// What references stand for that no call of the plan writes.
     pub variables: Option<&'a dyn Variables>,
     /// US dollars that the plan may cost at most, by the hints of its tools.
@@ -58,6 +60,19 @@ pub struct PlanCheck {
 pub struct CheckedPlanCall {
     /// The call, valid but for the references, or why it is not.
     pub call: Result<ValidCall, Box<Rejection>>,
+    /// What the policy says before the references are replaced.
+    pub verdict: Option<Decision>,
+    /// What it would touch, as far as that is known.
+    pub scope: CallScope,
+    /// The call inside it that its activity runs.
+    pub activity: Option<CheckedActivity>,
+}
+
+/// The call of an activity, which has the arguments of the call that it runs.
+#[derive(Debug, Clone)]
+pub struct CheckedActivity {
+    /// The activity.
+    pub entry: Arc<Entry>,
     /// What the policy says before the references are replaced.
     pub verdict: Option<Decision>,
     /// What it would touch, as far as that is known.
@@ -305,19 +320,16 @@ fn check_one(index: usize, written: &PlanCall, known: &Reached<'_>, errors: &mut
     let context = known.context;
     let caller = Caller { principal: &context.session.principal, variables: Some(known) };
     let call = checked(written.tool_call(index), context.snapshot, caller);
-    let mut ended = CheckedPlanCall { call, verdict: None, scope: CallScope::Anywhere };
+    let mut ended = CheckedPlanCall { call, verdict: None, scope: CallScope::Anywhere, activity: None };
     match &ended.call {
         Ok(valid) => {
-            let scope = valid.entry.provider.scope(valid.entry.id(), &valid.arguments, context.session);
-            ended.scope = scope;
-            if let Some((decision, prospects)) = decide(valid, scope, context) {
-                // What a condition says of a value that is not there yet may change with it.
-                let is_final = valid.pending.is_empty() || !(prospects.allows || prospects.asks);
-                if decision.effect == Effect::Deny && is_final {
-                    let message = format!("{} is denied: {}", valid.entry.wire_name, decision.reason);
-                    errors.push(issue(at(index, TOOL), IssueKind::Policy, message));
-                }
-                ended.verdict = Some(decision);
+            let mut judge = |entry: &Arc<Entry>| judged(index, (valid, entry), context, errors);
+            (ended.scope, ended.verdict) = judge(&valid.entry);
+            if let Route::Activity(name) = &valid.provenance.route
+                && let Some(entry) = context.snapshot.get(name)
+            {
+                let (scope, verdict) = judge(entry);
+                ended.activity = Some(CheckedActivity { entry: Arc::clone(entry), verdict, scope });
             }
         }
         Err(rejection) => {
@@ -339,10 +351,18 @@ fn checked(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<Va
     }
 }
 
-fn decide(call: &ValidCall, scope: CallScope, context: &PlanContext<'_>) -> Option<(Decision, Prospects)> {
+/// What the arguments of a call touch as those of this tool, its own or its activity, and what the policy says of that.
+fn judged(
+    index: usize,
+    (call, entry): (&ValidCall, &Arc<Entry>),
+    context: &PlanContext<'_>,
+    errors: &mut Vec<PlanIssue>,
+) -> (CallScope, Option<Decision>) {
+    let scope = entry.provider.scope(entry.id(), &call.arguments, context.session);
+    let Some(policy) = context.policy else { return (scope, None) };
     let query = PolicyQuery {
-        definition: call.entry.definition(),
-        trust: call.entry.provider.trust(),
+        definition: entry.definition(),
+        trust: entry.provider.trust(),
         principal: &context.session.principal,
         root: &context.session.root,
         scope,
@@ -351,10 +371,16 @@ fn decide(call: &ValidCall, scope: CallScope, context: &PlanContext<'_>) -> Opti
         request: context.request,
         tainted: &call.provenance.tainted,
     };
-    let policy = context.policy?;
     let decision = policy.decide(&query);
-    let prospects = if decision.effect == Effect::Deny { policy.prospects(&query) } else { Prospects::default() };
-    Some((decision, prospects))
+    if decision.effect == Effect::Deny {
+        // What a condition says of a value that is not there yet may change with it.
+        let prospects = policy.prospects(&query);
+        if call.pending.is_empty() || !(prospects.allows || prospects.asks) {
+            let message = format!("{} is denied: {}", entry.wire_name, decision.reason);
+            errors.push(issue(at(index, TOOL), IssueKind::Policy, message));
+        }
+    }
+    (scope, Some(decision))
 }
 
 /// What a rejected call is at fault for, with pointers to the call (`whole`), to the name of its tool and to its arguments.

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::super::PlanApproval;
 use super::*;
 use crate::catalogue::declared::DeclaredTools;
 use crate::catalogue::{Listing, RegisteredTool};
@@ -9,6 +10,7 @@ use crate::definition::{Effects, ToolDefinition};
 use crate::identity::session::{Principal, SessionId};
 use crate::identity::tool_id::ToolId;
 use crate::policy::Profile;
+use crate::secret::NoRedaction;
 use crate::testing::{listing, own};
 
 /// Tools that search, read and send, and a foreign one.
@@ -222,4 +224,31 @@ fn a_result_that_nobody_can_read_is_warned_of() {
         let found = check(calls.clone(), &[]);
         assert_eq!(found.warnings.iter().map(|issue| &*issue.path).collect::<Vec<_>>(), expect, "{calls}");
     }
+}
+
+#[test]
+fn the_activity_of_a_call_is_judged_and_approved() {
+    let schema = json!({"type": "object", "properties": {"to": {"type": "string"}, "_activity": {"const": "x__send"}}});
+    let provider = Arc::new(DeclaredTools::new("schemas", [("post", &schema)]));
+    let tools = provider.tools().to_vec();
+    let send = ToolDefinition::new(ToolId::parse("x:send@1.0.0").expect("id"), "", Some(json!({"type": "object"})));
+    let declared = Listing { provider, tools, error: None, withheld: Vec::new() };
+    let snapshot = Snapshot::build(&[declared, listing("x", vec![own(send)])]);
+    let plan = PlanDocument::of_value(json!([{"_tool": "schema__post", "to": "ada"}])).expect("a plan");
+    let session = session();
+    let checked = |policy: &Policy| {
+        let (variables, request) = (None, None);
+        let policy = Some(policy);
+        check_plan(
+            &plan,
+            &PlanContext { snapshot: &snapshot, session: &session, policy, request, variables, max_cost: None },
+        )
+    };
+    let approval = PlanApproval::of(&plan, &checked(&Policy::of(Profile::Ask)), &NoRedaction);
+    let shown: Vec<_> = approval.calls.iter().map(|call| (call.id.as_str(), call.tool.as_str())).collect();
+    assert!(shown.contains(&("call_0.activity", "x:send@1.0.0")), "{shown:?}");
+    let rule = serde_json::from_value(json!({"effect": "deny", "tool": "x:send"})).expect("a rule");
+    let denied = checked(&Policy { rules: vec![rule], ..Policy::of(Profile::Trusted) });
+    let errors: Vec<_> = denied.errors.iter().map(|issue| (&*issue.path, issue.kind.as_str())).collect();
+    assert_eq!(errors, [("/0/_tool", "policy")]);
 }

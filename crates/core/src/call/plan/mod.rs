@@ -14,7 +14,9 @@ use crate::error::{ErrorKind, ToolError};
 use crate::identity::session::CallId;
 
 pub use self::approval::{PlanApproval, PlanVerdict};
-pub use self::check::{CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, issues_of, unreadable};
+pub use self::check::{
+    CheckedActivity, CheckedPlanCall, PlanCheck, PlanContext, PlanCost, check_plan, issues_of, unreadable,
+};
 pub use self::document::{IssueKind, MAX_CALLS, PlanCall, PlanDocument, PlanIssue, call_id, call_index, issue};
 pub use self::graph::{Edge, Graph, Node, Schedule, Wait, Write};
 pub use self::over::check_over;
