@@ -11,6 +11,7 @@ use toolwright_core::model::ShownTool;
 use toolwright_models::dialect::translate;
 use toolwright_models::{Api as ModelApi, tools_json};
 
+use super::routes::{Method, Parameter, Route, UNKNOWN, optional, required};
 use super::{Answer, Api, JsonBody, PathParam, QueryParams};
 use crate::http::{ApiError, Connection, Identity};
 use crate::operator::{Operator, PinWord};
@@ -21,6 +22,122 @@ const MAX_PICKED: usize = 200;
 /// The default and largest number of recorded calls that a policy is tried on.
 const REPLAYED: usize = 1000;
 const MAX_REPLAYED: usize = 10_000;
+
+const CALLS: Parameter = optional("calls", "integer", "Recorded calls at most, the last ones. Default: 1000.");
+const NONE_HERE: &[(u16, &str, &str)] = &[(404, "There is no such thing here.", "Error")];
+const NOT_SO: &[(u16, &str, &str)] =
+    &[(404, "There is no such thing.", "Error"), (409, "The state does not allow it: the message says why.", "Error")];
+
+/// The operations of this file.
+pub(super) fn routes() -> Vec<Route> {
+    use Method::{Get, Post};
+    vec![
+        Route::new(Get, "/api/me", "whoAmI", me, "Says whose token it is, and whether it may change anything.")
+            .gives("Me"),
+        Route::new(
+            Get,
+            "/api/tokens",
+            "countTokens",
+            tokens,
+            "Counts what each definition takes as the API of a model is sent it.",
+        )
+        .query([optional(
+            "api",
+            "string",
+            "The model API: openai_chat, openai_responses, anthropic, gemini or ollama.",
+        )])
+        .gives("TokenCounts"),
+        Route::new(
+            Get,
+            "/api/pick",
+            "pickTools",
+            pick,
+            "Says which tools a model would be shown for a prompt, and why.",
+        )
+        .query([
+            required("prompt", "string", "What the user wants done."),
+            optional("max", "integer", "Tools at most, from 1 to 200. Default: 20."),
+        ])
+        .gives("Picks")
+        .also(NONE_HERE),
+        Route::new(
+            Get,
+            "/api/pins",
+            "listPins",
+            pins,
+            "Lists pinned definitions, and what changed in those that wait for approval.",
+        )
+        .gives("PinList")
+        .also(NONE_HERE),
+        Route::new(Post, "/api/pins", "decidePin", decide_pin, "Approves or rejects a changed definition.")
+            .body("PinDecision")
+            .gives("PinDecided")
+            .also(NOT_SO),
+        Route::new(
+            Get,
+            "/api/agents",
+            "listAgents",
+            agents,
+            "Lists agents, members of groups, and the budgets of trees of agents.",
+        )
+        .gives("AgentList")
+        .also(NONE_HERE),
+        Route::new(Get, "/api/triggers", "listTriggers", triggers, "Lists triggers with their firings.")
+            .gives("TriggerList")
+            .also(NONE_HERE),
+        Route::new(Post, "/api/triggers/{id}/fire", "fireTrigger", fire, "Fires a trigger now.")
+            .gives("Firing")
+            .also(NOT_SO),
+        Route::new(
+            Get,
+            "/api/runs/{id}",
+            "showRun",
+            run,
+            "Shows the conversation of a saved run, with its calls and results, and its to-do list.",
+        )
+        .gives("SavedRun")
+        .also(UNKNOWN),
+        Route::new(
+            Get,
+            "/api/sessions/{id}",
+            "showSession",
+            session,
+            "Shows the messages and values that a session keeps.",
+        )
+        .gives("SessionState")
+        .also(NONE_HERE),
+        Route::new(
+            Get,
+            "/api/policy",
+            "showPolicy",
+            policy,
+            "Shows the policy in force, and how often each rule decided the last recorded calls.",
+        )
+        .query([CALLS])
+        .gives("PolicyInForce")
+        .also(NONE_HERE),
+        Route::new(
+            Post,
+            "/api/policy/test",
+            "testPolicy",
+            test_policy,
+            "Checks a draft of the policy, and says which recorded calls it decides otherwise. Nothing is written.",
+        )
+        .body("PolicyDraft")
+        .gives("PolicyTried")
+        .also(NONE_HERE),
+        Route::new(
+            Post,
+            "/api/policy/save",
+            "savePolicy",
+            save_policy,
+            "Writes a draft of the policy into its file, and keeps a copy of the file as it was.",
+        )
+        .body("PolicySave")
+        .gives("PolicySaved")
+        .also(NOT_SO),
+    ]
+}
 
 impl Api {
     fn operator(&self) -> Result<&dyn Operator, ApiError> {

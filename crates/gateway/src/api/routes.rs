@@ -39,7 +39,7 @@ pub(super) struct Operation {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Method {
+pub(super) enum Method {
     Get,
     Post,
     Delete,
@@ -74,7 +74,7 @@ enum Content {
 }
 
 /// A query parameter.
-struct Parameter {
+pub(super) struct Parameter {
     name: &'static str,
     about: &'static str,
     /// Its JSON Schema type.
@@ -88,25 +88,30 @@ enum Need {
     Optional,
 }
 
-const fn optional(name: &'static str, kind: &'static str, about: &'static str) -> Parameter {
+pub(super) const fn required(name: &'static str, kind: &'static str, about: &'static str) -> Parameter {
+    Parameter { name, about, kind, need: Need::Required }
+}
+
+pub(super) const fn optional(name: &'static str, kind: &'static str, about: &'static str) -> Parameter {
     Parameter { name, about, kind, need: Need::Optional }
 }
 
-const QUERY: Parameter = Parameter {
-    name: "query",
-    about: "Words, or parts of words, as they stand in names, tags and descriptions.",
-    kind: "string",
-    need: Need::Required,
-};
+const QUERY: Parameter =
+    required("query", "string", "Words, or parts of words, as they stand in names, tags and descriptions.");
 const NAMESPACE: Parameter = optional("namespace", "string", "Only this namespace.");
 const PREFIX: Parameter = optional("prefix", "string", "Only ids that begin so.");
 const TAG: Parameter = optional("tag", "string", "Only tools with this tag.");
-const CALLS: Parameter = optional("calls", "integer", "Recorded calls at most, the last ones. Default: 1000.");
 const WAIT: Parameter =
     optional("wait", "string", "How long the job's end is waited for, like 30s; 60s at most. Default: not at all.");
 
 impl Route {
-    fn new<H, T>(method: Method, path: &'static str, id: &'static str, handler: H, about: &'static str) -> Self
+    pub(super) fn new<H, T>(
+        method: Method,
+        path: &'static str,
+        id: &'static str,
+        handler: H,
+        about: &'static str,
+    ) -> Self
     where
         H: Handler<T, Arc<Api>>,
         T: 'static,
@@ -117,36 +122,33 @@ impl Route {
         Self { operation, handler: on(method.filter(), handler) }
     }
 
-    fn query<const N: usize>(mut self, query: [Parameter; N]) -> Self {
+    pub(super) fn query<const N: usize>(mut self, query: [Parameter; N]) -> Self {
         self.operation.query = query.into();
         self
     }
 
-    fn body(mut self, schema: &'static str) -> Self {
+    pub(super) fn body(mut self, schema: &'static str) -> Self {
         self.operation.body = Some(schema);
         self
     }
 
-    fn gives(mut self, schema: &'static str) -> Self {
+    pub(super) fn gives(mut self, schema: &'static str) -> Self {
         self.operation.answer = Content::Json(schema);
         self
     }
 
-    fn gives_text(mut self) -> Self {
+    pub(super) fn gives_text(mut self) -> Self {
         self.operation.answer = Content::Text;
         self
     }
 
-    fn also(mut self, also: &'static [(u16, &'static str, &'static str)]) -> Self {
+    pub(super) fn also(mut self, also: &'static [(u16, &'static str, &'static str)]) -> Self {
         self.operation.also = also;
         self
     }
 }
 
-const UNKNOWN: &[(u16, &str, &str)] = &[(404, "There is none of this name.", "Error")];
-const NONE_HERE: &[(u16, &str, &str)] = &[(404, "There is no such thing here.", "Error")];
-const NOT_SO: &[(u16, &str, &str)] =
-    &[(404, "There is no such thing.", "Error"), (409, "The state does not allow it: the message says why.", "Error")];
+pub(super) const UNKNOWN: &[(u16, &str, &str)] = &[(404, "There is none of this name.", "Error")];
 const NO_EVENTS: &[(u16, &str, &str)] = &[(404, "The server tells no events.", "Error")];
 const NO_JOBS: &[(u16, &str, &str)] = &[(404, "The server keeps no jobs.", "Error")];
 const NO_JOB: &[(u16, &str, &str)] = &[
@@ -171,7 +173,7 @@ const NOT_READY: &[(u16, &str, &str)] = &[(503, "Calls are not taken, or not all
 /// All operations.
 pub(super) fn routes() -> Vec<Route> {
     use Method::{Delete, Get, Post};
-    vec![
+    let mut routes = vec![
         Route::new(Get, "/api/tools", "listTools", tools::list, "Lists tools.")
             .query([NAMESPACE, PREFIX, TAG])
             .gives("ToolList"),
@@ -309,12 +311,7 @@ pub(super) fn routes() -> Vec<Route> {
         .also(UNKNOWN),
         Route::new(Get, "/api/usage", "sumUsage", ledger::sums, "Sums calls, failures, tokens and cost.")
             .query([
-                Parameter {
-                    name: "by",
-                    about: "What is summed by: tool, model, agent, run, principal or day.",
-                    kind: "string",
-                    need: Need::Required,
-                },
+                required("by", "string", "What is summed by: tool, model, agent, run, principal or day."),
                 optional("since_ms", "integer", "Only what ended since, in milliseconds since the epoch."),
             ])
             .gives("UsageList"),
@@ -335,122 +332,16 @@ pub(super) fn routes() -> Vec<Route> {
             "Makes an address of the web console that opens it once.",
         )
         .gives("ConsoleLink"),
-        Route::new(
-            Get,
-            "/api/me",
-            "whoAmI",
-            operate::me,
-            "Says whose token it is, and whether it may change anything.",
-        )
-        .gives("Me"),
-        Route::new(
-            Get,
-            "/api/tokens",
-            "countTokens",
-            operate::tokens,
-            "Counts what each definition takes as the API of a model is sent it.",
-        )
-        .query([optional(
-            "api",
-            "string",
-            "The model API: openai_chat, openai_responses, anthropic, gemini or ollama.",
-        )])
-        .gives("TokenCounts"),
-        Route::new(
-            Get,
-            "/api/pick",
-            "pickTools",
-            operate::pick,
-            "Says which tools a model would be shown for a prompt, and why.",
-        )
-        .query([
-            Parameter { name: "prompt", about: "What the user wants done.", kind: "string", need: Need::Required },
-            optional("max", "integer", "Tools at most, from 1 to 200. Default: 20."),
-        ])
-        .gives("Picks")
-        .also(NONE_HERE),
-        Route::new(
-            Get,
-            "/api/pins",
-            "listPins",
-            operate::pins,
-            "Lists pinned definitions, and what changed in those that wait for approval.",
-        )
-        .gives("PinList")
-        .also(NONE_HERE),
-        Route::new(Post, "/api/pins", "decidePin", operate::decide_pin, "Approves or rejects a changed definition.")
-            .body("PinDecision")
-            .gives("PinDecided")
-            .also(NOT_SO),
-        Route::new(
-            Get,
-            "/api/agents",
-            "listAgents",
-            operate::agents,
-            "Lists agents, members of groups, and the budgets of trees of agents.",
-        )
-        .gives("AgentList")
-        .also(NONE_HERE),
-        Route::new(Get, "/api/triggers", "listTriggers", operate::triggers, "Lists triggers with their firings.")
-            .gives("TriggerList")
-            .also(NONE_HERE),
-        Route::new(Post, "/api/triggers/{id}/fire", "fireTrigger", operate::fire, "Fires a trigger now.")
-            .gives("Firing")
-            .also(NOT_SO),
-        Route::new(
-            Get,
-            "/api/runs/{id}",
-            "showRun",
-            operate::run,
-            "Shows the conversation of a saved run, with its calls and results, and its to-do list.",
-        )
-        .gives("SavedRun")
-        .also(UNKNOWN),
-        Route::new(
-            Get,
-            "/api/sessions/{id}",
-            "showSession",
-            operate::session,
-            "Shows the messages and values that a session keeps.",
-        )
-        .gives("SessionState")
-        .also(NONE_HERE),
-        Route::new(
-            Get,
-            "/api/policy",
-            "showPolicy",
-            operate::policy,
-            "Shows the policy in force, and how often each rule decided the last recorded calls.",
-        )
-        .query([CALLS])
-        .gives("PolicyInForce")
-        .also(NONE_HERE),
-        Route::new(
-            Post,
-            "/api/policy/test",
-            "testPolicy",
-            operate::test_policy,
-            "Checks a draft of the policy, and says which recorded calls it decides otherwise. Nothing is written.",
-        )
-        .body("PolicyDraft")
-        .gives("PolicyTried")
-        .also(NONE_HERE),
-        Route::new(
-            Post,
-            "/api/policy/save",
-            "savePolicy",
-            operate::save_policy,
-            "Writes a draft of the policy into its file, and keeps a copy of the file as it was.",
-        )
-        .body("PolicySave")
-        .gives("PolicySaved")
-        .also(NOT_SO),
+    ];
+    routes.extend(operate::routes());
+    routes.extend([
         Route::new(Get, "/api/openapi.json", "openapi", openapi, "This document.").gives("OpenApi"),
         Route::new(Get, HEALTH, "health", health::health, "Whether the process lives. Needs no token.").gives_text(),
         Route::new(Get, READY, "ready", health::ready, "Whether calls are taken. Needs no token.")
             .gives("Readiness")
             .also(NOT_READY),
-    ]
+    ]);
+    routes
 }
 
 /// The OpenAPI 3.1 document, made from the table of routes and `schemas.json`.
