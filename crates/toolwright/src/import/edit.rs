@@ -175,10 +175,12 @@ pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditE
         return edited_json(text, &wanted).ok_or_else(by_hand);
     }
     let body = section.trim_end().lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") });
-    let block = format!("{key}:\n{}", body.collect::<String>());
+    let body: String = body.collect();
+    let block = format!("{key}:\n{body}");
     let lines: Vec<&str> = text.lines().collect();
     let edited: String = match find_section(&lines, |name| name == key) {
         Some(found) => {
+            let block = format!("{key}:{}\n{body}", comment_of(lines[found.key]));
             let after = lines[found.end..].iter().map(|line| format!("{line}\n"));
             let before = lines[..found.key].iter().map(|line| format!("{line}\n"));
             before.chain([block]).chain(after).collect()
@@ -187,6 +189,14 @@ pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditE
         None => format!("{}\n\n{block}", text.trim_end()),
     };
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+}
+
+/// The comment at the end of a line with a key, with the blank before it: what the line means without it is all that it means.
+fn comment_of(line: &str) -> &str {
+    let Ok(whole) = parse(line) else { return "" };
+    let starts = line.match_indices(" #").map(|(at, _)| at);
+    let mut before = starts.filter(|&at| parse(&line[..at]).is_ok_and(|value| value == whole));
+    before.next().map(|at| line[at..].trim_end()).unwrap_or_default()
 }
 
 fn parse(text: &str) -> Result<Value, EditError> {
@@ -463,7 +473,13 @@ mod tests {
             "policy: # mine\n    # first\n    rules:\n      - effect: deny\n\nweb: {}\n",
             Some("# first\nrules:\n  - effect: deny\n"),
             "# first\nrules: []\n",
-            "policy:\n  # first\n  rules: []\n\nweb: {}\n",
+            "policy: # mine\n  # first\n  rules: []\n\nweb: {}\n",
+        );
+        check(
+            "policy: {profile: \"a # b\"} # why\n",
+            Some("{\n  \"profile\": \"a # b\"\n}"),
+            "profile: ask",
+            "policy: # why\n  profile: ask\n",
         );
         let json = "{\n  \"profile\": \"ask\"\n}";
         check("policy: {profile: ask}\n", Some(json), json, "policy:\n  {\n    \"profile\": \"ask\"\n  }\n");
