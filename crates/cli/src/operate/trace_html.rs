@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use toolwright::core::OpId;
+use toolwright::core::output::html_escaped as escaped;
 use toolwright::core::store::LedgerEntry;
 use toolwright::core::trace::{Trace, TraceOp};
 
@@ -79,21 +80,6 @@ fn operation(op: &TraceOp, trace: &Trace, known: &HashMap<OpId, &LedgerEntry>, o
     }
     op.children.iter().for_each(|child| operation(child, trace, known, out));
     out.push_str("</details>\n");
-}
-
-/// Text as HTML.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

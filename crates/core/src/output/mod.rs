@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::tool_id::ToolId;
 
 pub use crate::content::{countable, countable_text, is_binary, json_bytes, text_bytes};
-pub use shorten::{CUT, head_and_tail, truncate};
+pub use shorten::{CUT, head_and_tail, html_escaped, truncate};
 pub use stored::{
     MAX_RESULT_CHARS, Readers, StoredOutput, add_note, announced_chars, client_max_bytes, cut_message, noted_outputs,
     stored_message, stored_note, without_preview,

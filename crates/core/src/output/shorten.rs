@@ -1,4 +1,4 @@
-//! Shortening a text. JSON is shortened so that it stays JSON.
+//! Shortening a text, so that JSON stays JSON, and writing it as HTML.
 
 use serde_json::{Map, Value};
 
@@ -33,6 +33,26 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
         .unwrap_or(tail);
     let cut = tail - head;
     format!("{}\n{CUT}{cut} of {} bytes here …]\n{}", text[..head].trim_end_matches('\n'), text.len(), &text[tail..])
+}
+
+/// Text as HTML shows it, in an element or in a quoted attribute. Control characters become blanks, but for line breaks and
+/// tabs.
+#[must_use]
+pub fn html_escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// Larger texts are not parsed.

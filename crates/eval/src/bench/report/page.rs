@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use toolwright_core::output::html_escaped as escaped;
+
 use super::summary::Row;
 use super::{Report, columns, dollars, or_dash};
 use crate::bench::check::clipped;
@@ -33,23 +35,6 @@ const LINE: f64 = 14.0;
 const MAX_DRAWN: usize = 60;
 /// Decades of cost that are drawn at most.
 const MAX_DECADES: i32 = 12;
-
-/// Text that HTML shows as it is.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 /// The report as a file: for each tool a plot of quality against cost, the figures, and case by case.
 #[must_use]
