@@ -256,25 +256,32 @@ impl ModelClient for ScriptedModel {
         _cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
         let turn = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
-        let (text, calls) = answer(turn, request);
-        events.on_event(ModelEvent::Text(text.clone()));
-        let call = |(index, (name, arguments)): (usize, (&str, Value))| WrittenCall {
-            id: format!("call_{}_{}", turn + 1, index + 1),
-            name: name.to_owned(),
-            arguments: arguments.to_string(),
-        };
-        let calls: Vec<WrittenCall> = calls.into_iter().enumerate().map(call).collect();
-        // Four characters a token, so that there is something to account for.
-        let tokens = |characters: usize| u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX);
-        let sent = serde_json::to_string(request).map_or(0, |sent| sent.len());
-        let written = text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
-        let usage = Usage { input_tokens: tokens(sent), output_tokens: tokens(written), ..Usage::default() };
-        let stop = if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls };
-        Ok(ModelResponse { text, calls, usage, stop, ..ModelResponse::default() })
+        Ok(written(answer(turn, request), request, events))
     }
 }
 
-type Answer = (String, Vec<(&'static str, Value)>);
+/// The answer of a script: its text and its calls.
+pub(super) type Answer = (String, Vec<(&'static str, Value)>);
+
+/// The same as a model's, told word by word.
+pub(super) fn written((text, calls): Answer, request: &ModelRequest, events: &dyn ModelEvents) -> ModelResponse {
+    for word in text.split_inclusive(' ') {
+        events.on_event(ModelEvent::Text(word.to_owned()));
+    }
+    let call = |(index, (name, arguments)): (usize, (&str, Value))| WrittenCall {
+        id: format!("call_{}_{}", request.messages.len(), index + 1),
+        name: name.to_owned(),
+        arguments: arguments.to_string(),
+    };
+    let calls: Vec<WrittenCall> = calls.into_iter().enumerate().map(call).collect();
+    // Four characters a token, so that there is something to account for.
+    let tokens = |characters: usize| u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX);
+    let sent = serde_json::to_string(request).map_or(0, |sent| sent.len());
+    let length = text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+    let usage = Usage { input_tokens: tokens(sent), output_tokens: tokens(length), ..Usage::default() };
+    let stop = if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls };
+    ModelResponse { text, calls, usage, stop, ..ModelResponse::default() }
+}
 
 fn answer(turn: usize, request: &ModelRequest) -> Answer {
     match turn {

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
-use toolwright::core::model::{
-    Message, ModelClient, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason, Usage,
-    WrittenCall,
-};
-use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Profile};
+use serde_json::json;
+use toolwright::app::CallOptions;
+use toolwright::core::model::{Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
+use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall};
 use toolwright::{Ask, Toolwright};
 
-use super::demo::{PROVIDER, open_sample, result, text};
+use super::demo::{Answer, PROVIDER, open_sample, result, text, written};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::screen::{BOLD, open_page, say, styled};
@@ -23,12 +21,13 @@ use crate::terminal::screen::{BOLD, open_page, say, styled};
 const REST: Duration = Duration::from_secs(15);
 /// How long a text of the model takes to come, so that there is something to see.
 const THINKS: Duration = Duration::from_millis(120);
-/// Besides the servers: agents, a policy and a trigger.
+/// Besides the servers: agents, a policy, triggers, a channel, and a token with a budget. TOKEN is new at each start.
 const SECTIONS: &str = r#"
 defaults:
   tool_response_max_bytes: 2048
   builtins_denied: ["llm__*"]
   agent_tools: [todo]
+  groups: true
 models:
   default: demo/scripted
   demo/scripted: {prices: {input: 1.25, output: 10.0}}
@@ -40,20 +39,32 @@ agents:
   scout:
     description: Finds out about weather and notes.
     prompt: You are the scout. You look things up and report.
-    tools: ["weather__*", "notes__search"]
+    tools: ["weather__*", "notes__search", "channel__send"]
     limits: {turns: 6}
   buyer:
     description: Orders in the shop.
     prompt: You are the buyer. You find articles and order them.
     tools: ["shop__*"]
     limits: {turns: 6, cost: 0.20}
+channels:
+  outings: {reach: shared, description: what the scout found out}
+  wishes: {reach: shared, description: what people want to do}
 triggers:
   saturday: {type: schedule, cron: "30 7 * * 6", time_zone: Europe/Oslo, agent: planner, prompt: Plan a picnic for today.}
+  weather: {type: timer, interval: 6h, agent: scout, prompt: Look at the weather again.}
+  wish: {type: channel, channel: wishes, agent: scout, prompt: Find out whether the weather will do for this wish.}
+server:
+  tokens:
+    phone: {token: TOKEN, views: [], budget: {requests: 500, tokens: 2000000, cost_usd: 5.00}}
 policy:
   rules:
     # Colleagues may be asked; what they do is decided by itself.
     - effect: allow
       namespace: agent
+    - effect: allow
+      namespace: channel
+    - effect: allow
+      namespace: memory
     - effect: deny
       tool: shop:order
       when: args.quantity > 20
@@ -66,7 +77,8 @@ policy:
 /// Serves the console of a team of agents until a signal ends it.
 pub(super) async fn serve(address: SocketAddr, show: bool) -> Done {
     let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("no temporary folder: {error}")))?;
-    let app = open_sample(folder.path(), SECTIONS).await?;
+    let token = uuid::Uuid::new_v4().simple().to_string();
+    let app = open_sample(folder.path(), &SECTIONS.replace("TOKEN", &token)).await?;
     app.models().answer_by(PROVIDER, Arc::new(TeamModel));
     let shutdown = Cancel::new();
     watch(shutdown.clone(), OnSignal::ShutDown);
@@ -99,7 +111,6 @@ async fn work(app: Arc<Toolwright>, shutdown: Cancel) {
             return;
         }
         let approver = approvers.pop();
-        let is_past = !approvers.is_empty();
         let task = format!("Plan our picnic on Saturday in {city}, and order the lemonade that my notes ask for.");
         let run = async {
             let agent = app.agent_named("planner")?.task(task).policy(Profile::Ask);
@@ -109,8 +120,31 @@ async fn work(app: Arc<Toolwright>, shutdown: Cancel) {
             say(format_args!("toolwright: the team stopped: {error}"));
             return;
         }
-        if !is_past {
-            tokio::time::sleep(REST).await;
+        match approvers.len() {
+            0 => tokio::time::sleep(REST).await,
+            1 => mail(&app).await,
+            _ => {}
+        }
+    }
+}
+
+/// A member of a group that rests, with mail; a wish in a channel, which starts a run; and a job.
+async fn mail(app: &Arc<Toolwright>) {
+    let message = |text: &str| json!({"name": "keeper", "message": text});
+    let wish = json!({"channel": "wishes", "message": "Could we go to the lake in Bergen on Sunday?"});
+    let keeper = json!({"name": "keeper", "agent": "scout", "instructions": "You keep the list of what we own."});
+    for (tool, arguments) in [
+        ("group__add_agent", keeper),
+        ("group__send", message("The blanket came back from the cleaner.")),
+        ("group__send", message("Ada borrowed the big basket until Sunday.")),
+        ("channel__send", wish),
+        ("weather__forecast", json!({"city": "Bergen", "days": 7})),
+    ] {
+        let background_after = tool.starts_with("weather").then_some(Duration::ZERO);
+        let call = ToolCall::new(CallId::new("call"), tool.to_owned(), RawArguments::Value(arguments));
+        let outcome = app.call_with(call, CallOptions { background_after, ..CallOptions::new(Profile::Owner) }).await;
+        if let Some(error) = outcome.error {
+            say(format_args!("toolwright: {tool} failed: {error}"));
         }
     }
 }
@@ -131,38 +165,21 @@ impl ModelClient for TeamModel {
         let since = request.messages.iter().rposition(|message| matches!(message, Message::User { .. })).unwrap_or(0);
         let answered = |message: &&Message| matches!(message, Message::Assistant { .. });
         let turn = request.messages[since..].iter().filter(answered).count();
-        let (text, calls) = answer(turn, request);
-        for word in text.split_inclusive(' ') {
-            events.on_event(ModelEvent::Text(word.to_owned()));
-        }
-        let call = |(index, (name, arguments)): (usize, (&str, Value))| WrittenCall {
-            id: format!("call_{}_{}", request.messages.len(), index + 1),
-            name: name.to_owned(),
-            arguments: arguments.to_string(),
-        };
-        let calls: Vec<WrittenCall> = calls.into_iter().enumerate().map(call).collect();
-        let tokens = |characters: usize| u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX);
-        let sent = serde_json::to_string(request).map_or(0, |sent| sent.len());
-        let written = text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
-        let usage = Usage { input_tokens: tokens(sent), output_tokens: tokens(written), ..Usage::default() };
-        let stop = if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls };
-        Ok(ModelResponse { text, calls, usage, stop, ..ModelResponse::default() })
+        Ok(written(answer(turn, request), request, events))
     }
 }
-
-type Answer = (String, Vec<(&'static str, Value)>);
 
 fn answer(turn: usize, request: &ModelRequest) -> Answer {
     let is = |name: &str| request.system.contains(&format!("You are the {name}"));
     match (is("planner"), is("scout"), is("buyer")) {
-        (true, ..) => planner(turn),
+        (true, ..) => planner(turn, &city(request)),
         (_, true, _) => scout(turn, &city(request)),
         (.., true) => buyer(turn, request),
         _ => alone(turn, request),
     }
 }
 
-fn planner(turn: usize) -> Answer {
+fn planner(turn: usize, city: &str) -> Answer {
     let item = |id: &str, text: &str, status: &str| json!({"id": id, "text": text, "status": status});
     match turn {
         0 => (
@@ -176,6 +193,7 @@ fn planner(turn: usize) -> Answer {
                         item("3", "Say when to leave", "pending"),
                     ]}),
                 ),
+                ("memory__scratchpad", json!({"op": "set", "key": "outing", "value": {"city": city, "people": 6}})),
                 (
                     "agent__scout",
                     json!({"reason": "find out what to expect", "task": "Look at the forecast and at the notes about the picnic."}),
@@ -216,6 +234,13 @@ fn scout(turn: usize, city: &str) -> Answer {
         1 => (
             "Nine days are too many; three will do.".into(),
             vec![("weather__forecast", json!({"city": city, "days": 3})), ("weather__alerts", json!({"city": city}))],
+        ),
+        2 => (
+            "I tell the others.".into(),
+            vec![(
+                "channel__send",
+                json!({"channel": "outings", "message": format!("{city}: clear sky on Saturday from two o'clock.")}),
+            )],
         ),
         _ => ("Clear sky on Saturday from two o'clock. The notes ask for six bottles of lemonade.".into(), Vec::new()),
     }
