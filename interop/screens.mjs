@@ -13,7 +13,7 @@ const { chromium } = createRequire(`${from('TOOLWRIGHT_INTEROP_DIR', 'target/int
 const folder = `${root}/docs/images`;
 mkdirSync(folder, { recursive: true });
 
-const demo = spawn(`${from('TOOLWRIGHT_BIN_DIR', 'target/debug')}/toolwright`, ['demo', '--serve=127.0.0.1:0', '--print'], { stdio: ['ignore', 'ignore', 'pipe'] });
+const demo = spawn('setpriv', ['--pdeathsig', 'TERM', `${from('TOOLWRIGHT_BIN_DIR', 'target/debug')}/toolwright`, 'demo', '--serve=127.0.0.1:0', '--print'], { stdio: ['ignore', 'ignore', 'pipe'] });
 let link;
 for await (const line of createInterface({ input: demo.stderr })) if ((link = line.match(/console: (\S+)/)?.[1])) break;
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
@@ -34,7 +34,7 @@ await go('#/approvals', 'Approvals');
 await page.waitForSelector('article.question');
 await shoot('console-approvals');
 await go('#/overview', 'Overview');
-await page.waitForFunction(() => document.querySelectorAll('table')[1]?.querySelectorAll('tbody tr').length >= 3);
+await page.waitForFunction(() => document.querySelectorAll('[aria-label="Last runs and sessions"] tbody tr').length >= 3);
 await shoot('console-overview');
 await go('#/runs', 'Runs');
 const run = page.locator('tbody tr').last().locator('a');

@@ -1,32 +1,39 @@
 // The shell: signs in, draws the navigation, and shows the page that the address names.
 
 import { follow, signIn, whenSignedOut, get, learnMe, me } from "./api.js";
-import { html, render, useEffect, useState, Problem, State } from "./ui.js";
+import { html, render, useEffect, useState, Empty, Page, Problem, State } from "./ui.js";
 import { Overview } from "./pages/overview.js";
-import { Tools } from "./pages/tools.js";
-import { Runs } from "./pages/runs.js";
-import { Approvals } from "./pages/approvals.js";
-import { Jobs } from "./pages/jobs.js";
-import { Costs } from "./pages/costs.js";
-import { Chat } from "./pages/chat.js";
-import { Agents } from "./pages/agents.js";
-import { Triggers } from "./pages/triggers.js";
-import { Policy } from "./pages/policy.js";
-import { Pins } from "./pages/pins.js";
 
+/** Name, title and key; the component of a page has its title as its name. */
 const PAGES = [
-  ["overview", "Overview", "o", Overview],
-  ["approvals", "Approvals", "a", Approvals],
-  ["runs", "Runs", "r", Runs],
-  ["jobs", "Jobs", "j", Jobs],
-  ["chat", "Chat", "h", Chat],
-  ["agents", "Agents", "g", Agents],
-  ["triggers", "Triggers", "i", Triggers],
-  ["tools", "Tools", "t", Tools],
-  ["policy", "Policy", "p", Policy],
-  ["pins", "Pins", "n", Pins],
-  ["costs", "Costs", "c", Costs],
+  ["overview", "Overview", "o"],
+  ["approvals", "Approvals", "a"],
+  ["runs", "Runs", "r"],
+  ["jobs", "Jobs", "j"],
+  ["chat", "Chat", "h"],
+  ["agents", "Agents", "g"],
+  ["triggers", "Triggers", "i"],
+  ["tools", "Tools", "t"],
+  ["policy", "Policy", "p"],
+  ["pins", "Pins", "n"],
+  ["costs", "Costs", "c"],
 ];
+/** The components that are there. The first view needs one only; the others come after it. */
+const ready = new Map([["overview", Overview]]);
+const fetched = ([name, title]) => ready.get(name) ?? import(`./pages/${name}.js`).then((module) => ready.set(name, module[title]));
+
+/** A page, once its code is there. */
+function Shown({ of, ...rest }) {
+  const [, setRound] = useState(0);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    if (ready.has(of[0])) return;
+    fetched(of).then(() => { setError(null); setRound((n) => n + 1); }, setError);
+  }, [of]);
+  const Shows = ready.get(of[0]);
+  if (Shows) return html`<${Shows} ...${rest} />`;
+  return html`<${Page} title=${error ? of[1] : ""}>${error ? html`<${Problem} error=${error} />` : html`<${Empty}>Loading.<//>`}<//>`;
+}
 /** Pages with which a group begins in the navigation. */
 const FIRST = new Set(["chat", "tools", "costs"]);
 /** Events that are kept for the pages. */
@@ -44,14 +51,16 @@ function App() {
   const [events, setEvents] = useState([]);
   const [waiting, setWaiting] = useState(0);
   const [help, setHelp] = useState(false);
+  const [, setLearned] = useState(false);
 
   useEffect(() => {
     whenSignedOut(() => setSignedIn(false));
-    // A page whose server was restarted is told so at its first request.
+    // A page whose server was restarted is told so at its first request. What it may do is learned while it loads.
     const known = async () => {
       const isIn = await signIn();
-      if (isIn) await learnMe();
       setSignedIn(isIn);
+      if (isIn) await learnMe();
+      setLearned(true);
     };
     known().catch((error) => setSignedIn(error.status === 401 ? false : error));
     const moved = () => setAt(place());
@@ -72,10 +81,11 @@ function App() {
       setEvents((old) => [...old, ...news].slice(-KEPT));
     };
     const end = follow((event) => { fresh.push(event); timer ??= setTimeout(show, 100); }, setLink);
-    const count = () => document.hidden || get("/api/approvals").then((list) => setWaiting(list.length), () => {});
+    const count = () => document.hidden || get("/api/approvals?limit=1").then(({ total }) => setWaiting(total), () => {});
     count();
+    const rest = setTimeout(() => PAGES.forEach((page) => Promise.resolve(fetched(page)).catch(() => {})), 500);
     const counting = setInterval(count, 4000);
-    return () => { end(); clearTimeout(timer); clearInterval(counting); };
+    return () => { end(); clearTimeout(timer); clearTimeout(rest); clearInterval(counting); };
   }, [signedIn]);
 
   useEffect(() => {
@@ -100,13 +110,13 @@ function App() {
 
   if (signedIn === null) return html`<p class="empty">Signing in.</p>`;
   if (signedIn !== true) return html`<${SignedOut} error=${signedIn} />`;
-  const [, , , Shown] = PAGES.find(([name]) => name === at.page) ?? PAGES[0];
+  const page = PAGES.find(([name]) => name === at.page) ?? PAGES[0];
   return html`<a class="skip" href="#main">Skip to the page</a>
     <nav aria-label="Pages"><a class="brand" href="#/overview"><img src="/console/icon.svg" alt="" width="24" height="24" />Toolwright</a>
-      <ul>${PAGES.map(([name, title]) => html`<li class=${FIRST.has(name) ? "first" : ""}><a href=${`#/${name}`} aria-current=${name === at.page ? "page" : undefined}>${title}
+      <ul>${PAGES.map(([name, title]) => html`<li class=${FIRST.has(name) ? "first" : ""}><a href=${`#/${name}`} aria-current=${name === page[0] ? "page" : undefined}>${title}
         ${name === "approvals" && waiting > 0 && html` <span class="count">${waiting}<span class="hidden"> waiting</span></span>`}</a></li>`)}</ul>
-      <p class="foot" role="status"><${State} of=${link} />${!me.changes && html`<span class="dim">read only</span>`} <button class="small" onClick=${() => setHelp(true)}>Keys</button></p></nav>
-    <${Shown} id=${at.id} events=${events} waiting=${waiting} />
+      <p class="foot" role="status"><${State} of=${link} />${me.principal && !me.changes && html`<span class="dim">read only</span>`} <button class="small" onClick=${() => setHelp(true)}>Keys</button></p></nav>
+    <${Shown} key=${page[0]} of=${page} id=${at.id} events=${events} waiting=${waiting} />
     ${help && html`<${Keys} close=${() => setHelp(false)} />`}`;
 }
 
@@ -119,7 +129,7 @@ function SignedOut({ error }) {
 
 const KEYS = [
   ["g, then " + PAGES.map(([, , letter]) => letter).join(" "), "Opens a page"], ["/", "Searches"], ["j, k", "Next, previous (approvals)"],
-  ["a, d, w", "Approve, deny, always (approvals)"], ["←, →", "Step back, on (playback)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
+  ["a, t, w, d", "Approve once, these arguments, always, deny (approvals)"], ["←, →", "Step back, on (playback)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
 ];
 function Keys({ close }) {
   return html`<div class="dialog" role="dialog" aria-modal="true" aria-label="Keys"><h2>Keys</h2>

@@ -55,15 +55,22 @@ export const ago = (ms) => `${duration(Math.max(0, Date.now() - ms))} ago`;
 export const tokens = (usage) => (usage ? (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0) : 0);
 
 const GOOD = new Set(["ok", "ready", "done", "approved", "live"]);
-const BUSY = new Set(["running", "pending", "starting", "waiting_input"]);
+const BUSY = new Set(["running", "pending", "starting", "waiting_input", "waiting", "queued"]);
+const CALM = new Set(["stopped", "cancelled", "withdrawn", "expired", "skipped"]);
 /** A state as a word with a mark: colour is never the only sign. */
 export function State({ of }) {
-  const kind = GOOD.has(of) ? "good" : BUSY.has(of) ? "busy" : "bad";
-  const mark = { good: "✓", busy: "…", bad: "!" }[kind];
+  const kind = GOOD.has(of) ? "good" : BUSY.has(of) ? "busy" : CALM.has(of) ? "dim" : "bad";
+  const mark = { good: "✓", busy: "…", dim: "–", bad: "!" }[kind];
   return html`<span class=${`state ${kind}`}><span aria-hidden="true">${mark}</span> <span class="word">${of.replaceAll("_", " ")}</span></span>`;
 }
 
 export const Problem = ({ error }) => (error ? html`<p class="problem" role="alert">${error.message}</p>` : null);
+/** How many of all are shown, and a button for more of them. */
+export function More({ shown, total, limit, most, more }) {
+  if (total === undefined || shown >= total) return null;
+  return html`<p class="more"><span class="note">${number(shown)} of ${number(total)} are shown.</span> ${limit < most && html`<button class="small" onClick=${() => more(Math.min(most, limit * 2))}>More</button>`}</p>`;
+}
+
 export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 
 export function Page({ title, about, actions, children }) {

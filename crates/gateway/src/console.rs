@@ -49,19 +49,29 @@ const FILES: &[(&str, &str, &str)] = &[
     ("style.css", "text/css; charset=utf-8", include_str!("../console/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("../console/icon.svg")),
 ];
-const PAGE: &str = include_str!("../console/index.html");
+/// What all files are together, as a folder of their addresses: a browser keeps what it has of it.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let all: Vec<u8> = FILES.iter().flat_map(|(.., text)| text.bytes()).collect();
+    format!("v-{:.16}", ContentHash::of_bytes(&all).to_hex())
+});
+/// The page, which names the files in that folder.
+static PAGE: LazyLock<String> =
+    LazyLock::new(|| include_str!("../console/index.html").replace("/console/", &format!("/console/{}/", *VERSION)));
 /// The tags of the page and the files, by name; that of the page is empty.
 static TAGS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
-    let all = FILES.iter().map(|(name, _, text)| (*name, *text)).chain([("", PAGE)]);
+    let all = FILES.iter().map(|(name, _, text)| (*name, *text)).chain([("", PAGE.as_str())]);
     all.map(|(name, text)| (name, format!("\"{}\"", ContentHash::of_bytes(text.as_bytes())))).collect()
 });
+/// How long a browser keeps a page or file without asking: never, or for good where its address names its version.
+const ASK: &str = "no-cache";
+const KEEP: &str = "private, max-age=31536000, immutable";
 const HTML: &str = "text/html; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 
 /// The routes of the console.
 pub(crate) fn router(pages: Arc<PageTokens>) -> Router {
     Router::new()
-        .route("/", get(|headers: HeaderMap| async move { file(&headers, "", HTML, PAGE) }))
+        .route("/", get(|headers: HeaderMap| async move { file(&headers, "", HTML, PAGE.as_str(), ASK) }))
         .route(SESSION, post(sign_in))
         .route("/console/{*name}", get(named))
         .with_state(pages)
@@ -88,21 +98,23 @@ async fn sign_in(State(pages): State<Arc<PageTokens>>, body: Bytes) -> Response 
     }
 }
 
-async fn named(Path(name): Path<String>, headers: HeaderMap) -> Response {
+async fn named(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    let versioned = path.strip_prefix(VERSION.as_str()).and_then(|rest| rest.strip_prefix('/'));
+    let (name, cache) = versioned.map_or((path.as_str(), ASK), |name| (name, KEEP));
     match FILES.iter().find(|(file, ..)| *file == name) {
-        Some((name, kind, text)) => file(&headers, name, kind, text),
+        Some((name, kind, text)) => file(&headers, name, kind, text, cache),
         None => ApiError::not_found("the console has no such file").into_response(),
     }
 }
 
 /// A file, or 304 where the browser has it.
-fn file(headers: &HeaderMap, name: &str, kind: &'static str, text: &'static str) -> Response {
+fn file(headers: &HeaderMap, name: &str, kind: &str, text: &'static str, cache: &str) -> Response {
     let tag = TAGS.get(name).map(String::as_str).unwrap_or_default();
     let known = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
     let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { text.into_response() };
     let fixed: [(HeaderName, &str); 6] = [
         (header::CONTENT_TYPE, kind),
-        (header::CACHE_CONTROL, "no-cache"),
+        (header::CACHE_CONTROL, cache),
         (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),

@@ -35,11 +35,12 @@ pub trait Operator: std::fmt::Debug + Send + Sync {
     /// What a model would be shown for a prompt, and why.
     async fn pick(&self, prompt: &str, max: usize) -> Result<Value, StoreError>;
 
-    /// The agents that are defined, members of groups, and how much of their budgets trees of agents have used.
-    async fn agents(&self) -> Result<Value, StoreError>;
+    /// The agents that are defined, members of groups, mailboxes, and how much of their budgets trees of agents have used:
+    /// at most `limit` trees behind the run `after`.
+    async fn agents(&self, after: Option<&str>, limit: usize) -> Result<Value, StoreError>;
 
-    /// Triggers, their next and latest firings.
-    async fn triggers(&self) -> Result<Value, StoreError>;
+    /// Triggers, their next and latest firings, of which at most `firings` each.
+    async fn triggers(&self, firings: usize) -> Result<Value, StoreError>;
 
     /// Fires a trigger.
     async fn fire(&self, trigger: &str) -> Result<Value, StoreError>;
@@ -47,8 +48,8 @@ pub trait Operator: std::fmt::Debug + Send + Sync {
     /// The conversation of a saved run with its calls and results, its limits and its to-do list.
     async fn run(&self, run: &str) -> Result<Value, StoreError>;
 
-    /// The messages and values that a session keeps.
-    async fn session(&self, session: &str) -> Result<Value, StoreError>;
+    /// The values that a session keeps, and its messages behind the number `after`.
+    async fn session(&self, session: &str, after: u64) -> Result<Value, StoreError>;
 
     /// The policy in force, where it is written, and how often each rule decided the last recorded calls.
     async fn policy(&self, calls: usize) -> Result<Value, StoreError>;

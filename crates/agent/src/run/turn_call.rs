@@ -202,7 +202,7 @@ impl TurnCall {
         let Some(request) = self.approval_request().cloned() else { return };
         let mut outcome = match decision {
             ApprovalDecision::Later => return,
-            ApprovalDecision::Approve | ApprovalDecision::Always => {
+            ApprovalDecision::Approve | ApprovalDecision::Always | ApprovalDecision::AlwaysThese => {
                 self.status = CallStatus::Granted(Grant { request, decision });
                 return;
             }

@@ -11,7 +11,7 @@ use toolwright::core::arguments::Provenance;
 use toolwright::core::model::Route;
 use toolwright::core::model_repair::RepairEnd;
 use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
-use toolwright::core::trace::{self, Trace, TraceOp};
+use toolwright::core::trace::{self, MAX_OPERATIONS, Trace, TraceOp};
 
 use super::trace_html;
 use crate::app::{Global, usable};
@@ -110,7 +110,7 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
 
 /// The trees of what the name means, the newest first; JSON has the newest only.
 async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure> {
-    let traces = trace::read(store, name).await?;
+    let traces = trace::read(store, name, MAX_OPERATIONS).await?;
     if traces.is_empty() {
         let remedy = "`toolwright trace` lists the newest";
         return Err(Failure::not_found(format!(

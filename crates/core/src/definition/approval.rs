@@ -54,6 +54,9 @@ pub struct ApprovalRequest {
     /// The places of the arguments whose values came out of untrusted tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tainted: Vec<Tainted>,
+    /// The places of the arguments whose values the user's own words name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<String>,
     /// On whose wish the tool is called, where not on that of the caller alone: the server whose tool asks a model. An
     /// `always` to one is no word for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,10 +108,9 @@ impl ApprovalRequest {
         Self { binds_to: None, ..self }
     }
 
-    /// The key under which `always` is remembered: one reach never answers for another.
+    /// The key under which an `always` of this reach is remembered: one reach never answers for another.
     #[must_use]
-    pub fn standing_key(&self) -> ContentHash {
-        let covers = self.always_covers();
+    pub fn standing_key(&self, covers: AlwaysCovers) -> ContentHash {
         let arguments = self.binds_to.filter(|_| covers == AlwaysCovers::ThisCall);
         let mut key = json!({"definition": self.definition, "covers": covers, "arguments": arguments});
         if let Some(asker) = &self.asker {
@@ -156,6 +158,8 @@ pub enum ApprovalDecision {
     Approve,
     /// Run it, and do not ask again in this session for what [`ApprovalRequest::always_covers`].
     Always,
+    /// Run it, and do not ask again in this session for it with equal arguments, however far [`Self::Always`] reaches.
+    AlwaysThese,
     /// Do not run it.
     Deny {
         /// Why, for operator and model.
@@ -192,16 +196,15 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// What an `always` to this request comes to. `id` is new.
+    /// What an `always` of this reach to this request comes to. `id` is new.
     #[must_use]
-    pub fn of(request: &ApprovalRequest, id: String, now_ms: u64) -> Self {
-        let covers = request.always_covers();
+    pub fn of(request: &ApprovalRequest, covers: AlwaysCovers, id: String, now_ms: u64) -> Self {
         Self {
             id,
             scope: request.session.as_str().to_owned(),
             principal: request.principal.clone(),
             tool: request.tool.clone(),
-            key: request.standing_key(),
+            key: request.standing_key(covers),
             covers,
             arguments: (covers == AlwaysCovers::ThisCall).then(|| request.arguments.clone()),
             asker: request.asker.clone(),
@@ -365,7 +368,7 @@ impl Question {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let request = &self.request;
-        let mut shown = json!({
+        json!({
             "id": self.id,
             "kind": "call",
             "tool": request.tool,
@@ -373,6 +376,8 @@ impl Question {
             "effects": request.effects,
             "scope": request.scope,
             "tainted": request.tainted,
+            "untrusted": taint::in_words(&request.tainted),
+            "named": request.named,
             "reason": request.reason,
             "asker": request.asker,
             "agents": request.agents,
@@ -384,11 +389,7 @@ impl Question {
             "state": self.state,
             "decision": self.decision,
             "decided_by": self.decided_by,
-        });
-        if let Some(tainted) = taint::in_words(&request.tainted) {
-            shown["tainted"] = tainted.into();
-        }
-        shown
+        })
     }
 }
 
@@ -470,6 +471,37 @@ pub enum Answered<K = Question> {
     Unknown,
 }
 
+/// A question of either kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnyQuestion {
+    /// Whether a call may run.
+    Call(Box<Question>),
+    /// What a source wants to know.
+    Form(Box<FormQuestion>),
+}
+
+impl AnyQuestion {
+    /// The question as programs are shown it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Call(question) => question.to_json(),
+            Self::Form(question) => question.to_json(),
+        }
+    }
+}
+
+/// A part of the inbox.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InboxPage {
+    /// Some of the questions.
+    pub questions: Vec<AnyQuestion>,
+    /// How many there are in all.
+    pub total: u64,
+    /// The id behind which the others are, where there are others.
+    pub next: Option<String>,
+}
+
 /// The questions that are kept. Every method commits before it returns.
 #[async_trait]
 pub trait InboxStore: Send + Sync {
@@ -503,6 +535,15 @@ pub trait InboxStore: Send + Sync {
     }
     /// A source's question as it stands now.
     async fn form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
+        Err(Unsupported("the inbox").into())
+    }
+    /// Questions of both kinds in this state, or in all, newest first, at most `limit`, behind the one with the id `after`.
+    async fn inbox(
+        &self,
+        _state: Option<QuestionState>,
+        _after: Option<&str>,
+        _limit: usize,
+    ) -> Result<InboxPage, StoreError> {
         Err(Unsupported("the inbox").into())
     }
     /// As [`InboxStore::questions`].
@@ -550,10 +591,11 @@ mod tests {
                 scope,
                 reason: String::new(),
                 tainted: Vec::new(),
+                named: Vec::new(),
                 asker: asker.map(str::to_owned),
                 agents: Vec::new(),
             };
-            request.standing_key()
+            request.standing_key(request.always_covers())
         };
         let key = |effects, scope, argument: &str| request(effects, scope, argument, None);
         use CallScope::{Anywhere, Configuration, Workspace};

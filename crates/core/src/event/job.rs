@@ -362,12 +362,34 @@ pub enum Listed {
     Open,
 }
 
+/// A part of a list of jobs.
+#[derive(Debug, Clone, Default)]
+pub struct JobPage {
+    /// Some of the jobs.
+    pub jobs: Vec<JobRecord>,
+    /// How many there are in all.
+    pub total: u64,
+    /// The id behind which the others are, where there are others.
+    pub next: Option<String>,
+}
+
 /// The jobs of the application, those of its other processes too.
 #[async_trait]
 pub trait Jobs: Send + Sync {
-    /// The newest of those that are `listed` first, at most `limit`, without outcomes.
-    async fn list(&self, _scope: JobScope<'_>, _listed: Listed, _limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+    /// The newest of those that are `listed` first, at most `limit`, behind the one with the id `after`, without outcomes.
+    async fn page(
+        &self,
+        _scope: JobScope<'_>,
+        _listed: Listed,
+        _after: Option<&str>,
+        _limit: usize,
+    ) -> Result<JobPage, StoreError> {
         Err(Unsupported("jobs").into())
+    }
+
+    /// The newest of those that are `listed` first, at most `limit`, without outcomes.
+    async fn list(&self, scope: JobScope<'_>, listed: Listed, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+        Ok(self.page(scope, listed, None, limit).await?.jobs)
     }
 
     /// One job.

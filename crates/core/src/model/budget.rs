@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
+
 use super::{ModelError, ModelResponse, PriceTable, Usage};
 use crate::error::{ErrorKind, ToolError};
 
@@ -42,15 +44,18 @@ impl<T> Bound<T> {
 pub struct ModelBudget {
     bounds: ModelBounds,
     prices: PriceTable,
-    spent: Mutex<Spent>,
+    spent: Mutex<ModelSpent>,
 }
 
-/// Those of requests on their way as far as they were reserved.
-#[derive(Debug, Default)]
-struct Spent {
-    requests: u32,
-    tokens: u64,
-    cost_usd: f64,
+/// What is spent of a budget, with what is reserved for requests on their way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct ModelSpent {
+    /// Requests.
+    pub requests: u32,
+    /// Tokens.
+    pub tokens: u64,
+    /// US dollars, as far as prices are known.
+    pub cost_usd: f64,
 }
 
 impl ModelBudget {
@@ -109,7 +114,13 @@ impl ModelBudget {
         self.prices.of(model).map(|prices| prices.cost(usage)).filter(|cost| is_amount(*cost))
     }
 
-    fn spent(&self) -> MutexGuard<'_, Spent> {
+    /// What is spent of it.
+    #[must_use]
+    pub fn used(&self) -> ModelSpent {
+        *self.spent()
+    }
+
+    fn spent(&self) -> MutexGuard<'_, ModelSpent> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,9 +7,16 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::json::pointer::push;
 
 /// Bytes of the user's words that are kept, the newest: what was said before counts as not said.
 const MAX_BYTES: usize = 256 << 10;
+
+/// Places that [`UserRequest::places`] finds at most, and values that it looks up.
+const MAX_PLACES: usize = 64;
+const MAX_VALUES: usize = 512;
 
 /// The user's own words in a run, as far as values can be looked up in them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -59,6 +66,41 @@ impl UserRequest {
         let wanted = wanted.trim();
         let stands = || self.text.match_indices(wanted).any(|(at, found)| self.stands_alone(at, at + found.len()));
         (!wanted.is_empty()).then(stands)
+    }
+
+    /// The places of the arguments, as JSON pointers, whose texts and numbers the words name; the first 64 of them.
+    #[must_use]
+    pub fn places(&self, arguments: &Value) -> Vec<String> {
+        let (mut places, mut left) = (Vec::new(), MAX_VALUES);
+        self.look(arguments, &mut String::new(), &mut places, &mut left);
+        places
+    }
+
+    fn look(&self, value: &Value, place: &mut String, places: &mut Vec<String>, left: &mut usize) {
+        let length = place.len();
+        let mut below = |step: &str, value: &Value| {
+            push(place, step);
+            self.look(value, place, places, left);
+            place.truncate(length);
+        };
+        match value {
+            Value::Object(members) => members.iter().for_each(|(name, member)| below(name, member)),
+            Value::Array(items) => items.iter().enumerate().for_each(|(at, item)| below(&at.to_string(), item)),
+            _ if *left == 0 || places.len() == MAX_PLACES => {}
+            Value::String(text) => {
+                *left -= 1;
+                if self.names_text(text) == Some(true) {
+                    places.push(place.clone());
+                }
+            }
+            Value::Number(number) => {
+                *left -= 1;
+                if number.as_f64().is_some_and(|number| self.names_number(number)) {
+                    places.push(place.clone());
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
     }
 
     /// Whether what lies between is no part of something longer.
@@ -116,6 +158,16 @@ mod tests {
         let request = UserRequest::new(["Alice", &long, "Bob"]);
         assert!(request.names_text("Alice") == Some(false) && request.names_text("Bob") == Some(true));
         assert!(request.text.len() <= MAX_BYTES);
+    }
+
+    #[test]
+    fn named_values_are_found_by_their_places() {
+        let request = UserRequest::new(["Order 6 bottles of lemonade for Ada, please"]);
+        let arguments = serde_json::json!({
+            "article": "Lemonade", "quantity": 6, "to": ["ada", {"a/b": "lemon"}], "paid": true, "note": "", "at": "mall",
+        });
+        assert_eq!(request.places(&arguments), ["/article", "/quantity", "/to/0"]);
+        assert_eq!(request.places(&serde_json::json!(vec!["ada"; 100])).len(), MAX_PLACES);
     }
 
     proptest! {

@@ -216,6 +216,42 @@ pub struct TraceSummary {
     pub sums: TraceSums,
 }
 
+/// A part of the list of runs and sessions.
+#[derive(Debug, Clone, Default)]
+pub struct TracePage {
+    /// Some of them.
+    pub traces: Vec<TraceSummary>,
+    /// How many there are in all.
+    pub total: u64,
+    /// Behind which the others are, where there are others.
+    pub next: Option<TraceCursor>,
+}
+
+/// A place in the list of runs and sessions: `END.NUMBER` as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceCursor {
+    /// When it ended, in milliseconds since the epoch.
+    pub ended_ms: u64,
+    /// Which of those that ended then.
+    pub number: u64,
+}
+
+impl std::fmt::Display for TraceCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.ended_ms, self.number)
+    }
+}
+
+impl std::str::FromStr for TraceCursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once('.').and_then(|(ended, number)| Some((ended.parse().ok()?, number.parse().ok()?)));
+        let (ended_ms, number) = parsed.ok_or_else(|| format!("`{text}` is no cursor: take `next` of an answer"))?;
+        Ok(Self { ended_ms, number })
+    }
+}
+
 /// Sums over operations.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct TraceSums {
@@ -329,7 +365,11 @@ pub trait LedgerStore: Send + Sync {
     }
     /// The runs and sessions that ended last and that no other began, newest first, at most `limit`, after a flush. The sums
     /// include what is below them.
-    async fn traces(&self, _limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
+    async fn traces(&self, limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
+        Ok(self.trace_page(None, limit).await?.traces)
+    }
+    /// The same, behind those that [`TracePage::next`] of an earlier part names.
+    async fn trace_page(&self, _after: Option<TraceCursor>, _limit: usize) -> Result<TracePage, StoreError> {
         Err(Unsupported("the ledger").into())
     }
     /// The runs or sessions that `name` means: run id, session id, or the beginning of only one, or a whole trace id;

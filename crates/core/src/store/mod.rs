@@ -27,8 +27,8 @@ use crate::output::outcome::Outcome;
 use crate::pins::{Note, Pin, PinSource};
 
 pub use self::ledger::{
-    Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceSummary,
-    TraceSums, UNKNOWN_OUTCOME, note,
+    Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
+    TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, note,
 };
 pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
 pub use self::objects::ObjectStore;

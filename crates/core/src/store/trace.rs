@@ -172,18 +172,18 @@ impl Trace {
     }
 }
 
-/// The trees of what `name` means ([`LedgerStore::find_traces`]), the newest first; empty where there is none. Of very many
-/// operations the last [`MAX_OPERATIONS`] are read.
+/// The trees of what `name` means ([`LedgerStore::find_traces`]), the newest first; empty where there is none. Of each run the
+/// `last` operations are read, and [`MAX_OPERATIONS`] of all.
 ///
 /// # Errors
 /// Those of the store.
-pub async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, StoreError> {
+pub async fn read(store: &dyn LedgerStore, name: &str, last: usize) -> Result<Vec<Trace>, StoreError> {
     let mut traces = Vec::new();
     for summary in &store.find_traces(name).await? {
         let tree = store.trace_tree(summary).await?;
         let mut entries = Vec::new();
         for of in &tree {
-            entries.extend(store.operations(of, MAX_OPERATIONS.saturating_sub(entries.len())).await?);
+            entries.extend(store.operations(of, last.min(MAX_OPERATIONS.saturating_sub(entries.len()))).await?);
         }
         traces.extend(Trace::of_tree(&tree, &entries));
     }

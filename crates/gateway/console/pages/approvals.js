@@ -1,6 +1,6 @@
 // The inbox: what waits for a person, answered by keyboard.
 
-import { html, useLoad, useState, useEffect, useRef, Page, Problem, Table, Json, Diff, Empty, State, clock, duration } from "../ui.js";
+import { html, useLoad, useState, useEffect, useRef, Page, Problem, Table, Diff, Empty, More, State, clock, duration } from "../ui.js";
 import { me, post, del } from "../api.js";
 import { effects } from "./tools.js";
 import { Form } from "../form.js";
@@ -13,11 +13,13 @@ const COVERS = {
 /** Sends answers to a question, and says what came of each: a message, or an error where another was first. */
 export const answerer = (question, said) => (decision, more = {}) =>
   post(`/api/approvals/${encodeURIComponent(question.id)}`, { decision, ...more })
-    .then(() => said({ message: `${question.tool ?? question.id}: ${decision}.` }), (error) => said({ error }));
+    .then(() => said({ message: `${question.tool ?? question.id}: ${decision.replace("_", " ")}.` }), (error) => said({ error }));
 
 export function Approvals() {
   const [all, setAll] = useState(false);
-  const { data, error, again } = useLoad(`/api/approvals${all ? "?all=true" : ""}`, 2000);
+  const [limit, setLimit] = useState(50);
+  const { data: page, error, again } = useLoad(`/api/approvals?limit=${limit}${all ? "&all=true" : ""}`, 2000);
+  const data = page?.questions;
   const [at, setAt] = useState(0);
   const [said, setSaid] = useState(null);
   const open = data?.filter((one) => one.state === "pending") ?? [];
@@ -36,6 +38,7 @@ export function Approvals() {
     else if (question?.kind === "call" && key === "a") answer(question, "approve");
     else if (question?.kind === "call" && key === "d") answer(question, "deny");
     else if (question?.kind === "call" && key === "w") answer(question, "always");
+    else if (question?.kind === "call" && key === "t") answer(question, "always_these");
   };
   useEffect(() => {
     const key = (event) => event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName) || press.current(event.key);
@@ -51,6 +54,7 @@ export function Approvals() {
       answer=${(decision, more) => answer(question, decision, more)} />`)}
     ${all && data?.filter((one) => one.state !== "pending").map((one) => html`<article key=${one.id}><h2><${State} of=${one.state} /> ${one.tool ?? one.message ?? one.id}
       <span class="dim"> ${clock(one.created)}${one.decided_by ? `, by ${one.decided_by}` : ""}</span></h2></article>`)}
+    <${More} shown=${data?.length} total=${page?.total} limit=${limit} most=${1000} more=${setLimit} />
     ${all && html`<${Standing} />`}
   <//>`;
 }
@@ -76,6 +80,24 @@ function changed(args) {
   return edits.map(pair).filter(([was, is]) => typeof was === "string" && typeof is === "string").map(([was, is]) => `${lines(was, "-")}\n${lines(is, "+")}`).join("\n@@\n");
 }
 
+/** Arguments as JSON, with what the user named and what untrusted tools wrote marked. */
+function Arguments({ of, named = [], tainted = [] }) {
+  const step = (name) => `/${String(name).replaceAll("~", "~0").replaceAll("/", "~1")}`;
+  const draw = (value, path, indent) => {
+    if (value !== null && typeof value === "object" && Object.keys(value).length) {
+      const [open, close] = Array.isArray(value) ? "[]" : "{}";
+      const members = Object.entries(value).map(([name, member], index, all) => [
+        `${indent}  ${Array.isArray(value) ? "" : `${JSON.stringify(name)}: `}`, draw(member, path + step(name), `${indent}  `), index < all.length - 1 ? ",\n" : "\n",
+      ]);
+      return [`${open}\n`, members, indent + close];
+    }
+    const text = JSON.stringify(value);
+    if (tainted.some((one) => path === one.path || path.startsWith(`${one.path}/`))) return html`<mark class="tainted">${text}<span class="hidden"> came out of an untrusted tool</span></mark>`;
+    return named.includes(path) ? html`<mark>${text}<span class="hidden"> was named by the user</span></mark>` : text;
+  };
+  return html`<pre tabindex="0" aria-label="Arguments">${draw(of, "", "")}</pre>${named.length > 0 && html`<p class="note"><mark>Marked</mark>: the user named it.</p>`}`;
+}
+
 /** The tools that a taint names. */
 const sources = (from) => (Array.isArray(from) ? from : Object.values(from ?? {}).flat()).map((one) => (typeof one === "string" ? one : one.tool ?? JSON.stringify(one))).join(", ");
 
@@ -89,18 +111,19 @@ export function Question({ question, chosen, choose, answer }) {
     <h2>${question.kind === "call" ? question.tool : `${question.tool ?? "A server"} asks`} <span class="dim">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
     ${way}
     ${question.reason && html`<p>${question.reason}</p>`}
-    ${question.tainted && html`<p class="problem">Untrusted: ${question.tainted}.</p>`}
+    ${question.untrusted && html`<p class="problem">Untrusted: ${question.untrusted}.</p>`}
     ${question.asker && html`<p>On the wish of ${question.asker}.</p>`}
     ${question.kind === "call"
       ? html`${risk(question) && html`<p class="risk"><span aria-hidden="true">▲</span> ${risk(question)}</p>`}
         ${question.tainted?.map((one) => html`<p class="bad"><code>${one.path || "the arguments"}</code> came out of ${sources(one.from) || "an untrusted tool"}.</p>`)}
         ${changed(question.arguments) && html`<${Diff} text=${changed(question.arguments)} label="What the edit changes" />`}
-        <${Json} value=${question.arguments} label="Arguments" />
+        <${Arguments} of=${question.arguments} named=${question.named} tainted=${question.tainted} />
         ${me.changes && html`<div class="answers"><button class="main" onClick=${() => answer("approve")}>Approve once <kbd>a</kbd></button>
-          <button onClick=${() => answer("always")}>Always <kbd>w</kbd></button>
+          <button onClick=${() => answer("always_these")} title="Not asked again in this session for equal arguments">These arguments <kbd>t</kbd></button>
+          ${question.always_covers !== "this_call" && html`<button onClick=${() => answer("always")}>Always <kbd>w</kbd></button>`}
           <button class="danger" onClick=${() => answer("deny", reason.trim() ? { reason: reason.trim() } : {})}>Deny <kbd>d</kbd></button>
           <label>Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="the model reads it" /></label></div>`}
-        ${question.always_covers && html`<p class="note">Always means: ${COVERS[question.always_covers] ?? question.always_covers}.</p>`}`
+        <p class="note">These arguments: not asked again in this session for equal ones.${question.always_covers !== "this_call" && html` Always: not asked again for ${COVERS[question.always_covers] ?? question.always_covers}.`}</p>`
       : me.changes ? html`<${Wants} question=${question} answer=${answer} />` : html`<p>${question.message}</p>`}
   </article>`;
 }

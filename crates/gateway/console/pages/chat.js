@@ -28,7 +28,7 @@ function Conversation({ agent }) {
   // While the agent works, its questions are looked for.
   useEffect(() => {
     if (!ending || !me.changes) return undefined;
-    const look = () => get("/api/approvals").then(setAsked, () => {});
+    const look = () => get("/api/approvals").then(({ questions }) => setAsked(questions), () => {});
     const timer = setInterval(look, 700);
     look();
     return () => { clearInterval(timer); setAsked([]); };

@@ -11,6 +11,7 @@ export function Costs() {
   const today = Math.floor(Date.now() / DAY) * DAY;
   const since = today - (days - 1) * DAY;
   const daily = useLoad(`/api/usage?by=day&since_ms=${since}`, 10000);
+  const budgets = useLoad("/api/budgets", 10000);
   const sums = useLoad(`/api/usage?by=${by}&since_ms=${since}`, 10000);
   const rows = sums.data && [...sums.data.rows].sort((a, b) => (b.cost_usd ?? 0) - (a.cost_usd ?? 0) || b.tool_calls + b.model_calls - a.tool_calls - a.model_calls);
   const { totals } = daily.data ?? {};
@@ -26,7 +27,18 @@ export function Costs() {
       ["failed", (row) => (row.failures ? html`<span class="bad">${number(row.failures)}</span>` : "0"), "n"], ["p50", (row) => duration(row.p50_us / 1000), "n"],
       ["tokens in", (row) => number(row.usage.input_tokens), "n"], ["tokens out", (row) => number(row.usage.output_tokens), "n"], ["cost", (row) => money(row.cost_usd), "n"],
     ]} />
+    ${budgets.data && html`<h2>Budgets of tokens</h2>
+      <${Table} label="Budgets of tokens" rows=${budgets.data.tokens} none="No token has a budget: server.tokens in the configuration gives one." keyOf=${(row) => row.token} columns=${[
+        ["token", (row) => row.token], ["requests", (row) => html`<${Used} of=${row.spent.requests} most=${row.limits?.requests} shown=${number} />`, "n"],
+        ["tokens", (row) => html`<${Used} of=${row.spent.tokens} most=${row.limits?.tokens} shown=${number} />`, "n"], ["cost", (row) => html`<${Used} of=${row.spent.cost_usd} most=${row.limits?.cost_usd} shown=${money} />`, "n"],
+      ]} /><p class="note">What they may use of models at <code>/v1</code> until the server ends. Budgets of runs stand at <a href="#/agents">Agents</a>.</p>`}
   <//>`;
+}
+
+/** What is used of what there is. */
+function Used({ of, most, shown }) {
+  if (most === null || most === undefined) return html`${shown(of)} <span class="dim">no limit</span>`;
+  return html`${shown(of)} of ${shown(most)} <meter min="0" max=${most || 1} value=${of} aria-label=${`${shown(of)} of ${shown(most)}`} />`;
 }
 
 /** A bar for each day: cost where there is any, else calls. */

@@ -1,6 +1,6 @@
 // Background jobs, and the output of each as it grows.
 
-import { html, useLoad, useState, Page, Problem, Table, Json, State, Empty, clock } from "../ui.js";
+import { html, useLoad, useState, Page, Problem, Table, Json, State, Empty, More, clock } from "../ui.js";
 import { me, post } from "../api.js";
 
 const isOver = (job) => ["done", "error", "cancelled", "unknown"].includes(job.state);
@@ -11,15 +11,16 @@ export function Jobs({ id }) {
 
 function List() {
   const [open, setOpen] = useState(false);
-  const { data, error } = useLoad(`/api/jobs?limit=500${open ? "&open=true" : ""}`, 2000);
+  const [limit, setLimit] = useState(100);
+  const { data, error } = useLoad(`/api/jobs?limit=${limit}${open ? "&open=true" : ""}`, 2000);
   return html`<${Page} title="Jobs" about="Calls that go on in the background. The newest stand first."
       actions=${html`<label class="check"><input type="checkbox" checked=${open} onChange=${() => setOpen(!open)} /> Only what is not over</label>`}>
     <${Problem} error=${error} />
-    ${!error && html`<${Table} label="Jobs" rows=${data} none="There are no jobs." href=${(row) => `#/jobs/${encodeURIComponent(row.id)}`} columns=${[
+    ${!error && html`<${Table} label="Jobs" rows=${data?.jobs} none="There are no jobs." href=${(row) => `#/jobs/${encodeURIComponent(row.id)}`} columns=${[
       ["job", (row) => row.id], ["tool", (row) => row.tool], ["state", (row) => html`<${State} of=${row.state} />`],
       ["created", (row) => clock(Date.parse(row.created))], ["ended", (row) => (row.ended ? clock(Date.parse(row.ended)) : "")], ["of", (row) => row.principal],
     ]} />`}
-    ${data?.length === 500 && html`<p class="note">The newest 500 are shown.</p>`}
+    <${More} shown=${data?.jobs.length} total=${data?.total} limit=${limit} most=${10_000} more=${setLimit} />
   <//>`;
 }
 

@@ -1,6 +1,6 @@
 // What needs attention now, and what today came to.
 
-import { html, useLoad, Page, Problem, State, Table, number, money, duration, ago, tokens } from "../ui.js";
+import { html, useLoad, Page, Problem, State, Table, number, money, duration, ago, clock, tokens } from "../ui.js";
 
 const midnight = () => new Date().setHours(0, 0, 0, 0);
 
@@ -13,26 +13,25 @@ function remedy({ error, withheld }) {
   return html`See why: <code>toolwright doctor</code>`;
 }
 
-/** The operations that the events say are under way. */
-export function running(events) {
-  const open = new Map();
-  for (const event of events) {
-    const id = event.op?.id ?? event.id;
-    if (/_started$/.test(event.event)) open.set(id, event);
-    if (/_finished$/.test(event.event)) open.delete(id);
-  }
-  return [...open.values()];
+/** Runs of agents and jobs that are under way. */
+function running(agents, jobs) {
+  const live = (agents?.trees ?? []).flatMap((tree) => tree.agents.filter((node) => node.live));
+  const runs = live.map((node) => ({ id: node.run, name: node.name || node.run, kind: node.parent ? "agent" : "run", href: `#/runs/${encodeURIComponent(node.run)}`, says: `${number(node.spent.tokens)} tokens, ${money(node.spent.cost_usd)}` }));
+  return [...runs, ...(jobs?.jobs ?? []).map((job) => ({ id: job.id, name: job.tool, kind: "job", state: job.state, href: `#/jobs/${encodeURIComponent(job.id)}`, says: `since ${clock(Date.parse(job.created))}` }))];
 }
 
-export function Overview({ events, waiting }) {
+export function Overview({ waiting }) {
   const since = midnight();
   const providers = useLoad("/api/providers", 5000);
   const usage = useLoad(`/api/usage?by=day&since_ms=${since}`, 5000);
   const traces = useLoad("/api/traces?limit=8", 5000);
+  const agents = useLoad("/api/agents?limit=20", 3000);
+  const jobs = useLoad("/api/jobs?open=true&limit=20", 3000);
+  const now = running(agents.data, jobs.data);
   const totals = usage.data?.totals;
   const sums = [
     ["Waiting for you", number(waiting), "#/approvals", waiting > 0],
-    ["Running now", number(running(events).length), "#/runs"],
+    ["Running now", agents.data && number(now.length), "#/runs"],
     ["Calls today", totals && number(totals.tool_calls), "#/costs"],
     ["Failures today", totals && number(totals.failures), "#/runs", totals?.failures > 0],
     ["Tokens today", totals && number(tokens(totals.usage)), "#/costs"],
@@ -42,6 +41,10 @@ export function Overview({ events, waiting }) {
     <${Problem} error=${providers.error ?? usage.error} />
     <ul class="sums">${sums.map(([name, value, href, alarm]) => html`<li class=${alarm ? "alarm" : ""}><a href=${href}>
       <strong>${value ?? "…"}</strong><span>${name}</span></a></li>`)}</ul>
+    ${now.length > 0 && html`<h2>Running now</h2>
+      <${Table} label="Running now" rows=${now} href=${(row) => row.href} columns=${[
+        ["what", (row) => row.name], ["kind", (row) => row.kind], ["state", (row) => html`<${State} of=${row.state ?? "running"} />`], ["so far", (row) => row.says],
+      ]} />`}
     <h2>Sources of tools</h2>
     <${Table} label="Sources of tools" rows=${providers.data} none="No source is configured: toolwright mcp add NAME COMMAND adds one." columns=${[
       ["source", (row) => row.name], ["kind", (row) => row.kind], ["state", (row) => html`<${State} of=${row.state} />`],
@@ -51,7 +54,7 @@ export function Overview({ events, waiting }) {
     <h2>Last runs and sessions</h2>
     <${Table} label="Last runs and sessions" rows=${traces.data?.traces} none="Nothing was called yet." keyOf=${(row) => row.run ?? row.session}
       href=${(row) => `#/runs/${encodeURIComponent(row.run ?? row.session)}`} columns=${[
-        ["run or session", (row) => row.run ?? row.session], ["ended", (row) => ago(row.ended_ms)],
+        ["run or session", (row) => row.run ?? row.session], ["agent", (row) => agents.data?.trees.find((tree) => tree.run === row.run)?.agents[0]?.name ?? ""], ["ended", (row) => ago(row.ended_ms)],
         ["took", (row) => duration(row.ended_ms - row.started_ms), "n"], ["calls", (row) => number(row.tool_calls), "n"],
         ["failed", (row) => (row.failures ? html`<span class="bad">${number(row.failures)}</span>` : "0"), "n"],
         ["cost", (row) => money(row.cost_usd), "n"],

@@ -1,8 +1,9 @@
 // Runs and sessions, and each as the tree of its operations, which grows while it runs.
 
 import {
-  html, useLoad, useState, useEffect, useMemo, Page, Problem, Table, LongList, State, Empty, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short,
+  html, useLoad, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, More, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short,
 } from "../ui.js";
+import { get } from "../api.js";
 
 export function Runs({ id, events }) {
   return id ? html`<${Tree} key=${id} id=${id} events=${events} />` : html`<${List} events=${events} />`;
@@ -13,6 +14,8 @@ function List({ events }) {
   const { data, error, again } = useLoad(`/api/traces?limit=${limit}`, 5000);
   useEffect(again, [events.length && events[events.length - 1].event.endsWith("_finished") && events[events.length - 1]]);
   const [only, setOnly] = useState("");
+  const agents = useLoad(`/api/agents?limit=${limit}`, 15_000);
+  const names = new Map(agents.data?.trees.map((tree) => [tree.run, tree.agents[0]?.name]));
   const rows = data?.traces.filter((row) => (only === "failed" ? row.failures > 0 : only === "runs" ? row.run : true));
   return html`<${Page} title="Runs" about="Runs of agents, and sessions of clients. The last to end stands first.">
     <${Problem} error=${error} />
@@ -20,13 +23,13 @@ function List({ events }) {
       <option value="failed">with failures</option><option value="runs">runs of agents</option></select></label></div>
     <${Table} label="Runs and sessions" rows=${rows} none="Nothing was called yet." keyOf=${(row) => row.run ?? row.session}
       href=${(row) => `#/runs/${encodeURIComponent(row.run ?? row.session)}`} columns=${[
-        ["run or session", (row) => row.run ?? row.session], ["of", (row) => row.principal], ["ended", (row) => html`<time title=${clock(row.ended_ms)}>${ago(row.ended_ms)}</time>`],
+        ["run or session", (row) => row.run ?? row.session], ["agent", (row) => names.get(row.run) ?? ""], ["of", (row) => row.principal], ["ended", (row) => html`<time title=${clock(row.ended_ms)}>${ago(row.ended_ms)}</time>`],
         ["took", (row) => duration(row.ended_ms - row.started_ms), "n"], ["turns", (row) => row.turns || "", "n"],
         ["calls", (row) => number(row.tool_calls), "n"], ["requests", (row) => number(row.model_calls), "n"],
         ["failed", (row) => (row.failures ? html`<span class="bad">${number(row.failures)}</span>` : "0"), "n"],
         ["tokens", (row) => number(tokens(row.usage)), "n"], ["cost", (row) => money(row.cost_usd), "n"],
       ]} />
-    ${data?.more && html`<p><button onClick=${() => setLimit(Math.min(1000, limit * 2))} disabled=${limit >= 1000}>More</button> ${limit >= 1000 && "The last 1,000 are shown."}</p>`}
+    <${More} shown=${data?.traces.length} total=${data?.total} limit=${limit} most=${1000} more=${setLimit} />
   <//>`;
 }
 
@@ -76,20 +79,128 @@ function steps(trace) {
   return all.sort((a, b) => a.op.started_ms - b.op.started_ms);
 }
 
+/** Operations that an update reads of a run and of each run below it. */
+const UPDATE = 100;
+/** Milliseconds from an event to the update that it causes. */
+const SOON = 250;
+
+/** A trace that is brought up to date by its last operations, so that a long one is read once. */
+class Growing {
+  constructor(trace) {
+    this.trace = trace;
+    this.ops = new Map();
+    this.strays = new Map();
+    this.ended = 0;
+    trace.turns.forEach((turn) => turn.ops.forEach((op) => this.note(op, turn.ops)));
+    this.left = Math.max(0, this.counted() - this.ended);
+  }
+
+  /** The operations that have ended, by the sums of the ledger. */
+  counted() {
+    const { tool_calls, model_calls, jobs } = this.trace.totals;
+    return tool_calls + model_calls + jobs;
+  }
+
+  /** An operation that is in the tree, and all in it. `tops` is the list in which it stands without its parent. */
+  note(op, tops) {
+    this.ops.set(op.op, op);
+    if (op.status !== "running" && op.kind !== "guard") this.ended += 1;
+    if (tops && op.parent && !this.ops.has(op.parent)) this.strays.set(op.parent, [...(this.strays.get(op.parent) ?? []), [op, tops]]);
+    op.children.forEach((child) => this.note(child));
+  }
+
+  /** Puts the last operations in. Returns whether the tree is whole then: if not, some came and went unseen. */
+  update(part) {
+    const seen = new Set();
+    const visit = (op, turn) => {
+      const { children, ...facts } = op;
+      seen.add(op.op);
+      const known = this.ops.get(op.op);
+      if (known) {
+        if (known.status === "running" && op.status !== "running" && op.kind !== "guard") this.ended += 1;
+        Object.assign(known, facts, { agent: facts.agent ?? known.agent });
+      } else {
+        this.add({ ...facts, children: [] }, turn);
+      }
+      children.forEach((child) => visit(child, turn));
+    };
+    part.turns.forEach((turn) => turn.ops.forEach((op) => visit(op, turn.turn)));
+    Object.assign(this.trace, { totals: part.totals, latency_ms: part.latency_ms });
+    const lost = [...this.ops.values()].some((op) => op.status === "running" && !seen.has(op.op));
+    return !lost && this.ended + this.left >= this.counted();
+  }
+
+  add(op, turn) {
+    const parent = op.parent && this.ops.get(op.parent);
+    const put = (list) => {
+      list.push(op);
+      if (list.length > 1 && list[list.length - 2].started_ms > op.started_ms) list.sort((a, b) => a.started_ms - b.started_ms);
+    };
+    if (parent) {
+      put(parent.children);
+      this.note(op);
+    } else {
+      const { turns } = this.trace;
+      let at = turns.find((one) => one.turn === turn);
+      if (!at) {
+        at = { turn, ops: [] };
+        turns.push(at);
+        turns.sort((a, b) => a.turn - b.turn);
+      }
+      put(at.ops);
+      this.note(op, at.ops);
+    }
+    // What was there before the operation that it is part of.
+    for (const [child, tops] of this.strays.get(op.op) ?? []) {
+      tops.splice(tops.indexOf(child), 1);
+      op.children.push(child);
+    }
+    this.strays.delete(op.op);
+  }
+}
+
+/** The trace of a run or session, which grows with the events. */
+function useTrace(id, events) {
+  const path = `/api/traces/${encodeURIComponent(id)}`;
+  const whole = useLoad(path);
+  const [state, set] = useState({ trace: null, error: null });
+  const growing = useRef(null);
+  const timer = useRef(null);
+  const seen = useRef(events[events.length - 1]);
+  useEffect(() => {
+    if (!whole.data) return;
+    growing.current = new Growing(whole.data);
+    set({ trace: whole.data, error: null });
+  }, [whole.data]);
+  const update = () => get(`${path}?last=${UPDATE}`).then((part) => {
+    const grown = growing.current;
+    if (grown && grown.update(part)) set({ trace: { ...grown.trace }, error: null });
+    else whole.again();
+  }, (error) => set((old) => ({ ...old, error }))).finally(() => { timer.current = null; });
+  useEffect(() => {
+    const news = events.slice(events.lastIndexOf(seen.current) + 1);
+    seen.current = events[events.length - 1] ?? seen.current;
+    const grown = growing.current;
+    if (!grown || timer.current || document.hidden) return;
+    const { run, session } = grown.trace;
+    const isOurs = ({ session: of, op }) => of === session || (op && ((run && op.run === run) || grown.ops.has(op.parent) || [op.within?.parent, op.within?.root].includes(session)));
+    const isOpen = [...grown.ops.values()].some((op) => op.status === "running");
+    if (news.some((event) => isOpen || isOurs(event))) timer.current = setTimeout(update, SOON);
+  }, [events]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return { ...state, error: state.error ?? whole.error, again: whole.again };
+}
+
 const VIEWS = [["tree", "Operations"], ["talk", "Conversation"], ["play", "Playback"]];
 
 function Tree({ id, events }) {
-  const { data: trace, error, again } = useLoad(`/api/traces/${encodeURIComponent(id)}`);
+  const { trace, error, again } = useTrace(id, events);
   const saved = useLoad(trace?.run ? `/api/runs/${encodeURIComponent(trace.run)}` : null);
   const session = useLoad(trace && !trace.run ? `/api/sessions/${encodeURIComponent(trace.session)}` : null);
   const [view, setView] = useState("tree");
-  const last = events[events.length - 1];
-  // The ledger has what ended; it is read again soon after the last event of this run.
-  useEffect(() => {
-    if (!last || !(last.session === trace?.session || last.run === trace?.run)) return undefined;
-    const timer = setTimeout(() => { again(); saved.again(); }, 300);
-    return () => clearTimeout(timer);
-  }, [last]);
+  // Each turn saves the conversation anew.
+  const turns = trace?.totals.model_calls;
+  useEffect(() => { if (turns) saved.again(); }, [turns]);
   if (!trace) return html`<${Page} title=${id}><${Problem} error=${error} />${!error && html`<${Empty}>Loading.<//>`}<//>`;
   const { totals } = trace;
   const todo = saved.data?.todo ?? session.data?.todo;
@@ -129,7 +240,7 @@ function Operations({ id, trace }) {
       ? html`<div class="row turn" key=${`turn-${turn}-${index}`} role="treeitem" aria-level="1">Turn ${turn}</div>`
       : html`<${Row} key=${op.op} op=${op} depth=${depth} trace=${trace} folded=${folded.has(op.op)} chosen=${chosen === op.op}
           fold=${() => fold(op.op)} choose=${() => setChosen(op.op)} />`}<//>
-      ${shown && html`<${Details} id=${id} op=${shown} />`}</div>`;
+      ${shown && html`<${Details} key=${`${shown.op} ${shown.status}`} id=${id} op=${shown} />`}</div>`;
 }
 
 /** The messages of a saved run, with its calls and their results. */
@@ -172,7 +283,7 @@ function Playback({ id, trace }) {
       <label>Step ${number(at + 1)} of ${number(all.length)}, ${duration(now.started_ms - trace.started_ms)} after the start
         <input type="range" min="0" max=${most} value=${at} onInput=${(event) => setAt(Number(event.target.value))} /></label></div>
     <div class="split"><${LongList} rows=${all.slice(0, at + 1)} label="Operations until now" follow=${at}>${({ op, depth }) => html`<${Row} key=${op.op} op=${op} depth=${depth} trace=${trace} chosen=${op === now} choose=${() => setAt(all.findIndex((one) => one.op === op))} />`}<//>
-      <${Details} id=${id} op=${now} /></div>`;
+      <${Details} key=${now.op} id=${id} op=${now} /></div>`;
 }
 
 function Row({ op, depth, trace, folded, chosen, fold, choose }) {
@@ -187,6 +298,10 @@ function Row({ op, depth, trace, folded, chosen, fold, choose }) {
     <${State} of=${op.status} /><span class="n">${duration(op.latency_ms)}</span>
     <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class=${failed(op) ? "failed" : op.kind} x=${left} y="1" width=${width} height="6" rx="1" /></svg></div>`;
 }
+
+/** What was done to a call as the model wrote it. */
+const repairs = (provenance) => Object.entries(provenance).filter(([, value]) => value && (typeof value !== "object" || Object.keys(value).length))
+  .map(([name, value]) => (value === true ? name.replaceAll("_", " ") : `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`)).join("; ");
 
 /** Text that may be JSON, laid out. */
 function pretty(text) {
@@ -203,6 +318,7 @@ function Details({ id, op }) {
     ["characters in, out", `${number(op.characters_in)}, ${number(op.characters_out)}`], ["tokens", op.usage && number(tokens(op.usage))],
     ["tools shown", whole?.tools && number(whole.tools.shown)], ["cost", op.cost_usd === null ? "" : money(op.cost_usd)],
     ["agent's run", op.agent && html`<a href=${`#/runs/${encodeURIComponent(op.agent.run)}`}>${op.agent.run}</a>`],
+    ["why", op.note], ["lost on the way", op.lost?.join(", ")], ["repaired", op.provenance && repairs(op.provenance)],
     ["call", op.call && html`<code>${op.call}</code>`], ["operation", html`<code>${op.op}</code>`],
   ];
   return html`<aside aria-label="The chosen operation" aria-live="polite"><h2>${op.name}</h2>

@@ -8,6 +8,9 @@ export const effects = ({ read_only, destructive, open_world, idempotent }) =>
   [read_only ? "reads" : destructive ? "may destroy" : "writes", idempotent && !read_only && "repeatable", open_world && "reaches out"]
     .filter(Boolean).join(", ");
 
+/** Lines of a stored result that are read at once. */
+const PART = 200;
+
 export function Tools({ id }) {
   if (id === "prompt") return html`<${Prompt} />`;
   return id ? html`<${Tool} key=${id} id=${id} />` : html`<${Catalogue} />`;
@@ -126,6 +129,16 @@ function Tool({ id }) {
   <//>`;
 }
 
+/** A result that is kept because it is long, and its lines. */
+function Stored({ handle }) {
+  const [lines, setLines] = useState([]);
+  const [error, setError] = useState(null);
+  const read = () => post("/api/call", { tool: "output__read", arguments: { handle, line: lines.length * PART + 1, lines: PART } })
+    .then((outcome) => (outcome.ok ? setLines([...lines, outcome.text]) : setError(outcome.error)), setError);
+  return html`<p>The whole result is kept as <code>${handle}</code>. <button class="small" onClick=${read}>${lines.length ? "Read on" : "Read it"}</button></p>
+    <${Problem} error=${error} />${lines.map((text, index) => html`<${Json} key=${index} value=${text} label=${`Part ${index + 1} of the result`} />`)}`;
+}
+
 function Ended({ args, outcome, error, at }) {
   if (error) return html`<article><${Problem} error=${error} /></article>`;
   const waits = outcome.status === "approval";
@@ -135,5 +148,6 @@ function Ended({ args, outcome, error, at }) {
     ${outcome.error && html`<p class="bad">${outcome.error.message}</p>`}
     ${outcome.text && html`<${Json} value=${outcome.text} label="Result" />`}
     ${outcome.structured !== undefined && html`<${Json} value=${outcome.structured} label="Structured result" />`}
+    ${outcome.extras?.tool_output?.handle && html`<${Stored} handle=${outcome.extras.tool_output.handle} />`}
     <details><summary>Arguments</summary><${Json} value=${args} /></details></article>`;
 }

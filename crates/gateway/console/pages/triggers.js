@@ -4,7 +4,8 @@ import { html, useLoad, useState, Page, Problem, Table, State, Empty, clock } fr
 import { me, post } from "../api.js";
 
 export function Triggers() {
-  const { data, error, again } = useLoad("/api/triggers", 5000);
+  const [firings, setFirings] = useState(5);
+  const { data, error, again } = useLoad(`/api/triggers?firings=${firings}`, 5000);
   const [said, setSaid] = useState(null);
   const fire = (trigger) => post(`/api/triggers/${encodeURIComponent(trigger.id)}/fire`)
     .then((firing) => setSaid({ message: `${trigger.id} fires: run ${firing.run}.` }), (problem) => setSaid({ error: problem })).then(again);
@@ -21,6 +22,7 @@ export function Triggers() {
         href=${(firing) => `#/runs/${encodeURIComponent(firing.run)}`} columns=${[
           ["run", (firing) => firing.run], ["due", (firing) => clock(Date.parse(firing.due))], ["state", (firing) => html`<${State} of=${firing.state} />`], ["error", (firing) => firing.error],
         ]} />
+      ${trigger.more_firings && html`<p class="more"><span class="note">The last ${firings} are shown.</span> ${firings < 1000 && html`<button class="small" onClick=${() => setFirings(Math.min(1000, firings * 4))}>More</button>`}</p>`}
       ${me.changes && html`<div class="answers"><button onClick=${() => fire(trigger)}>Fire now</button></div>`}</article>`)}
   <//>`;
 }

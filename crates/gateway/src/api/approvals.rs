@@ -7,11 +7,13 @@ use axum::Extension;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::approval::{Answered, ApprovalDecision, FormQuestion, FormReply, Kept, QuestionState, Wants};
+use toolwright_core::approval::{
+    Answered, AnyQuestion, ApprovalDecision, FormQuestion, FormReply, Kept, QuestionState, Wants,
+};
 use toolwright_core::session::PeerProcess;
 use toolwright_mcp::elicitation::Form;
 
-use super::{Answer, Api, JsonBody, PathParam, QueryParams};
+use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded};
 use crate::http::{ApiError, Connection};
 
 /// Rows that are listed.
@@ -24,6 +26,8 @@ const DENIED: &str = "the user said no";
 pub(super) struct List {
     #[serde(default)]
     all: bool,
+    after: Option<String>,
+    limit: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +43,7 @@ pub(super) struct DecideRequest {
 enum Decision {
     Approve,
     Always,
+    AlwaysThese,
     Deny,
     Skip,
     Accept,
@@ -75,13 +80,10 @@ impl Api {
 pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
     api.owner_only()?;
     let state = (!asked.all).then_some(QuestionState::Pending);
-    let inbox = &api.stores.inbox;
-    let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
-    let calls = calls.iter().map(|asked| (asked.created_ms, asked.to_json()));
-    let forms = forms.iter().map(|asked| (asked.created_ms, asked.to_json()));
-    let mut rows: Vec<_> = calls.chain(forms).collect();
-    rows.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
-    api.ok(&rows.into_iter().map(|(_, row)| row).collect())
+    let limit = bounded("limit", asked.limit, LISTED, LISTED)?;
+    let page = api.stores.inbox.inbox(state, asked.after.as_deref(), limit).await?;
+    let questions: Value = page.questions.iter().map(AnyQuestion::to_json).collect();
+    api.ok(&json!({"questions": questions, "total": page.total, "next": page.next}))
 }
 
 /// `POST /api/approvals/{id}`.
@@ -101,6 +103,7 @@ pub(super) async fn answer(
     let (decision, state) = match asked.decision {
         Decision::Approve => (ApprovalDecision::Approve, QuestionState::Approved),
         Decision::Always => (ApprovalDecision::Always, QuestionState::Approved),
+        Decision::AlwaysThese => (ApprovalDecision::AlwaysThese, QuestionState::Approved),
         Decision::Deny => {
             let reason = asked.reason.unwrap_or_else(|| DENIED.to_owned());
             (ApprovalDecision::Deny { reason }, QuestionState::Denied)

@@ -6,15 +6,16 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolwright_core::job::{JobRecord, JobScope, Jobs, Listed};
 use toolwright_core::session::Session;
 
-use super::{Answer, Api, JsonBody, PathParam, QueryParams, wait};
+use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded, wait};
 use crate::http::{ApiError, Connection};
 
 /// The default and largest number of listed jobs.
-const LISTED: usize = 10_000;
+const LISTED: usize = 1000;
+const MAX_LISTED: usize = 10_000;
 /// The default and largest number of lines.
 const LINES: usize = 1000;
 const MAX_LINES: usize = 100_000;
@@ -24,6 +25,7 @@ const STOP_WAIT: Duration = Duration::from_secs(15);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct List {
+    after: Option<String>,
     limit: Option<usize>,
     #[serde(default)]
     open: bool,
@@ -65,8 +67,10 @@ fn scope(session: &Session) -> JobScope<'_> {
 pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
     let session = api.session();
     let listed = if asked.open { Listed::Open } else { Listed::All };
-    let list = api.jobs()?.list(scope(&session), listed, asked.limit.unwrap_or(LISTED).min(LISTED)).await?;
-    api.ok(&list.iter().map(JobRecord::to_json).collect())
+    let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
+    let page = api.jobs()?.page(scope(&session), listed, asked.after.as_deref(), limit).await?;
+    let jobs: Value = page.jobs.iter().map(JobRecord::to_json).collect();
+    api.ok(&json!({"jobs": jobs, "total": page.total, "next": page.next}))
 }
 
 /// `GET /api/jobs/{id}`.

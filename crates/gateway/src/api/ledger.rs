@@ -10,7 +10,7 @@ use toolwright_core::trace;
 use toolwright_core::trace::MAX_OPERATIONS;
 use toolwright_core::usage::UsageBy;
 
-use super::{Answer, Api, PathParam, QueryParams};
+use super::{Answer, Api, PathParam, QueryParams, bounded};
 use crate::http::ApiError;
 
 /// Runs and sessions that are listed unless asked otherwise, and at most.
@@ -20,7 +20,14 @@ const MAX_LISTED: usize = 1000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct List {
+    after: Option<String>,
     limit: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Show {
+    last: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -33,20 +40,21 @@ pub(super) struct Sums {
 
 /// `GET /api/traces`.
 pub(super) async fn traces(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<List>) -> Answer {
-    let limit = asked.limit.unwrap_or(LISTED);
-    if !(1..=MAX_LISTED).contains(&limit) {
-        return Err(ApiError::bad_request(format!("`limit` is from 1 to {MAX_LISTED}")));
-    }
-    // One more tells whether there are more.
-    let mut traces = api.gateway.options.executor.ledger().traces(limit + 1).await?;
-    let more = traces.len() > limit;
-    traces.truncate(limit);
-    api.ok(&json!({"traces": traces, "more": more}))
+    let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
+    let wrong = |why| ApiError::bad_request(format!("`after`: {why}"));
+    let after = asked.after.as_deref().map(str::parse).transpose().map_err(wrong)?;
+    let page = api.gateway.options.executor.ledger().trace_page(after, limit).await?;
+    api.ok(&json!({"traces": page.traces, "total": page.total, "next": page.next.map(|next| next.to_string())}))
 }
 
 /// `GET /api/traces/{id}`.
-pub(super) async fn trace(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
-    let traces = trace::read(&**api.gateway.options.executor.ledger(), &id).await?;
+pub(super) async fn trace(
+    State(api): State<Arc<Api>>,
+    PathParam(id): PathParam,
+    QueryParams(asked): QueryParams<Show>,
+) -> Answer {
+    let last = bounded("last", asked.last, MAX_OPERATIONS, MAX_OPERATIONS)?;
+    let traces = trace::read(&**api.gateway.options.executor.ledger(), &id, last).await?;
     match traces.first() {
         Some(trace) => api.ok(&json!(trace)),
         None => Err(ApiError::not_found(format!("no run or session is called, or begins with, only `{id}`"))),
@@ -67,6 +75,18 @@ pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<
         }
     }
     Err(ApiError::not_found(format!("`{id}` has no operation `{op}`")))
+}
+
+/// `GET /api/budgets`.
+pub(super) async fn budgets(State(api): State<Arc<Api>>) -> Answer {
+    let tokens = &api.gateway.options.server.tokens;
+    let shown = api.gateway.budgets.iter().map(|(name, budget)| {
+        let limits = tokens.get(name).and_then(|client| client.budget.as_ref());
+        json!({"token": name, "limits": limits, "spent": budget.used()})
+    });
+    let mut shown: Vec<_> = shown.collect();
+    shown.sort_by(|one, other| one["token"].as_str().cmp(&other["token"].as_str()));
+    api.ok(&json!({"tokens": shown}))
 }
 
 /// `GET /api/usage`.

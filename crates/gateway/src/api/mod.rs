@@ -192,3 +192,10 @@ pub(super) fn span(name: &str, written: Option<&str>) -> Result<Option<Duration>
 pub(super) fn wait(written: Option<&str>) -> Result<Duration, ApiError> {
     Ok(span("wait", written)?.unwrap_or_default().min(MAX_WAIT))
 }
+
+/// A number of the query, which is from 1 to `most`.
+pub(super) fn bounded(name: &str, given: Option<usize>, usual: usize, most: usize) -> Result<usize, ApiError> {
+    let number = given.unwrap_or(usual);
+    let fits = (1..=most).contains(&number);
+    if fits { Ok(number) } else { Err(ApiError::bad_request(format!("`{name}` is from 1 to {most}"))) }
+}

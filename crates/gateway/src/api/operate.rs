@@ -12,13 +12,17 @@ use toolwright_models::dialect::translate;
 use toolwright_models::{Api as ModelApi, tools_json};
 
 use super::routes::{Method, Parameter, Route, UNKNOWN, optional, required};
-use super::{Answer, Api, JsonBody, PathParam, QueryParams};
+use super::{Answer, Api, JsonBody, PathParam, QueryParams, bounded};
 use crate::http::{ApiError, Connection, Identity};
 use crate::operator::{Operator, PinWord};
 
 /// The default and largest number of tools that a prompt is shown.
 const PICKED: usize = 20;
 const MAX_PICKED: usize = 200;
+/// The default and largest number of rows of a list, and the default of firings of a trigger.
+const LISTED: usize = 50;
+const MAX_LISTED: usize = 1000;
+const FIRINGS: usize = 5;
 /// The default and largest number of recorded calls that a policy is tried on.
 const REPLAYED: usize = 1000;
 const MAX_REPLAYED: usize = 10_000;
@@ -78,11 +82,16 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/agents",
             "listAgents",
             agents,
-            "Lists agents, members of groups, and the budgets of trees of agents.",
+            "Lists agents, members of groups, mailboxes, and the budgets of trees of agents, the newest first.",
         )
+        .query([
+            optional("after", "string", "Only trees behind `next` of an earlier answer."),
+            optional("limit", "integer", "Trees and mailboxes at most, from 1 to 1000. Default: 50."),
+        ])
         .gives("AgentList")
         .also(NONE_HERE),
         Route::new(Get, "/api/triggers", "listTriggers", triggers, "Lists triggers with their firings.")
+            .query([optional("firings", "integer", "Firings of each at most, the newest, from 1 to 1000. Default: 5.")])
             .gives("TriggerList")
             .also(NONE_HERE),
         Route::new(Post, "/api/triggers/{id}/fire", "fireTrigger", fire, "Fires a trigger now.")
@@ -102,8 +111,9 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/sessions/{id}",
             "showSession",
             session,
-            "Shows the messages and values that a session keeps.",
+            "Shows the messages and values that a session or channel keeps.",
         )
+        .query([optional("after", "integer", "Only messages behind `next` of an earlier answer. Default: 0.")])
         .gives("SessionState")
         .also(NONE_HERE),
         Route::new(
@@ -143,12 +153,6 @@ impl Api {
     fn operator(&self) -> Result<&dyn Operator, ApiError> {
         self.operator.as_deref().ok_or_else(|| ApiError::not_found("this server has no such thing"))
     }
-}
-
-fn bounded(name: &str, given: Option<usize>, usual: usize, most: usize) -> Result<usize, ApiError> {
-    let number = given.unwrap_or(usual);
-    let fits = (1..=most).contains(&number);
-    if fits { Ok(number) } else { Err(ApiError::bad_request(format!("`{name}` is from 1 to {most}"))) }
 }
 
 /// `GET /api/me`.
@@ -242,14 +246,29 @@ pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): Quer
     api.ok(&json!({"api": model_api.as_str(), "tools": rows, "tokens": total}))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Part {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
 /// `GET /api/agents`.
-pub(super) async fn agents(State(api): State<Arc<Api>>) -> Answer {
-    api.ok(&api.operator()?.agents().await?)
+pub(super) async fn agents(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Part>) -> Answer {
+    let limit = bounded("limit", asked.limit, LISTED, MAX_LISTED)?;
+    api.ok(&api.operator()?.agents(asked.after.as_deref(), limit).await?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Firings {
+    firings: Option<usize>,
 }
 
 /// `GET /api/triggers`.
-pub(super) async fn triggers(State(api): State<Arc<Api>>) -> Answer {
-    api.ok(&api.operator()?.triggers().await?)
+pub(super) async fn triggers(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Firings>) -> Answer {
+    let firings = bounded("firings", asked.firings, FIRINGS, MAX_LISTED)?;
+    api.ok(&api.operator()?.triggers(firings).await?)
 }
 
 /// `POST /api/triggers/{id}/fire`.
@@ -267,9 +286,20 @@ pub(super) async fn run(State(api): State<Arc<Api>>, PathParam(id): PathParam) -
     api.ok(&api.operator()?.run(&id).await?)
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mail {
+    #[serde(default)]
+    after: u64,
+}
+
 /// `GET /api/sessions/{id}`.
-pub(super) async fn session(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
-    api.ok(&api.operator()?.session(&id).await?)
+pub(super) async fn session(
+    State(api): State<Arc<Api>>,
+    PathParam(id): PathParam,
+    QueryParams(asked): QueryParams<Mail>,
+) -> Answer {
+    api.ok(&api.operator()?.session(&id, asked.after).await?)
 }
 
 #[derive(Deserialize)]

@@ -213,7 +213,8 @@ pub(super) fn routes() -> Vec<Route> {
         .also(LATER),
         Route::new(Get, "/api/jobs", "listJobs", jobs::list, "Lists background jobs, the newest first.")
             .query([
-                optional("limit", "integer", "Jobs at most. Default: 10000."),
+                optional("after", "string", "Only jobs behind `next` of an earlier answer."),
+                optional("limit", "integer", "Jobs at most, from 1 to 10000. Default: 1000."),
                 optional("open", "boolean", "Only jobs that are not over."),
             ])
             .gives("JobList")
@@ -249,7 +250,11 @@ pub(super) fn routes() -> Vec<Route> {
             approvals::list,
             "Lists what waits for a person's word: calls, and what tools' sources ask.",
         )
-        .query([optional("all", "boolean", "Those that were answered, expired or withdrawn, too.")])
+        .query([
+            optional("all", "boolean", "Those that were answered, expired or withdrawn, too."),
+            optional("after", "string", "Only questions behind `next` of an earlier answer."),
+            optional("limit", "integer", "Questions at most, from 1 to 1000. Default: 1000."),
+        ])
         .gives("QuestionList")
         .also(OWNER),
         Route::new(
@@ -289,7 +294,10 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .gives("ProviderList"),
         Route::new(Get, "/api/traces", "listTraces", ledger::traces, "Lists runs and sessions, the last to end first.")
-            .query([optional("limit", "integer", "Runs and sessions at most, from 1 to 1000. Default: 50.")])
+            .query([
+                optional("after", "string", "Only those behind `next` of an earlier answer."),
+                optional("limit", "integer", "Runs and sessions at most, from 1 to 1000. Default: 50."),
+            ])
             .gives("TraceList"),
         Route::new(
             Get,
@@ -298,6 +306,11 @@ pub(super) fn routes() -> Vec<Route> {
             ledger::trace,
             "Shows the operations of a run or session as a tree. `last` is the newest.",
         )
+        .query([optional(
+            "last",
+            "integer",
+            "Only the last so many operations of it and of each run below it, from 1 to 10000. Default: 10000.",
+        )])
         .gives("Trace")
         .also(UNKNOWN),
         Route::new(
@@ -309,6 +322,14 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .gives("Operation")
         .also(UNKNOWN),
+        Route::new(
+            Get,
+            "/api/budgets",
+            "listBudgets",
+            ledger::budgets,
+            "Lists what tokens with a budget may use of models at /v1, and what they have used.",
+        )
+        .gives("BudgetList"),
         Route::new(Get, "/api/usage", "sumUsage", ledger::sums, "Sums calls, failures, tokens and cost.")
             .query([
                 required("by", "string", "What is summed by: tool, model, agent, run, principal or day."),

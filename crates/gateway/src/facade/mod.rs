@@ -26,11 +26,11 @@ use toolwright_core::session::Principal;
 use toolwright_core::store::StoreError;
 use toolwright_models::served::{Fault, ServedApi};
 
-use crate::Gateway;
 use crate::agents::{AgentSource, Target};
 use crate::config::{ClientBudget, ClientConfig, FacadeApprovals, FacadeConfig};
 use crate::http::Identity;
 use crate::http::body::Bodies;
+use crate::{Gateway, GatewayOptions};
 use output::{Output, Refusal};
 
 /// Tokens that an answer counts as in the budget of a token before it has come, where nothing limits it.
@@ -86,8 +86,6 @@ pub(crate) struct Facade {
     bodies: Arc<Bodies>,
     /// Silence after which a stream says that it is alive.
     keep_alive: Duration,
-    /// What tokens with a budget may still use, by name.
-    budgets: HashMap<String, Arc<ModelBudget>>,
     /// What a request of this process works on; see [`reserve`].
     busy: Mutex<HashSet<reserve::Key>>,
     /// By owner and id.
@@ -101,13 +99,7 @@ impl Facade {
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
         keep_alive: Duration,
     ) -> Arc<Self> {
-        let server = &gateway.options.server;
-        let config = server.facades.clone();
-        let prices = gateway.options.executor.models().prices();
-        let budget = |(name, client): (&String, &ClientConfig)| {
-            Some((name.clone(), ModelBudget::new(bounds(client.budget.as_ref()?), prices.clone())))
-        };
-        let budgets = server.tokens.iter().filter_map(budget).collect();
+        let config = gateway.options.server.facades.clone();
         Arc::new(Self {
             gateway,
             source,
@@ -115,7 +107,6 @@ impl Facade {
             requests,
             bodies,
             keep_alive,
-            budgets,
             busy: Mutex::default(),
             live: Mutex::default(),
         })
@@ -168,7 +159,7 @@ impl Facade {
 
     /// `model`, within the budget of the token.
     fn within_budget(&self, model: Arc<dyn ModelClient>, principal: &Principal) -> Arc<dyn ModelClient> {
-        match self.budgets.get(&principal.id).filter(|_| !principal.owner) {
+        match self.gateway.budgets.get(&principal.id).filter(|_| !principal.owner) {
             Some(budget) => {
                 let budget = Arc::clone(budget);
                 Arc::new(BudgetedClient { client: model, budget, usual_answer: USUAL_ANSWER })
@@ -184,6 +175,15 @@ impl Facade {
     fn client(&self, principal: &Principal) -> Option<&ClientConfig> {
         if principal.owner { None } else { self.gateway.options.server.tokens.get(&principal.id) }
     }
+}
+
+/// What tokens with a budget may use at `/v1`, by name.
+pub(crate) fn budgets(options: &GatewayOptions) -> HashMap<String, Arc<ModelBudget>> {
+    let prices = options.executor.models().prices();
+    let budget = |(name, client): (&String, &ClientConfig)| {
+        Some((name.clone(), ModelBudget::new(bounds(client.budget.as_ref()?), prices.clone())))
+    };
+    options.server.tokens.iter().filter_map(budget).collect()
 }
 
 /// What the requests of one token may use of models, until the server ends.

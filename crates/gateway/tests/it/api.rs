@@ -104,7 +104,7 @@ impl Api {
         loop {
             let questions = body(self.get("/api/approvals"), 200).await;
             self.check(&Method::GET, "/api/approvals", 200, &questions);
-            if let Some(question) = questions.get(0) {
+            if let Some(question) = questions["questions"].get(0) {
                 return question.clone();
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -378,13 +378,19 @@ async fn jobs_are_started_followed_and_stopped() {
     let begun = api.call(json!({"tool": "test__wait", "background": true})).await;
     let waits = begun["structured"]["job"].as_str().expect("a job").to_owned();
     let open = api.answer(Method::GET, "/api/jobs", "/api/jobs?open=true", None, 200).await;
-    assert_eq!(open.as_array().map(Vec::len), Some(1), "{open}");
+    assert_eq!(open["total"], 1, "{open}");
     // The limit counts those that are open, and a newer one is over.
     let begun = api.call(json!({"tool": "test__sleep", "arguments": {"text": "1"}, "background": true})).await;
     let newer = begun["structured"]["job"].as_str().expect("a job").to_owned();
     api.answer(Method::GET, jobs, &format!("/api/jobs/{newer}?wait=10s"), None, 200).await;
     let open = api.answer(Method::GET, "/api/jobs", "/api/jobs?open=true&limit=1", None, 200).await;
-    assert_eq!((open.as_array().map(Vec::len), &open[0]["id"]), (Some(1), &json!(waits)), "{open}");
+    assert_eq!((&open["jobs"][0]["id"], &open["next"]), (&json!(waits), &Value::Null), "{open}");
+    let part =
+        async |after: &str| api.answer(Method::GET, "/api/jobs", &format!("/api/jobs?limit=2{after}"), None, 200).await;
+    let first = part("").await;
+    assert_eq!((&first["total"], &first["jobs"][0]["id"], &first["next"]), (&json!(3), &json!(newer), &json!(waits)));
+    let rest = part(&format!("&after={waits}")).await;
+    assert_eq!((&rest["total"], &rest["jobs"][0]["id"], &rest["next"]), (&json!(3), &json!(id), &Value::Null));
     let stop = |id: &str| format!("/api/jobs/{id}/stop");
     let stopped = api.answer(Method::POST, "/api/jobs/{id}/stop", &stop(&waits), None, 200).await;
     assert_eq!(stopped["state"], "cancelled");

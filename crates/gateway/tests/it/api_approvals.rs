@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_core::approval::{FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
 use toolwright_core::session::{PeerProcess, Principal, SessionId};
 use toolwright_gateway::{ApiStores, Token};
@@ -17,9 +17,12 @@ async fn a_waiting_call_runs_after_approval() {
     let (api, store) = Api::asking(Some("s3cret")).await;
     let (list, one) = ("/api/approvals", "/api/approvals/{id}");
     let ask = |text: &'static str| api.call(json!({"tool": "remote__other", "arguments": {"t": text}}));
-    for (word, state, ends) in
-        [("deny", "denied", "error"), ("approve", "approved", "done"), ("always", "approved", "done")]
-    {
+    for (word, state, ends) in [
+        ("deny", "denied", "error"),
+        ("approve", "approved", "done"),
+        ("always_these", "approved", "done"),
+        ("always", "approved", "done"),
+    ] {
         let begun = ask(word).await;
         let job = begun["structured"]["job"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
         let question = api.question().await;
@@ -31,6 +34,11 @@ async fn a_waiting_call_runs_after_approval() {
         assert_eq!(error_kind(&late), "conflict");
         let ended = body(api.get(&format!("/api/jobs/{job}?wait=10s")), 200).await;
         assert_eq!(ended["state"], ends, "{ended}");
+        if word == "always_these" {
+            // The same is not asked about again, and another is.
+            let again = ask(word).await;
+            assert_eq!((&again["status"], again.get("structured")), (&json!("done"), None), "{again}");
+        }
     }
     let standing = "/api/approvals/standing";
     let rows = api.answer(Method::GET, standing, standing, None, 200).await;
@@ -39,7 +47,11 @@ async fn a_waiting_call_runs_after_approval() {
     assert_eq!(api.answer(Method::DELETE, revoke, &path, None, 200).await["state"], "revoked");
     api.answer(Method::DELETE, revoke, &path, None, 404).await;
     let all = api.answer(Method::GET, list, "/api/approvals?all=true", None, 200).await;
-    assert_eq!(all.as_array().map(Vec::len), Some(3));
+    assert_eq!((&all["total"], &all["next"]), (&json!(4), &Value::Null));
+    let part = api.answer(Method::GET, list, "/api/approvals?all=true&limit=3", None, 200).await;
+    let rest = format!("/api/approvals?all=true&after={}", part["next"].as_str().expect("more"));
+    let rest = api.answer(Method::GET, list, &rest, None, 200).await;
+    assert_eq!((&rest["questions"][0], &rest["next"]), (&all["questions"][3], &Value::Null));
     assert!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").is_empty());
 }
 
@@ -166,7 +178,7 @@ async fn only_the_owner_approves_and_sees_all_jobs() {
     }
     let answer = guests.request(Method::POST, "/api/approvals/ask_1").json(&json!({"decision": "approve"}));
     assert_eq!(error_kind(&body(answer, 403).await), "forbidden");
-    assert_eq!(body(guests.request(Method::GET, "/api/jobs"), 200).await, json!([]));
+    assert_eq!(body(guests.request(Method::GET, "/api/jobs"), 200).await["total"], 0);
     body(guests.request(Method::GET, &job), 404).await;
     body(owners.request(Method::GET, &job), 200).await;
     // Nor does a tool that needs a role exist for whoever lacks it.
@@ -174,5 +186,5 @@ async fn only_the_owner_approves_and_sees_all_jobs() {
     body(owners.request(Method::GET, "/api/tools/test__limited"), 200).await;
     let begun = body(guests.request(Method::POST, "/api/call").json(&begin), 200).await;
     assert!(begun["structured"]["job"].is_string(), "{begun}");
-    assert_eq!(body(guests.request(Method::GET, "/api/jobs"), 200).await.as_array().map(Vec::len), Some(1));
+    assert_eq!(body(guests.request(Method::GET, "/api/jobs"), 200).await["total"], 1);
 }

@@ -26,6 +26,7 @@ async fn pages_come_from_the_server_alone() {
         let answer = http.request(Method::GET, file).send().await.expect("answers");
         assert_eq!(answer.status(), 200, "{file}");
         assert_eq!(answer.headers()["x-content-type-options"], "nosniff", "{file}");
+        assert!(answer.headers()["cache-control"].to_str().is_ok_and(|cache| cache.contains("immutable")), "{file}");
     }
     let known = http.request(Method::GET, "/").header("if-none-match", tag).send().await.expect("answers");
     assert_eq!(known.status(), 304);
@@ -57,11 +58,16 @@ async fn traces_and_sums_tell_of_calls() {
     api.call(json!({"tool": "test__echo", "arguments": {}})).await;
     let get = async |template: &str, path: &str| api.answer(Method::GET, template, path, None, 200).await;
     let listed = get("/api/traces", "/api/traces?limit=1").await;
-    assert_eq!((&listed["traces"][0]["tool_calls"], &listed["more"]), (&json!(2), &json!(false)), "{listed}");
+    let first = (&listed["traces"][0]["tool_calls"], &listed["total"], &listed["next"]);
+    assert_eq!(first, (&json!(2), &json!(1), &Value::Null), "{listed}");
+    assert_eq!(get("/api/traces", "/api/traces?after=1.1").await["traces"], json!([]));
     let trace = get("/api/traces/{id}", "/api/traces/last").await;
     let status: Vec<&Value> =
         trace["turns"][0]["ops"].as_array().expect("operations").iter().map(|op| &op["status"]).collect();
     assert_eq!(status, ["ok", "invalid_parameters"], "{trace}");
+    let last = get("/api/traces/{id}", "/api/traces/last?last=1").await;
+    let whole = (&last["left_out"], &last["totals"], &last["turns"][0]["ops"][0]);
+    assert_eq!(whole, (&json!(1), &trace["totals"], &trace["turns"][0]["ops"][1]), "{last}");
     let op = trace["turns"][0]["ops"][0]["op"].as_str().expect("an id");
     let template = "/api/traces/{id}/operations/{op}";
     let one = get(template, &format!("/api/traces/last/operations/{op}")).await;
@@ -76,7 +82,13 @@ async fn traces_and_sums_tell_of_calls() {
         [get("/api/tokens", "/api/tokens?api=anthropic").await, get("/api/tokens", "/api/tokens").await];
     assert!(small["tokens"].as_u64() > Some(0) && small["tokens"] != large["tokens"], "{small} {large}");
     assert_eq!(get("/api/me", "/api/me").await["changes"], true);
-    for wrong in ["/api/traces?limit=0", "/api/usage?by=colour", "/api/tokens?api=x"] {
+    for wrong in [
+        "/api/traces?limit=0",
+        "/api/traces?after=x",
+        "/api/traces/last?last=0",
+        "/api/usage?by=colour",
+        "/api/tokens?api=x",
+    ] {
         body(api.get(wrong), 400).await;
     }
 }

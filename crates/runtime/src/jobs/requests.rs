@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use toolwright_core::agents::{check_name, child_session};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{JobRecord, JobScope, JobState, JobText, Jobs, Listed};
+use toolwright_core::job::{JobPage, JobRecord, JobScope, JobState, JobText, Jobs, Listed};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
 
@@ -27,12 +27,18 @@ const MAX_RETURNED: usize = 100;
 
 #[async_trait]
 impl Jobs for JobManager {
-    async fn list(&self, scope: JobScope<'_>, listed: Listed, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+    async fn page(
+        &self,
+        scope: JobScope<'_>,
+        listed: Listed,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<JobPage, StoreError> {
         let of = match scope {
             JobScope::All => None,
             JobScope::Of(session) => Some((&session.id, &*session.principal.id)),
         };
-        self.store.jobs(of, listed, limit).await
+        self.store.jobs(of, listed, after, limit).await
     }
 
     async fn get(&self, scope: JobScope<'_>, id: &str) -> Result<JobRecord, StoreError> {

@@ -7,7 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toolwright_core::approval::{
-    Answered, ApprovalDecision, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing,
+    Answered, AnyQuestion, ApprovalDecision, FormQuestion, FormReply, InboxPage, InboxStore, Kept, Question,
+    QuestionState, Standing,
 };
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::store::{ApprovalStore, StoreError};
@@ -16,9 +17,13 @@ use toolwright_core::tool_id::ToolId;
 use super::BUSY;
 use super::SqliteStore;
 use super::owner::{self, renew};
-use super::{from_json, now_ms, to_json};
+use super::{cut, from_json, now_ms, one_more, to_json};
 
-const SELECT: &str = "SELECT id, request, created_ms, expires_ms, state, decision, decided_by FROM inbox";
+const SELECT: &str = "SELECT id, request, created_ms, expires_ms, state, decision, decided_by, kind FROM inbox";
+/// Whether a question is in the state ?1, at the time ?2. A pending question that nobody answered in time counts as expired,
+/// written down or not.
+const IS_IN: &str =
+    "(?1 IS NULL OR ?1 = CASE WHEN state = 'pending' AND expires_ms <= ?2 THEN 'expired' ELSE state END)";
 
 /// Kinds of rows.
 const CALL: &str = "call";
@@ -223,6 +228,39 @@ impl SqliteStore {
         row.map(Raw::read).transpose()
     }
 
+    async fn page(
+        &self,
+        state: Option<QuestionState>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<InboxPage, StoreError> {
+        let (after, limit) = (after.map(str::to_owned), limit.max(1));
+        let (mut rows, total) = self
+            .thread
+            .run("list the inbox", move |db| {
+                withdraw_left(db)?;
+                let (state, now) = (state.map(QuestionState::as_str), now_ms());
+                let count = format!("SELECT count(*) FROM inbox WHERE {IS_IN}");
+                let total: i64 = db.prepare_cached(&count)?.query_row(params![state, now], |row| row.get(0))?;
+                let behind =
+                    "(?3 IS NULL OR (created_ms, rowid) < (SELECT created_ms, rowid FROM inbox WHERE id = ?3))";
+                let sql = format!("{SELECT} WHERE {IS_IN} AND {behind} ORDER BY created_ms DESC, rowid DESC LIMIT ?4");
+                let rows = db
+                    .prepare_cached(&sql)?
+                    .query_map(params![state, now, after, one_more(limit)], |row| Ok((row.get(7)?, Raw::of(row)?)))?
+                    .collect::<rusqlite::Result<Vec<(String, Raw)>>>()?;
+                Ok((rows, total.cast_unsigned()))
+            })
+            .await?;
+        let next = cut(&mut rows, limit, |(_, row)| row.id.clone());
+        let read = |(kind, row): (String, Raw)| match kind.as_str() {
+            CALL => Ok(AnyQuestion::Call(Box::new(row.read()?))),
+            _ => Ok(AnyQuestion::Form(Box::new(row.read()?))),
+        };
+        let questions = rows.into_iter().map(read).collect::<Result<_, StoreError>>()?;
+        Ok(InboxPage { questions, total, next })
+    }
+
     async fn list<Q: DeserializeOwned, A: DeserializeOwned>(
         &self,
         kind: &'static str,
@@ -235,11 +273,7 @@ impl SqliteStore {
             .run("list questions", move |db| {
                 withdraw_left(db)?;
                 let now = now_ms();
-                // A pending question that nobody answered in time counts as expired, written down or not.
-                let sql = format!(
-                    "{SELECT} WHERE kind = ?4 AND (?1 IS NULL OR ?1 = CASE WHEN state = 'pending' AND expires_ms <= ?2 \
-                     THEN 'expired' ELSE state END) ORDER BY created_ms DESC, rowid DESC LIMIT ?3"
-                );
+                let sql = format!("{SELECT} WHERE kind = ?4 AND {IS_IN} ORDER BY created_ms DESC, rowid DESC LIMIT ?3");
                 let state = state.map(QuestionState::as_str);
                 db.prepare_cached(&sql)?.query_map(params![state, now, limit, kind], Raw::of)?.collect()
             })
@@ -309,9 +343,20 @@ impl InboxStore for SqliteStore {
         self.list(CALL, state, limit).await
     }
 
+    async fn inbox(
+        &self,
+        state: Option<QuestionState>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<InboxPage, StoreError> {
+        self.page(state, after, limit).await
+    }
+
     async fn answer(&self, id: &str, decision: &ApprovalDecision, by: &str) -> Result<Answered, StoreError> {
         let state = match decision {
-            ApprovalDecision::Approve | ApprovalDecision::Always => QuestionState::Approved,
+            ApprovalDecision::Approve | ApprovalDecision::Always | ApprovalDecision::AlwaysThese => {
+                QuestionState::Approved
+            }
             ApprovalDecision::Deny { .. } | ApprovalDecision::Skip | ApprovalDecision::Later => QuestionState::Denied,
         };
         self.decide(CALL, id, (state, decision), by).await

@@ -10,7 +10,7 @@ use toolwright_core::approval::AgentStep;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
+use toolwright_core::job::{JobOwner, JobPage, JobRecord, JobState, Listed};
 use toolwright_core::model::{CallMeta, Route};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
@@ -22,7 +22,7 @@ use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
 use super::owner::{self, Owner, renew};
-use super::{from_json, json_column, now_ms, to_json, unreadable};
+use super::{cut, from_json, json_column, now_ms, one_more, to_json, unreadable};
 
 pub(crate) use super::owner::LEASE_MS;
 
@@ -271,13 +271,15 @@ impl SqliteStore {
         Ok(record)
     }
 
-    /// Jobs, the newest first, without outcomes; of one session and principal, or all.
+    /// Jobs, the newest first, without outcomes; of one session and principal, or all; behind the one with the id `after`.
     pub(crate) async fn jobs(
         &self,
         of: Option<(&SessionId, &str)>,
         listed: Listed,
+        after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<JobRecord>, StoreError> {
+    ) -> Result<JobPage, StoreError> {
+        let (after, limit) = (after.map(str::to_owned), limit.clamp(1, MAX_LIST));
         let (session, principal) = match of {
             Some((session, principal)) => (Some(session.as_str().to_owned()), Some(principal.to_owned())),
             None => (None, None),
@@ -289,12 +291,19 @@ impl SqliteStore {
         };
         self.thread
             .run("list jobs", move |db| {
+                let of = format!("WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR principal = ?2) {which}");
+                let count = format!("SELECT count(*) FROM jobs {of}");
+                let total: i64 = db.prepare_cached(&count)?.query_row(params![session, principal], |row| row.get(0))?;
                 let sql = format!(
-                    "SELECT {COLUMNS} {FROM} WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR principal = ?2) {which} \
-                     ORDER BY created_ms DESC, jobs.rowid DESC LIMIT ?3"
+                    "SELECT {COLUMNS} {FROM} {of} AND (?3 IS NULL \
+                     OR (created_ms, jobs.rowid) < (SELECT created_ms, rowid FROM jobs WHERE id = ?3)) \
+                     ORDER BY created_ms DESC, jobs.rowid DESC LIMIT ?4"
                 );
-                let limit = i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX);
-                db.prepare_cached(&sql)?.query_map(params![session, principal, limit], record)?.collect()
+                let mut statement = db.prepare_cached(&sql)?;
+                let rows = statement.query_map(params![session, principal, after, one_more(limit)], record)?;
+                let mut jobs = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+                let next = cut(&mut jobs, limit, |job| job.id.clone());
+                Ok(JobPage { jobs, total: total.cast_unsigned(), next })
             })
             .await
     }

@@ -94,6 +94,18 @@ fn unreadable(index: usize, error: impl std::error::Error + Send + Sync + 'stati
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
 }
 
+/// The rows to ask for, so that one more than `limit` tells whether there are more.
+fn one_more(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
+}
+
+/// Leaves `limit` of these rows, and says behind which the others are, where there are others.
+fn cut<T, C>(rows: &mut Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> C) -> Option<C> {
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    rows.last().filter(|_| more).map(cursor)
+}
+
 /// Milliseconds since the epoch.
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_core::SessionId;
+use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent};
 use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{
     Author, LogEntry, LogMessage, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING, MessageKind, Method, NewRow,
@@ -181,4 +182,25 @@ async fn sessions_keep_a_bounded_number_of_bytes() {
     store.append(value(Written::delete("b"))).await.expect("what deletes is short");
     store.append(value(Written::set("d", json!(long)))).await.expect("there is room again");
     assert_eq!(read(&store, "b").await, None);
+}
+
+#[tokio::test]
+async fn mailboxes_and_trees_are_listed_newest_first() {
+    let dir = tempfile::tempdir().expect("dir");
+    let store = SqliteStore::open(dir.path()).expect("open");
+    store.append(NewRow { session: SessionId::new("old"), ..message("one") }).await.expect("sent");
+    store.append(message("two")).await.expect("sent");
+    store.append(value(Written::set("a", json!(1)))).await.expect("written");
+    let (shown, total) = store.mailboxes(1).await.expect("mailboxes");
+    let counts: Vec<_> = shown.iter().map(|one| (&*one.session, one.messages, one.values)).collect();
+    assert_eq!((counts, total), (vec![("s", 1, 1)], 2));
+    for (id, parent) in [("a", None), ("b", None), ("b1", Some("b")), ("c", None)] {
+        let (limits, parent) = (AgentLimits::default(), parent.map(Into::into));
+        let new = NewAgent { id: id.into(), parent, name: id.into(), limits, fresh: true, time_left: None };
+        store.begin_agent(new).await.expect("begun");
+    }
+    let first = store.agent_roots(None, 2).await.expect("roots");
+    assert_eq!((&*first.ids.join(" "), first.total, first.next.as_deref()), ("c b", 3, Some("b")));
+    let rest = store.agent_roots(Some("b"), 2).await.expect("roots");
+    assert_eq!((&*rest.ids.join(" "), rest.total, rest.next), ("a", 3, None));
 }

@@ -30,9 +30,7 @@ use crate::import::edit;
 const MAX_TEXT: usize = 8 << 10;
 /// Messages of a mailbox that are shown.
 const MESSAGES: usize = 500;
-/// Runs whose trees of agents are shown, and firings of each trigger.
-const TREES: usize = 20;
-const FIRINGS: usize = 5;
+/// Next firings of a trigger.
 const NEXT: usize = 5;
 /// Tools whose exclusion from a pick is explained.
 const MAX_EXPLAINED: usize = 100;
@@ -139,7 +137,7 @@ impl Operator for Operations {
         }))
     }
 
-    async fn agents(&self) -> Result<Value, StoreError> {
+    async fn agents(&self, after: Option<&str>, limit: usize) -> Result<Value, StoreError> {
         let config = self.app.config();
         let agents = config.agents.iter().map(|agent| {
             let mut value = json!(agent.spec);
@@ -149,8 +147,8 @@ impl Operator for Operations {
         });
         let members = self.app.store.members(None).await?;
         let mut trees = Vec::new();
-        for trace in self.app.executor().ledger().traces(TREES).await? {
-            let Some(run) = &trace.run else { continue };
+        let roots = self.app.store.agent_roots(after, limit).await?;
+        for run in &roots.ids {
             let nodes = self.app.store.agents_of(run).await?;
             let nodes = nodes.iter().map(|node| {
                 json!({
@@ -158,27 +156,31 @@ impl Operator for Operations {
                     "spent": node.spent, "until_ms": node.until_ms,
                 })
             });
-            let nodes: Vec<Value> = nodes.collect();
-            if !nodes.is_empty() {
-                trees.push(json!({"run": run, "session": trace.session, "ended_ms": trace.ended_ms, "agents": nodes}));
-            }
+            trees.push(json!({"run": run, "agents": nodes.collect::<Value>()}));
         }
+        let (mailboxes, all_mailboxes) = self.app.store.mailboxes(limit).await?;
         let default = config.sections.models.default.as_deref().or(self.app.default_model());
         Ok(json!({
             "agents": agents.collect::<Value>(),
             "members": members.iter().map(Member::to_json).collect::<Value>(),
+            "mailboxes": mailboxes,
+            "mailboxes_total": all_mailboxes,
             "trees": trees,
+            "total": roots.total,
+            "next": roots.next,
             "default_model": default,
         }))
     }
 
-    async fn triggers(&self) -> Result<Value, StoreError> {
+    async fn triggers(&self, firings: usize) -> Result<Value, StoreError> {
         let triggers = self.app.triggers();
         let mut shown = Vec::new();
         for trigger in triggers.list(None).await? {
             let mut value = trigger.to_json();
-            let firings = triggers.firings(Some(&trigger.id), FIRINGS).await?;
-            value["firings"] = firings.iter().map(Firing::to_json).collect();
+            // One more tells whether there are more.
+            let rows = triggers.firings(Some(&trigger.id), firings.saturating_add(1)).await?;
+            value["firings"] = rows.iter().take(firings).map(Firing::to_json).collect();
+            value["more_firings"] = (rows.len() > firings).into();
             value["next"] = triggers.next(&trigger, NEXT).iter().map(|slot| iso(*slot)).collect();
             shown.push(value);
         }
@@ -218,9 +220,10 @@ impl Operator for Operations {
         }))
     }
 
-    async fn session(&self, session: &str) -> Result<Value, StoreError> {
+    async fn session(&self, session: &str, after: u64) -> Result<Value, StoreError> {
         let (id, log) = (SessionId::new(session), &self.app.store);
-        let rows = log.messages(&id, 0, MESSAGES).await?;
+        let rows = log.messages(&id, after, MESSAGES).await?;
+        let next = rows.last().filter(|_| rows.len() == MESSAGES).map(|row| row.seq);
         let messages = rows.iter().filter_map(|row| {
             let message = row.message()?;
             Some(json!({
@@ -237,6 +240,7 @@ impl Operator for Operations {
         shorten(&mut values);
         Ok(json!({
             "messages": messages.collect::<Value>(),
+            "next": next,
             "values": values,
             "todo": self.todo(&id).await?,
         }))

@@ -489,6 +489,9 @@ async fn budgets_models_and_views_of_tokens_hold() {
     other["model"] = json!("raw/scripted/model");
     assert_eq!(served.send("POST", path, key, &other).await.status, 403);
     assert_eq!(model.requests().len(), 1);
+    let budgets = served.get("/api/budgets").await.json()["tokens"].clone();
+    assert_eq!((&budgets[0]["token"], &budgets[0]["limits"]["requests"]), (&json!("guest"), &json!(1)), "{budgets}");
+    assert_eq!((&budgets[0]["spent"]["requests"], &budgets[1]), (&json!(1), &Value::Null), "{budgets}");
     served.end().await;
 }
 

@@ -88,6 +88,7 @@ fn pending(id: &CallId) -> Outcome {
         scope: toolwright_core::catalogue::CallScope::Anywhere,
         reason: "it writes".into(),
         tainted: Vec::new(),
+        named: Vec::new(),
         asker: None,
         agents: Vec::new(),
     };

@@ -146,6 +146,7 @@ mod tests {
                 scope: CallScope::Anywhere,
                 reason: "profile ask".into(),
                 tainted: Vec::new(),
+                named: Vec::new(),
                 asker: None,
                 agents: Vec::new(),
             };

@@ -171,6 +171,7 @@ mod tests {
             scope: CallScope::Anywhere,
             reason: "profile ask".into(),
             tainted: vec![Tainted { path: "/to".into(), from: Taint::of(&tool) }],
+            named: Vec::new(),
             asker: None,
             agents: Vec::new(),
         };

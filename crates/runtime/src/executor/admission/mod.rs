@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, EXPIRED, Standing as StandingApproval};
+use toolwright_core::approval::{
+    AlwaysCovers, Answers, ApprovalDecision, ApprovalRequest, EXPIRED, Standing as StandingApproval,
+};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::canonical::ContentHash;
@@ -196,15 +198,22 @@ impl Executor {
             scope,
             reason: redactor.redact(&decision.reason).into_owned(),
             tainted: call.provenance.tainted.clone(),
+            named: run.request.as_ref().map(|words| words.places(&call.arguments)).unwrap_or_default(),
             asker: run.asker.as_deref().map(str::to_owned),
             agents: run.agents.to_vec(),
         };
         // A store that cannot answer has approved nothing: the person is asked again.
         let approvals = &self.options.approvals;
-        let (session, key) = (run.session.id.as_str(), request.standing_key());
-        if standing == Standing::Counts && approvals.is_approved(session, &request.tool, key).await.unwrap_or(false) {
-            record.approval.word = Some("always");
-            return Ok(Judgement::Admitted(Admitted::Approved(scope)));
+        let mut reaches = [Some(request.always_covers()), Some(AlwaysCovers::ThisCall)];
+        if reaches[0] == reaches[1] {
+            reaches[1] = None;
+        }
+        for covers in reaches.into_iter().flatten().filter(|_| standing == Standing::Counts) {
+            let key = request.standing_key(covers);
+            if approvals.is_approved(run.session.id.as_str(), &request.tool, key).await.unwrap_or(false) {
+                record.approval.word = Some("always");
+                return Ok(Judgement::Admitted(Admitted::Approved(scope)));
+            }
         }
         Ok(Judgement::Asks(Box::new(request)))
     }
@@ -283,6 +292,7 @@ impl Executor {
         let word = match &answer {
             ApprovalDecision::Approve => "approve",
             ApprovalDecision::Always => "always",
+            ApprovalDecision::AlwaysThese => "always_these",
             ApprovalDecision::Deny { .. } => "deny",
             ApprovalDecision::Skip => "skip",
             ApprovalDecision::Later => "later",
@@ -297,7 +307,11 @@ impl Executor {
         match answer {
             ApprovalDecision::Approve => Ok(()),
             ApprovalDecision::Always => {
-                self.remember(&request).await;
+                self.remember(&request, request.always_covers()).await;
+                Ok(())
+            }
+            ApprovalDecision::AlwaysThese => {
+                self.remember(&request, AlwaysCovers::ThisCall).await;
                 Ok(())
             }
             ApprovalDecision::Deny { reason } if run.approver.answers() == Answers::Nobody => {
@@ -311,9 +325,9 @@ impl Executor {
     }
 
     /// Keeps an `always`. The present call runs even if that fails.
-    async fn remember(&self, request: &ApprovalRequest) {
+    async fn remember(&self, request: &ApprovalRequest, covers: AlwaysCovers) {
         let now_ms = self.options.services.clock.wall_ms();
-        let standing = StandingApproval::of(request, new_id("always"), now_ms);
+        let standing = StandingApproval::of(request, covers, new_id("always"), now_ms);
         if let Err(error) = self.options.approvals.approve_always(&standing).await {
             tracing::warn!(tool = %request.tool, "`always` was not kept: {error}");
         }

@@ -2,8 +2,8 @@
 
 mod groups;
 mod runs;
-mod session_log;
-mod tree;
+pub(crate) mod session_log;
+pub(crate) mod tree;
 pub(crate) mod triggers;
 
 pub(super) use session_log::Watchers;

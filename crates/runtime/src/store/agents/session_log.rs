@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 use toolwright_core::session::{CallId, SessionId};
@@ -15,6 +16,51 @@ use toolwright_core::store::{
 use toolwright_core::taint::Taint;
 
 use crate::store::{SqliteStore, json_column, now_ms, to_json, unreadable};
+
+/// A mailbox, channel or memory: what the log keeps of one session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mailbox {
+    /// The session, or the address of a channel.
+    pub session: String,
+    /// On whose behalf it was written.
+    pub principal: String,
+    /// Messages that nobody took.
+    pub messages: u64,
+    /// Values that were written.
+    pub values: u64,
+    /// When something was last written, in milliseconds since the epoch.
+    pub last_ms: u64,
+}
+
+impl SqliteStore {
+    /// The mailboxes that were last written to, the newest first, at most `limit`; and how many there are in all.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn mailboxes(&self, limit: usize) -> Result<(Vec<Mailbox>, u64), StoreError> {
+        self.thread
+            .run("list mailboxes", move |db| {
+                let count = "SELECT count(DISTINCT session) FROM session_log";
+                let total: i64 = db.prepare_cached(count)?.query_row([], |row| row.get(0))?;
+                let sql = "SELECT session, max(principal), sum(is_message AND taken_by IS NULL), sum(NOT is_message), max(at_ms) \
+                           FROM session_log GROUP BY session ORDER BY max(at_ms) DESC, max(seq) DESC LIMIT ?1";
+                let number = |row: &Row<'_>, at| row.get::<_, i64>(at).map(i64::cast_unsigned);
+                let mailbox = |row: &Row<'_>| {
+                    Ok(Mailbox {
+                        session: row.get(0)?,
+                        principal: row.get(1)?,
+                        messages: number(row, 2)?,
+                        values: number(row, 3)?,
+                        last_ms: number(row, 4)?,
+                    })
+                };
+                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+                let rows = db.prepare_cached(sql)?.query_map([limit], mailbox)?.collect::<rusqlite::Result<_>>()?;
+                Ok((rows, total.cast_unsigned()))
+            })
+            .await
+    }
+}
 
 /// What a row counts beside its content.
 const ROW_BYTES: usize = 128;

@@ -12,7 +12,7 @@ use toolwright_core::agents::{
 use toolwright_core::store::StoreError;
 
 use crate::store::owner::Owner;
-use crate::store::{SqliteStore, json_column, now_ms, to_json};
+use crate::store::{SqliteStore, cut, json_column, now_ms, one_more, to_json};
 
 const COLUMNS: &str =
     "id, parent, name, limits, ended_ms IS NULL, pid, boot, started, tokens, cost_usd, held_tokens, held_usd, until_ms";
@@ -122,6 +122,41 @@ impl AgentTree for SqliteStore {
             .run("read a tree of agents", move |db| {
                 let root = root_of(db, Some(&id))?;
                 root.map_or_else(|| Ok(Vec::new()), |root| tree(db, &root))
+            })
+            .await
+    }
+}
+
+/// Some of the runs that no agent began, the newest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentRoots {
+    /// Their ids.
+    pub ids: Vec<String>,
+    /// How many there are in all.
+    pub total: u64,
+    /// The id behind which the others are, where there are others.
+    pub next: Option<String>,
+}
+
+impl SqliteStore {
+    /// The runs that begin a tree of agents, the newest first: at most `limit`, behind the one with the id `after`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn agent_roots(&self, after: Option<&str>, limit: usize) -> Result<AgentRoots, StoreError> {
+        let after = after.map(str::to_owned);
+        self.thread
+            .run("list the trees of agents", move |db| {
+                let count = "SELECT count(*) FROM agents WHERE parent IS NULL";
+                let total: i64 = db.prepare_cached(count)?.query_row([], |row| row.get(0))?;
+                let sql = "SELECT id FROM agents WHERE parent IS NULL AND (?1 IS NULL \
+                           OR (begun_ms, rowid) < (SELECT begun_ms, rowid FROM agents WHERE id = ?1)) \
+                           ORDER BY begun_ms DESC, rowid DESC LIMIT ?2";
+                let mut statement = db.prepare_cached(sql)?;
+                let rows = statement.query_map(params![after, one_more(limit)], |row| row.get(0))?;
+                let mut ids: Vec<String> = rows.collect::<rusqlite::Result<_>>()?;
+                let next = cut(&mut ids, limit, String::clone);
+                Ok(AgentRoots { ids, total: total.cast_unsigned(), next })
             })
             .await
     }

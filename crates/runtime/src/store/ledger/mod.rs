@@ -15,13 +15,14 @@ use toolwright_core::model::Usage;
 use toolwright_core::operation::{OpKind, TraceId, Within};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{
-    Appended, LedgerCondition, LedgerEntry, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceSummary, TraceSums,
+    Appended, LedgerCondition, LedgerEntry, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceCursor, TracePage,
+    TraceSummary, TraceSums,
 };
 
 pub(super) use self::running::{settle, try_to_write};
 pub(super) use self::writer::{Written, write};
 use super::SqliteStore;
-use super::unreadable;
+use super::{cut, one_more, unreadable};
 use toolwright_core::usage::{UsageBy, UsageRow};
 
 #[async_trait]
@@ -54,17 +55,29 @@ impl LedgerStore for SqliteStore {
         self.inspect("total the ledger", totals).await
     }
 
-    async fn traces(&self, limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rest = "WHERE root IS NULL ORDER BY ended_ms DESC, id DESC LIMIT ?1";
+    async fn trace_page(&self, after: Option<TraceCursor>, limit: usize) -> Result<TracePage, StoreError> {
+        let limit = limit.max(1);
+        let (ended, number) = after.map_or((i64::MAX, i64::MAX), |after| (most(after.ended_ms), most(after.number)));
         self.inspect("list the traces", move |db| {
-            let mut roots = summaries(db, rest, &[&limit])?;
-            for root in &mut roots {
+            let count = "SELECT count(*) FROM traces WHERE root IS NULL";
+            let total: i64 = db.prepare_cached(count)?.query_row([], |row| row.get(0))?;
+            let sql = format!(
+                "SELECT {TRACE_COLUMNS}, id FROM traces WHERE root IS NULL AND (ended_ms, id) < (?1, ?2) \
+                 ORDER BY ended_ms DESC, id DESC LIMIT ?3"
+            );
+            let with_id = |row: &Row<'_>| Ok((summary(row)?, unsigned(row, 19)?));
+            let mut rows = db
+                .prepare_cached(&sql)?
+                .query_map(params![ended, number, one_more(limit)], with_id)?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let next = cut(&mut rows, limit, |(last, number)| TraceCursor { ended_ms: last.ended_ms, number: *number });
+            let mut traces: Vec<_> = rows.into_iter().map(|(trace, _)| trace).collect();
+            for root in &mut traces {
                 for below in tree(db, root)?.iter().skip(1) {
                     root.sums.add_all(&below.sums);
                 }
             }
-            Ok(roots)
+            Ok(TracePage { traces, total: total.cast_unsigned(), next })
         })
         .await
     }
