@@ -25,6 +25,7 @@ async function go(hash, title) {
 }
 const shoot = async (name) => {
   await page.mouse.move(0, 0);
+  await page.evaluate(() => scrollTo(0, 0));
   await page.screenshot({ path: `${folder}/${name}.png` });
 };
 

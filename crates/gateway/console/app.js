@@ -80,8 +80,12 @@ function App() {
       fresh = [];
       setEvents((old) => [...old, ...news].slice(-KEPT));
     };
-    const end = follow((event) => { fresh.push(event); timer ??= setTimeout(show, 100); }, setLink);
     const count = () => document.hidden || get("/api/approvals?limit=1").then(({ total }) => setWaiting(total), () => {});
+    const end = follow((event) => {
+      fresh.push(event);
+      timer ??= setTimeout(show, 100);
+      if (event.event.startsWith("approval")) count();
+    }, setLink);
     count();
     const rest = setTimeout(() => PAGES.forEach((page) => Promise.resolve(fetched(page)).catch(() => {})), 500);
     const counting = setInterval(count, 4000);

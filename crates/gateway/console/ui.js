@@ -45,9 +45,10 @@ export function duration(ms) {
   if (ms === null || ms === undefined) return "";
   if (ms < 1) return `${ms.toFixed(2)} ms`;
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
-  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
-  return `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} min`;
+  if (ms < 59_950) return `${(ms / 1000).toFixed(1)} s`;
+  const [seconds, minutes] = [Math.round(ms / 1000), Math.round(ms / 60_000)];
+  if (minutes < 60) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 export const short = (text, most = 300) => (text?.length > most ? `${text.slice(0, most)}… (${number(text.length - most)} more characters)` : text);
 export const clock = (ms) => new Date(ms).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" });
@@ -63,6 +64,10 @@ export function State({ of }) {
   const mark = { good: "✓", busy: "…", dim: "–", bad: "!" }[kind];
   return html`<span class=${`state ${kind}`}><span aria-hidden="true">${mark}</span> <span class="word">${of.replaceAll("_", " ")}</span></span>`;
 }
+
+/** Names and values in one line, each pair together. */
+export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== undefined && value !== "")
+  .map(([name, value, kind]) => html`<div key=${name}><dt>${name}</dt> <dd class=${kind}>${value}</dd></div>`)}</dl>`;
 
 export const Problem = ({ error }) => (error ? html`<p class="problem" role="alert">${error.message}</p>` : null);
 /** How many of all are shown, and a button for more of them. */

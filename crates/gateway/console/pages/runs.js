@@ -1,7 +1,7 @@
 // Runs and sessions, and each as the tree of its operations, which grows while it runs.
 
 import {
-  html, useLoad, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, More, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short,
+  html, useLoad, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, Facts, More, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short,
 } from "../ui.js";
 import { get } from "../api.js";
 
@@ -206,9 +206,8 @@ function Tree({ id, events }) {
   const todo = saved.data?.todo ?? session.data?.todo;
   return html`<${Page} title=${trace.run ?? trace.session} about=${`Began ${clock(trace.started_ms)}, took ${duration(trace.latency_ms)}.`}
       actions=${html`<a href="#/runs">All runs</a> <button onClick=${again}>Read again</button>`}>
-    <dl class="facts"><dt>calls</dt><dd>${number(totals.tool_calls)}</dd><dt>requests</dt><dd>${number(totals.model_calls)}</dd>
-      <dt>failed</dt><dd class=${totals.failures ? "bad" : ""}>${number(totals.failures)}</dd><dt>tokens</dt><dd>${number(tokens(totals.usage))}</dd><dt>cost</dt><dd>${money(totals.cost_usd)}</dd>
-      ${saved.data?.model && html`<dt>model</dt><dd>${saved.data.model}</dd>`}<${Limits} of=${saved.data} /></dl>
+    <${Facts} of=${[["calls", number(totals.tool_calls)], ["requests", number(totals.model_calls)], ["failed", number(totals.failures), totals.failures ? "bad" : ""],
+      ["tokens", number(tokens(totals.usage))], ["cost", money(totals.cost_usd)], ["agent", typeof saved.data?.agent === "string" ? saved.data.agent : ""], ["model", saved.data?.model], ...limits(saved.data)]} />
     ${trace.left_out > 0 && html`<p class="note">${number(trace.left_out)} earlier operations are not shown.</p>`}
     <${Todo} items=${todo} />
     <${Tabs} label="Views of the run" of=${VIEWS.filter(([name]) => name !== "talk" || saved.data)} at=${view} go=${setView} />
@@ -217,10 +216,8 @@ function Tree({ id, events }) {
 }
 
 /** What a run may use at most. */
-function Limits({ of }) {
-  const limits = Object.entries(of?.limits ?? {}).filter(([, value]) => ["number", "string"].includes(typeof value));
-  return limits.map(([name, value]) => html`<dt>${name} at most</dt><dd>${typeof value === "number" ? number(value) : value}</dd>`);
-}
+const limits = (of) => Object.entries(of?.limits ?? {}).filter(([, value]) => ["number", "string"].includes(typeof value))
+  .map(([name, value]) => [`${name} at most`, typeof value === "number" ? number(value) : value]);
 
 function Operations({ id, trace }) {
   const [folded, setFolded] = useState(new Set());
