@@ -19,6 +19,8 @@ const MAX_CALL_ID: usize = 40;
 /// The result of a call that has none.
 const NO_RESULT: &str = "(tool failed: there is no result, the call was interrupted)";
 
+/// The media type of documents that models read.
+pub(crate) const PDF: &str = "application/pdf";
 /// Marks a failed call for APIs that have no flag for it.
 const FAILED: &str = "(tool failed) ";
 /// Text for where an API requires some and there is none.
@@ -86,6 +88,28 @@ pub(crate) enum Part<'a> {
     Text(String),
     /// An image of a type that every API takes.
     Image(Image<'a>),
+    /// A PDF, in messages of the user alone: models take none from tools alike.
+    Document(Document<'a>),
+}
+
+/// A PDF as APIs take it.
+pub(crate) struct Document<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Base64.
+    pub data: &'a str,
+}
+
+impl Document<'_> {
+    /// What stands for it where it cannot be shown.
+    pub(crate) fn placeholder(&self) -> String {
+        format!("[document {}, not shown]", self.name)
+    }
+
+    /// It as a URL.
+    pub(crate) fn url(&self) -> String {
+        format!("data:{PDF};base64,{}", self.data)
+    }
 }
 
 impl LegalResult<'_> {
@@ -138,6 +162,7 @@ impl LegalResult<'_> {
         for part in self.parts() {
             match part {
                 Part::Text(text) => lines.push(text),
+                Part::Document(document) => lines.push(document.placeholder()),
                 Part::Image(image) => {
                     lines.push(format!("[image {}, {}: shown after the results]", images.len() + 1, image.mime_type));
                     images.push(image);
@@ -175,6 +200,23 @@ pub(crate) fn parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
             other => Part::Text(other.placeholder()),
         })
         .collect()
+}
+
+/// Blocks of a message of the user as a model can take them that reads PDFs.
+pub(crate) fn user_parts(content: &[ContentBlock]) -> Vec<Part<'_>> {
+    let part = |block| match document(block) {
+        Some(document) => vec![Part::Document(document)],
+        None => parts(std::slice::from_ref(block)),
+    };
+    content.iter().flat_map(part).collect()
+}
+
+/// The PDF that a block holds.
+pub(crate) fn document(block: &ContentBlock) -> Option<Document<'_>> {
+    let ContentBlock::Resource { resource, .. } = block else { return None };
+    let text = |key: &str| resource.get(key).and_then(Value::as_str);
+    let data = text("blob").filter(|data| text("mimeType") == Some(PDF) && is_base64(data.as_bytes()))?;
+    Some(Document { name: text("uri").unwrap_or("file"), data })
 }
 
 fn is_sendable(mime_type: &str, data: &str) -> bool {

@@ -134,6 +134,7 @@ fn user(parts: Vec<Part<'_>>) -> Value {
     for part in parts {
         match part {
             Part::Text(text) => lines.push(text),
+            Part::Document(document) => lines.push(document.placeholder()),
             Part::Image(Image { data, .. }) => images.push(json!(data)),
         }
     }

@@ -5,6 +5,9 @@ use toolwright_core::model::{Message, ModelRequest, ToolChoice};
 use super::{ServedApi, ServedRequest};
 use crate::api::Api;
 
+/// Reasoning as its API signs or encrypts it.
+pub const SIGNATURES: &str = "signatures of reasoning";
+
 /// What a request to `served` asks that `upstream` has no word for, and is therefore left out of the request or the answer.
 #[must_use]
 pub fn losses(served: ServedApi, upstream: Api, request: &ServedRequest) -> Vec<&'static str> {
@@ -13,7 +16,7 @@ pub fn losses(served: ServedApi, upstream: Api, request: &ServedRequest) -> Vec<
     }
     let mut lost = of_request(upstream, &request.request);
     if request.wants_signatures {
-        lost.push("signatures of reasoning");
+        lost.push(SIGNATURES);
     }
     lost
 }

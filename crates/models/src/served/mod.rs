@@ -22,7 +22,7 @@ use toolwright_core::model::{ModelRequest, OpaqueData, StopReason, Usage, Writte
 use crate::api::Api;
 pub use error::{Fault, error_body};
 pub use fields::{FIELDS, Field, Handling, fields_of};
-pub use losses::losses;
+pub use losses::{SIGNATURES, losses};
 pub use responses::{input_items, input_messages};
 pub use writer::ResponseWriter;
 
@@ -121,6 +121,17 @@ pub struct ServedRequest {
     pub echo: Map<String, Value>,
     /// The fields of this request that have no effect.
     pub ignored: Vec<String>,
+}
+
+impl ServedRequest {
+    /// Checks that the API of its model takes what files it has.
+    ///
+    /// # Errors
+    /// [`RequestError`], naming the field.
+    pub fn check_files(&self, api: ServedApi, upstream: Option<Api>) -> Result<(), RequestError> {
+        let field = if api == ServedApi::Responses { "input" } else { "messages" };
+        reading::check_documents(&self.request.messages, upstream, field)
+    }
 }
 
 /// Reads a request to `api`.

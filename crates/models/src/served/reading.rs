@@ -9,7 +9,8 @@ use toolwright_core::model::{
 };
 
 use super::RequestError;
-use crate::codec::history::placed;
+use crate::api::Api;
+use crate::codec::history::{PDF, document, placed};
 
 pub(super) type Read<T> = Result<T, RequestError>;
 
@@ -238,20 +239,54 @@ pub(super) fn file(
     if found.starts_with("image/") {
         return image(object, key, found, data);
     }
+    if found == PDF {
+        let block = ContentBlock::Resource {
+            resource: json!({"uri": uri(name), "mimeType": PDF, "blob": data}),
+            extra: Map::new(),
+        };
+        return match document(&block) {
+            Some(_) => Ok(block),
+            None => Err(object.wrong(key, "it is not base64")),
+        };
+    }
     let text = STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     match text.filter(|_| is_text) {
         Some(text) => Ok(resource(name, found, &text)),
-        None => {
-            Err(object
-                .wrong(key, format!("files of the type `{found}` are not passed on: send text in base64, or images")))
-        }
+        None => Err(object
+            .wrong(key, format!("files of the type `{found}` are not passed on: send text in base64, images or PDFs"))),
     }
 }
 
 /// A text file.
 pub(super) fn resource(name: &str, mime_type: &str, text: &str) -> ContentBlock {
-    let uri = if name.is_empty() { "file" } else { name };
-    ContentBlock::Resource { resource: json!({"uri": uri, "mimeType": mime_type, "text": text}), extra: Map::new() }
+    ContentBlock::Resource {
+        resource: json!({"uri": uri(name), "mimeType": mime_type, "text": text}),
+        extra: Map::new(),
+    }
+}
+
+fn uri(name: &str) -> &str {
+    if name.is_empty() { "file" } else { name }
+}
+
+/// Where a request has a PDF that `upstream` does not take: its field, and why.
+pub(super) fn check_documents(messages: &[Message], upstream: Option<Api>, field: &'static str) -> Read<()> {
+    let has = |content: &[ContentBlock]| content.iter().any(|block| document(block).is_some());
+    for message in messages {
+        match message {
+            Message::User { content } if has(content) && matches!(upstream, None | Some(Api::Ollama)) => {
+                return Err(RequestError::new(field, "the API of this model takes no PDF: send its text"));
+            }
+            Message::Tool { results } if results.iter().any(|result| has(&result.content)) => {
+                return Err(RequestError::new(
+                    field,
+                    "models take no PDF in a result: send it in a message of the user",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// A function of the client.

@@ -11,7 +11,7 @@ use toolwright_core::model::{
 use toolwright_models::served::{
     End, FIELDS, Fault, Handling, Piece, ResponseHead, ResponseWriter, ServedApi, error_body, fields_of, read_request,
 };
-use toolwright_models::{Decoder, decode_whole, encode};
+use toolwright_models::{Api, Decoder, decode_whole, encode};
 use toolwright_testkit::stream_order::check_stream;
 
 fn least(api: ServedApi) -> Value {
@@ -163,6 +163,51 @@ fn files_and_images_are_taken() {
         let messages = read(api, &body).unwrap().request.messages;
         let Message::User { content } = &messages[0] else { panic!("{messages:?}") };
         assert_eq!(serde_json::to_value(&content[0]).unwrap()["type"], expect, "{api}");
+    }
+}
+
+#[test]
+fn documents_reach_every_api_that_reads_them() {
+    let pdf = "JVBERg==";
+    let url = format!("data:application/pdf;base64,{pdf}");
+    let resource = json!({"uri": "a.pdf", "mimeType": "application/pdf", "blob": pdf});
+    let document = ContentBlock::Resource { resource, extra: serde_json::Map::new() };
+    let messages = vec![Message::User { content: vec![ContentBlock::text("Read."), document] }];
+    let request = ModelRequest { messages, max_tokens: Some(9), ..ModelRequest::default() };
+    let sent = |api| serde_json::from_slice::<Value>(&encode(api, &request, "m").bytes()).expect("JSON");
+    for (api, at, expect) in [
+        (
+            Api::OpenAiChat,
+            "/messages/0/content/1",
+            json!({"type": "file", "file": {"filename": "a.pdf", "file_data": url}}),
+        ),
+        (
+            Api::OpenAiResponses,
+            "/input/0/content/1",
+            json!({"type": "input_file", "filename": "a.pdf", "file_data": url}),
+        ),
+        (
+            Api::Anthropic,
+            "/messages/0/content/1",
+            json!({"type": "document", "title": "a.pdf", "source": {
+                "type": "base64", "media_type": "application/pdf", "data": pdf,
+            }}),
+        ),
+        (Api::Gemini, "/contents/0/parts/1", json!({"inlineData": {"mimeType": "application/pdf", "data": pdf}})),
+    ] {
+        let mut found = sent(api).pointer(at).cloned().unwrap_or_default();
+        found.as_object_mut().map(|found| found.remove("cache_control"));
+        assert_eq!(found, expect, "{api}");
+    }
+    assert!(sent(Api::Ollama).to_string().contains("a.pdf, binary, not shown"));
+    for api in ServedApi::ALL {
+        let read = read_request(api, &encode(api.api(), &request, "m").bytes()).expect("it is read back");
+        assert_eq!(read.request.messages, request.messages, "{api}");
+        for (upstream, taken) in
+            [(Some(api.api()), true), (Some(Api::Gemini), true), (Some(Api::Ollama), false), (None, false)]
+        {
+            assert_eq!(read.check_files(api, upstream).is_ok(), taken, "{api} {upstream:?}");
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use super::{API, VERSION};
 use crate::api::EncodedRequest;
 use crate::codec::EncodedTools;
 use crate::codec::history::{
-    Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
+    Alternating, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Piece, Turn, legal_turns, pieces,
+    user_parts,
 };
 use crate::codec::reasoning::{self, Choice, refuses_forced_calls};
 use crate::codec::request::{
@@ -184,7 +185,7 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     let mut out = Alternating { model: "assistant", key: "content", nothing, messages: Vec::new() };
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
-            Turn::User(content) => out.push("user", blocks(parts(content))),
+            Turn::User(content) => out.push("user", blocks(user_parts(content))),
             Turn::Assistant { text, calls, opaque } => out.push("assistant", answer(text, &calls, &opaque)),
             Turn::Results(results) => {
                 let mut images = Vec::new();
@@ -249,6 +250,10 @@ fn blocks(parts: Vec<Part<'_>>) -> Vec<Value> {
     let block = |part| match part {
         Part::Text(text) if text.trim().is_empty() => None,
         Part::Text(text) => Some(json!({"type": "text", "text": text})),
+        Part::Document(Document { name, data }) => {
+            let source = json!({"type": "base64", "media_type": PDF, "data": data});
+            Some(json!({"type": "document", "title": name, "source": source}))
+        }
         Part::Image(Image { mime_type, data }) => {
             Some(json!({"type": "image", "source": {"type": "base64", "media_type": mime_type, "data": data}}))
         }

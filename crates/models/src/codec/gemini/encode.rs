@@ -8,7 +8,8 @@ use toolwright_core::model::{ModelRequest, ToolChoice};
 use super::API;
 use crate::api::EncodedRequest;
 use crate::codec::history::{
-    Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
+    Alternating, Document, Image, LegalCall, LegalResult, NOTHING, PDF, Part, Piece, Turn, legal_turns, pieces,
+    user_parts,
 };
 use crate::codec::request::{
     ModelFamily, SamplingNames, output_schema, set, tools_place, with_instruction, write_sampling,
@@ -123,7 +124,7 @@ fn contents(request: &ModelRequest, model: &str, tools: &Toolset) -> Vec<Value> 
     let mut ids: Vec<Option<String>> = Vec::new();
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
-            Turn::User(content) => out.push("user", wire_parts(parts(content))),
+            Turn::User(content) => out.push("user", wire_parts(user_parts(content))),
             Turn::Assistant { text, calls, opaque } => {
                 let parts = answer(text, &calls, &opaque, &mut ids);
                 out.push("model", parts);
@@ -211,6 +212,7 @@ fn function_response(result: &LegalResult<'_>, text: String, id: Option<&str>) -
 fn wire_parts(parts: Vec<Part<'_>>) -> Vec<Value> {
     let part = |part| match part {
         Part::Text(text) => json!({"text": text}),
+        Part::Document(Document { data, .. }) => json!({"inlineData": {"mimeType": PDF, "data": data}}),
         Part::Image(Image { mime_type, data }) => json!({"inlineData": {"mimeType": mime_type, "data": data}}),
     };
     parts.into_iter().map(part).collect()

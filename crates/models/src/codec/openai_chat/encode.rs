@@ -8,7 +8,7 @@ use toolwright_core::model::{ModelRequest, OutputFormat};
 
 use super::{API, for_call, for_message, write};
 use crate::api::EncodedRequest;
-use crate::codec::history::{Image, LegalCall, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
+use crate::codec::history::{Image, LegalCall, Part, Piece, Turn, legal_name, legal_turns, pieces, user_parts};
 use crate::codec::request::{SamplingNames, cache_key, output_schema, set, with_instruction, write_sampling};
 use crate::codec::{EncodedTools, reasoning};
 use crate::dialect::{Dialect, Toolset, TranslatedTool};
@@ -81,7 +81,7 @@ fn messages(request: &ModelRequest, tools: &Toolset) -> Value {
     }
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
-            Turn::User(content) => out.push(json!({"role": "user", "content": user_content(parts(content))})),
+            Turn::User(content) => out.push(json!({"role": "user", "content": user_content(user_parts(content))})),
             Turn::Assistant { text, calls, opaque } => out.push(answer(text, &calls, &opaque)),
             Turn::Results(results) => {
                 let mut images = Vec::new();
@@ -135,6 +135,9 @@ fn user_content(mut parts: Vec<Part<'_>>) -> Value {
     }
     let part = |part: Part<'_>| match part {
         Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Document(document) => {
+            json!({"type": "file", "file": {"filename": document.name, "file_data": document.url()}})
+        }
         Part::Image(Image { mime_type, data }) => {
             json!({"type": "image_url", "image_url": {"url": format!("data:{mime_type};base64,{data}")}})
         }

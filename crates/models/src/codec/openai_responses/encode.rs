@@ -10,7 +10,9 @@ use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat};
 
 use super::API;
 use crate::api::EncodedRequest;
-use crate::codec::history::{Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
+use crate::codec::history::{
+    Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, pieces, user_parts,
+};
 use crate::codec::request::{
     ModelFamily, ModelKind, SamplingNames, cache_key, output_instruction, output_schema, set, speaks_of_json,
     write_sampling,
@@ -122,7 +124,7 @@ fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
     for turn in legal_turns(&request.messages, API, tools) {
         match turn {
             Turn::User(content) => {
-                out.push(json!({"type": "message", "role": "user", "content": user_content(parts(content))}))
+                out.push(json!({"type": "message", "role": "user", "content": user_content(user_parts(content))}))
             }
             Turn::Assistant { text, calls, opaque } => answer(&mut out, text, &calls, &opaque, &search),
             Turn::Results(results) => {
@@ -201,6 +203,9 @@ fn content_of(parts: Vec<Part<'_>>) -> Value {
 fn listed(parts: Vec<Part<'_>>) -> Value {
     let part = |part| match part {
         Part::Text(text) => json!({"type": "input_text", "text": text}),
+        Part::Document(document) => {
+            json!({"type": "input_file", "filename": document.name, "file_data": document.url()})
+        }
         Part::Image(Image { mime_type, data }) => {
             json!({"type": "input_image", "image_url": format!("data:{mime_type};base64,{data}")})
         }
