@@ -99,6 +99,8 @@ pub struct RunOptions {
     pub is_attended: bool,
     /// Who pays for its requests to models; set by the driver.
     pub account: Option<Arc<AgentAccount>>,
+    /// What its client asks that the model's API has no word for, for the ledger.
+    pub lost: Arc<[&'static str]>,
 }
 
 impl fmt::Debug for RunOptions {
@@ -136,6 +138,7 @@ impl RunOptions {
             watcher,
             is_attended: false,
             account,
+            lost: Arc::default(),
         }
     }
 

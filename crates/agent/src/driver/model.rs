@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use toolwright_core::call::{RawArguments, ToolCall};
-use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::Redactor;
 use toolwright_core::event::{Event, EventSink, NoEvents};
@@ -18,7 +18,7 @@ use toolwright_core::model::{
 use toolwright_core::operation::Op;
 use toolwright_core::redact::{StreamRedactor, learn_written};
 use toolwright_core::session::{CallId, SessionId};
-use toolwright_runtime::executor::{Asked, ModelAsk, ModelCallRecord};
+use toolwright_runtime::executor::{Asked, ModelAsk};
 
 use super::run_calls::InFlightCalls;
 use super::tool_view::resolve;
@@ -60,12 +60,12 @@ impl Driver {
         state.on_request(showing.tokens);
         self.record_request(&op, state, &request, showing, options);
         let (session, tools) = (&*options.session, Some(showing));
-        let ask =
-            ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools, lost: Vec::new(), note };
+        let (asked, lost) = (Asked::Answer(&request), options.lost.to_vec());
+        let ask = ModelAsk { op, session, model: &model, asked, tools, lost, note };
         let record = self.executor.models().open_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
-            let mut answering = std::pin::pin!(self.complete(&model, &request, &record, &events, cancel));
+            let mut answering = std::pin::pin!(record.complete(&*self.model, &request, &events, cancel));
             let answer = loop {
                 tokio::select! {
                     biased;
@@ -75,7 +75,7 @@ impl Driver {
             };
             answer.map_err(|error| with_partial(error, &events))
         } else {
-            self.complete(&model, &request, &record, &text, cancel).await
+            record.complete(&*self.model, &request, &text, cancel).await
         };
         text.finish();
         if let Some(watcher) = &options.watcher {
@@ -106,22 +106,6 @@ impl Driver {
             }
         }
         Ok(in_flight)
-    }
-
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        record: &ModelCallRecord<'_>,
-        events: &dyn ModelEvents,
-        cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        let events = record.watch(events);
-        tokio::select! {
-            biased;
-            cause = cancel.cancelled() => Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe()))),
-            answer = self.model.complete(model, request, &events, cancel) => answer,
-        }
     }
 
     /// Starts a call whose block has closed, if it can start alone. The state is saved before it runs.

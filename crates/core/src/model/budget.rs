@@ -1,9 +1,8 @@
-//! What may be spent on requests to models: requests, tokens and money together.
+//! What may be spent on requests to models: requests, tokens and money together. The decisions are pure: one budget is spent
+//! in memory, another in the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use serde::Serialize;
 
 use super::{ModelError, ModelResponse, PriceTable, Usage};
 use crate::error::{ErrorKind, ToolError};
@@ -36,45 +35,15 @@ impl<T> Bound<T> {
     }
 }
 
-/// A budget, shared by all that spends of it. Each request reserves what it is estimated to use at most, so that requests
-/// at once cannot spend more than there is by that estimate; what was reserved is settled when it is known. The tokens of a
-/// question are estimated before it is asked, so one that has more than that may go over the bound by the difference; the
-/// next is refused.
-#[derive(Debug)]
-pub struct ModelBudget {
-    bounds: ModelBounds,
-    prices: PriceTable,
-    spent: Mutex<ModelSpent>,
-}
-
-/// What is spent of a budget, with what is reserved for requests on their way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct ModelSpent {
-    /// Requests.
-    pub requests: u32,
-    /// Tokens.
-    pub tokens: u64,
-    /// US dollars, as far as prices are known.
-    pub cost_usd: f64,
-}
-
-impl ModelBudget {
-    /// A budget of which nothing is spent.
-    #[must_use]
-    pub fn new(bounds: ModelBounds, prices: PriceTable) -> Arc<Self> {
-        Arc::new(Self { bounds, prices, spent: Mutex::default() })
-    }
-
-    /// Room for one request to `model`, whose question has about `input` tokens and whose answer at most `output`.
+impl ModelBounds {
+    /// Adds a request to `model` to what is spent, as far as it may use at most: so many tokens, at this cost where it is
+    /// known.
     ///
     /// # Errors
-    /// `limit_exceeded`, naming the setting.
-    pub fn reserve(self: &Arc<Self>, model: &str, input: u64, output: u64) -> Result<Reserved, ToolError> {
+    /// `limit_exceeded`, naming the setting; then nothing is added.
+    pub fn reserve(&self, spent: &mut Spent, model: &str, tokens: u64, cost: Option<f64>) -> Result<Spent, ToolError> {
         let refused = |what: String| Err(ToolError::new(ErrorKind::LimitExceeded, what));
-        let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
-        let (tokens, cost) = (input.saturating_add(output), self.cost(model, usage));
-        let ModelBounds { requests: most, tokens: most_tokens, cost_usd: most_cost } = &self.bounds;
-        let mut spent = self.spent();
+        let Self { requests: most, tokens: most_tokens, cost_usd: most_cost } = self;
         if spent.requests >= most.most {
             return refused(format!("a model was asked {} times, which is {}", most.most, most.setting));
         }
@@ -101,26 +70,85 @@ impl ModelBudget {
             }
             _ => {}
         }
-        let cost = cost.unwrap_or_default();
+        let reserved = Spent { requests: 1, tokens, cost_usd: cost.unwrap_or_default() };
         spent.requests += 1;
         spent.tokens = spent.tokens.saturating_add(tokens);
-        spent.cost_usd += cost;
-        drop(spent);
-        Ok(Reserved { budget: Arc::clone(self), model: model.to_owned(), tokens, cost })
+        spent.cost_usd += reserved.cost_usd;
+        Ok(reserved)
     }
+}
 
-    /// What this usage costs, where the prices are known and are some.
-    fn cost(&self, model: &str, usage: Usage) -> Option<f64> {
-        self.prices.of(model).map(|prices| prices.cost(usage)).filter(|cost| is_amount(*cost))
+/// What is spent of a budget, that of requests on their way as far as it was reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Spent {
+    /// Requests.
+    pub requests: u32,
+    /// Tokens.
+    pub tokens: u64,
+    /// US dollars.
+    pub cost_usd: f64,
+}
+
+impl Spent {
+    /// Puts what a request used in the place of what was reserved. It counts as a request all the same.
+    pub fn settle(&mut self, reserved: Self, used: Self) {
+        self.tokens = self.tokens.saturating_sub(reserved.tokens).saturating_add(used.tokens);
+        self.cost_usd = (self.cost_usd - reserved.cost_usd).max(0.0) + used.cost_usd;
     }
+}
 
-    /// What is spent of it.
+/// What a request used; `None` if it counts as reserved: an answer whose API did not say what it used, and a failure that
+/// may be charged ([`ModelErrorKind::may_be_charged`](super::ModelErrorKind::may_be_charged)). One that was refused or never
+/// sent used nothing.
+#[must_use]
+pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) -> Option<Spent> {
+    let (usage, is_free) = match answer {
+        Ok(answer) => (answer.usage, false),
+        Err(error) => (error.usage, error.unsent || !error.kind.may_be_charged()),
+    };
+    let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+    if tokens == 0 && !is_free {
+        return None;
+    }
+    Some(Spent { requests: 1, tokens, cost_usd: cost(prices, model, usage).unwrap_or_default() })
+}
+
+/// What this usage costs, where the prices are known and are some.
+#[must_use]
+pub fn cost(prices: &PriceTable, model: &str, usage: Usage) -> Option<f64> {
+    prices.of(model).map(|prices| prices.cost(usage)).filter(|cost| is_amount(*cost))
+}
+
+/// A budget, shared by all that spends of it. Each request reserves what it is estimated to use at most, so that requests
+/// at once cannot spend more than there is by that estimate; what was reserved is settled when it is known. The tokens of a
+/// question are estimated before it is asked, so one that has more than that may go over the bound by the difference; the
+/// next is refused.
+#[derive(Debug)]
+pub struct ModelBudget {
+    bounds: ModelBounds,
+    prices: PriceTable,
+    spent: Mutex<Spent>,
+}
+
+impl ModelBudget {
+    /// A budget of which nothing is spent.
     #[must_use]
-    pub fn used(&self) -> ModelSpent {
-        *self.spent()
+    pub fn new(bounds: ModelBounds, prices: PriceTable) -> Arc<Self> {
+        Arc::new(Self { bounds, prices, spent: Mutex::default() })
     }
 
-    fn spent(&self) -> MutexGuard<'_, ModelSpent> {
+    /// Room for one request to `model`, whose question has about `input` tokens and whose answer at most `output`.
+    ///
+    /// # Errors
+    /// `limit_exceeded`, naming the setting.
+    pub fn reserve(self: &Arc<Self>, model: &str, input: u64, output: u64) -> Result<Reserved, ToolError> {
+        let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
+        let cost = cost(&self.prices, model, usage);
+        let reserved = self.bounds.reserve(&mut self.spent(), model, input.saturating_add(output), cost)?;
+        Ok(Reserved { budget: Arc::clone(self), model: model.to_owned(), reserved })
+    }
+
+    fn spent(&self) -> MutexGuard<'_, Spent> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,27 +163,15 @@ fn is_amount(usd: f64) -> bool {
 pub struct Reserved {
     budget: Arc<ModelBudget>,
     model: String,
-    tokens: u64,
-    cost: f64,
+    reserved: Spent,
 }
 
 impl Reserved {
-    /// Puts what was really used in the place of what was reserved. An answer whose API did not say what it used counts
-    /// as reserved, and so does a failure that may be charged ([`ModelErrorKind::may_be_charged`](super::ModelErrorKind::may_be_charged)); one that was refused
-    /// or never sent used nothing. It counts as a request all the same.
+    /// Puts what was really used in the place of what was reserved; see [`used_by`].
     pub fn settle(self, answer: Result<&ModelResponse, &ModelError>) {
-        let (usage, is_free) = match answer {
-            Ok(answer) => (answer.usage, false),
-            Err(error) => (error.usage, error.unsent || !error.kind.may_be_charged()),
-        };
-        let used = usage.input_tokens.saturating_add(usage.output_tokens);
-        if used == 0 && !is_free {
-            return;
+        if let Some(used) = used_by(&self.budget.prices, &self.model, answer) {
+            self.budget.spent().settle(self.reserved, used);
         }
-        let cost = self.budget.cost(&self.model, usage).unwrap_or_default();
-        let mut spent = self.budget.spent();
-        spent.tokens = spent.tokens.saturating_sub(self.tokens).saturating_add(used);
-        spent.cost_usd = (spent.cost_usd - self.cost).max(0.0) + cost;
     }
 }
 

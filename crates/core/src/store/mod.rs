@@ -2,6 +2,7 @@
 //! here, the embedded store in `toolwright-runtime`. A method without an implementation answers
 //! `unsupported`.
 
+mod budgets;
 pub mod channel;
 pub mod group;
 mod ledger;
@@ -26,6 +27,7 @@ use crate::json::canonical::ContentHash;
 use crate::output::outcome::Outcome;
 use crate::pins::{Note, Pin, PinSource};
 
+pub use self::budgets::{BudgetPeriod, BudgetStore, BudgetedRequest};
 pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
     TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, note,

@@ -84,7 +84,8 @@ impl Executor {
         let events = Arc::new(PanicSafeEvents(Arc::clone(&options.services.events)));
         options.services = Arc::new(Services { events, ..(*options.services).clone() });
         let (services, ledger) = (Arc::clone(&options.services), Arc::clone(&options.ledger));
-        let models = ModelRequests::new(services, ledger, std::mem::take(&mut options.prices));
+        let (prices, budgets) = (std::mem::take(&mut options.prices), options.budgets.take());
+        let models = ModelRequests::new(services, ledger, prices, budgets);
         let locks = WorkspaceLocks::new(options.lock_dir.take());
         Arc::new(Self { options, models, locks, in_flight: Arc::default(), driven: Arc::default() })
     }

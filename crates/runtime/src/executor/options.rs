@@ -33,7 +33,7 @@ use super::checking::RepairOptions;
 use super::llm_call::LlmOptions;
 use super::tool_context::{InnerTaint, NestedCallLimits};
 use crate::jobs::JobManager;
-use crate::models::AgentAccount;
+use crate::models::{AgentAccount, Budgets};
 use crate::outputs::budget::ContextBudget;
 use crate::outputs::cache::ResponseCache;
 use crate::queue::{CallOrder, Priority, Queues, WorkspaceTurn};
@@ -122,6 +122,8 @@ pub struct ExecutorOptions {
     pub jobs: Option<Arc<JobManager>>,
     /// What models cost.
     pub prices: PriceTable,
+    /// What principals may spend on models; `None`: nobody has a budget.
+    pub budgets: Option<Budgets>,
     /// Models that benchmarks recommend for an LLM-backed tool, best first; `provider/model`.
     pub compat: Recommends,
     /// The model of LLM-backed tools for which nothing else says one, `provider/model`; without it that of the run.
@@ -150,6 +152,7 @@ impl ExecutorOptions {
             cache: None,
             jobs: None,
             prices: PriceTable::default(),
+            budgets: None,
             compat: Arc::new(|_| Vec::new()),
             default_model: None,
         }

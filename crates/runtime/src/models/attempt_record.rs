@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
+use toolwright_core::cancel::Cancel;
 use toolwright_core::content::joined_text;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
-    Message, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Traffic, Usage,
-    WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Traffic,
+    Usage, WrittenCall,
 };
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::session::Session;
@@ -136,6 +137,40 @@ impl ModelCallRecord<'_> {
     /// and waits is entered here.
     pub fn watch<'e>(&'e self, events: &'e dyn ModelEvents) -> impl ModelEvents + 'e {
         Watch { record: self, events }
+    }
+
+    /// Sends the request by `client`, within the budget of whoever it is made for, until it is cancelled. `events` hear of it
+    /// as by [`ModelCallRecord::watch`]; [`ModelCallRecord::end`] is to follow.
+    ///
+    /// # Errors
+    /// [`ModelError`] of the client; `Canceled` once it is cancelled, `Quota` for the budget.
+    pub async fn complete(
+        &self,
+        client: &dyn ModelClient,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let (model, requests) = (self.ask.model, self.requests);
+        let room = match &requests.budgets {
+            Some(budgets) => {
+                let (principal, now) = (&self.ask.session.principal, requests.services.clock.wall_ms());
+                budgets.reserve(principal, (model, request), client, &requests.prices, now).await?
+            }
+            None => None,
+        };
+        let events = self.watch(events);
+        let answer = tokio::select! {
+            biased;
+            cause = cancel.cancelled() => {
+                Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe())))
+            }
+            answer = client.complete(model, request, &events, cancel) => answer,
+        };
+        if let Some(room) = room {
+            room.settle(&requests.prices, model, answer.as_ref()).await;
+        }
+        answer
     }
 
     /// The request has ended. Later ends are ignored.

@@ -2,6 +2,7 @@
 
 mod account;
 mod attempt_record;
+mod budgets;
 mod recorder;
 mod requests;
 mod retry;
@@ -13,6 +14,7 @@ use toolwright_core::operation::{Lineage, Op, OpId};
 
 pub use self::account::AgentAccount;
 pub use self::attempt_record::{Asked, ModelAsk, ModelCallRecord};
+pub use self::budgets::Budgets;
 pub use self::recorder::Recorder;
 pub use self::requests::{AuxiliaryRequests, ModelRequests};
 pub(crate) use self::requests::{OnAnswer, RequestScope};

@@ -16,7 +16,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::LedgerStore;
 
 use super::attempt_record::{Asked, ModelAsk, ModelCallRecord};
-use super::{OpIds, Recorder};
+use super::{Budgets, OpIds, Recorder};
 
 /// Hears of an answer before it is told of, entered or recorded.
 pub(crate) type OnAnswer<'a> = &'a (dyn Fn(&ModelResponse) + Sync);
@@ -36,6 +36,7 @@ pub struct ModelRequests {
     pub(super) ledger: Arc<dyn LedgerStore>,
     pub(super) prices: PriceTable,
     pub(super) recorder: Recorder,
+    pub(super) budgets: Option<Budgets>,
 }
 
 impl std::fmt::Debug for ModelRequests {
@@ -46,8 +47,13 @@ impl std::fmt::Debug for ModelRequests {
 
 impl ModelRequests {
     /// Requests by the model client of these services.
-    pub(crate) fn new(services: Arc<Services>, ledger: Arc<dyn LedgerStore>, prices: PriceTable) -> Arc<Self> {
-        Arc::new(Self { ids: OpIds::default(), services, ledger, prices, recorder: Recorder::default() })
+    pub(crate) fn new(
+        services: Arc<Services>,
+        ledger: Arc<dyn LedgerStore>,
+        prices: PriceTable,
+        budgets: Option<Budgets>,
+    ) -> Arc<Self> {
+        Arc::new(Self { ids: OpIds::default(), services, ledger, prices, recorder: Recorder::default(), budgets })
     }
 
     /// What models cost.
@@ -84,13 +90,9 @@ impl ModelRequests {
         let op = self.begin(lineage, session, model, asked);
         let record =
             self.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note: None });
-        let events = record.watch(&IgnoreModelEvents);
         let answer = tokio::select! {
             biased;
-            cause = cancel.cancelled() => {
-                Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe())))
-            }
-            answer = self.services.model.complete(model, request, &events, cancel) => answer,
+            answer = record.complete(&*self.services.model, request, &IgnoreModelEvents, cancel) => answer,
             limit = passed(limit) => Err(timed_out(limit)),
         };
         // What was whole of a broken answer is recorded as well.

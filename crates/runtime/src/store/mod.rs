@@ -2,6 +2,7 @@
 //! Toolwright processes. SQL is named only in this folder.
 
 pub(crate) mod agents;
+mod budgets;
 pub(crate) mod caches;
 mod database;
 mod inbox;

@@ -17,6 +17,10 @@ CREATE TABLE objects (
     owner TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL, object TEXT NOT NULL, saved_ms INTEGER NOT NULL,
     PRIMARY KEY (owner, kind, id));
 CREATE INDEX objects_by_time ON objects (saved_ms);
+-- What is spent of the budgets of principals, in a period.
+CREATE TABLE budgets (
+    owner TEXT NOT NULL, period TEXT NOT NULL, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, cost_usd REAL NOT NULL,
+    PRIMARY KEY (owner, period));
 CREATE TABLE run_claims (run TEXT PRIMARY KEY, pid INTEGER NOT NULL, boot TEXT NOT NULL, started INTEGER NOT NULL);
 
 -- Trees of agents: a run and the runs that its calls began, with the process that drives each, what it has used and what its

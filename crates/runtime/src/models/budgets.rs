@@ -1,0 +1,89 @@
+//! The budgets of principals: every request that is made on behalf of one is within its own, whoever makes it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use toolwright_core::model::{
+    ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, PriceTable, Spent, Usage, cost,
+    used_by,
+};
+use toolwright_core::session::Principal;
+use toolwright_core::store::{BudgetPeriod, BudgetStore, BudgetedRequest, StoreError};
+
+/// Tokens that an answer counts as before it has come, where nothing limits it.
+const USUAL_ANSWER: u32 = 8192;
+
+/// What principals may spend on models, and what keeps what is spent.
+#[derive(Clone)]
+pub struct Budgets {
+    /// By principal. The owner has none.
+    pub by_principal: HashMap<String, (ModelBounds, BudgetPeriod)>,
+    /// Keeps what is spent.
+    pub store: Arc<dyn BudgetStore>,
+}
+
+/// Room for one request.
+pub(super) struct BudgetRoom<'a> {
+    budgets: &'a Budgets,
+    principal: &'a Principal,
+    period: String,
+    reserved: Spent,
+}
+
+impl Budgets {
+    /// Takes room for a request, if who it is made for has a budget.
+    ///
+    /// # Errors
+    /// `Quota`, naming the setting, until the period ends; and failures of the store.
+    pub(super) async fn reserve<'a>(
+        &'a self,
+        principal: &'a Principal,
+        (model, request): (&str, &ModelRequest),
+        client: &dyn ModelClient,
+        prices: &PriceTable,
+        now_ms: u64,
+    ) -> Result<Option<BudgetRoom<'a>>, ModelError> {
+        let budget = self.by_principal.get(&principal.id).filter(|_| !principal.owner);
+        let Some((bounds, period)) = budget else { return Ok(None) };
+        let answer = client.longest_answer(model, request.max_tokens, &request.settings, USUAL_ANSWER);
+        let usage = Usage { input_tokens: request.tokens() as u64, output_tokens: answer.into(), ..Usage::default() };
+        let (period, ends_ms) = period.at(now_ms);
+        let wanted = BudgetedRequest {
+            owner: principal.id.clone(),
+            period: period.clone(),
+            bounds: bounds.clone(),
+            model: model.to_owned(),
+            tokens: usage.input_tokens.saturating_add(usage.output_tokens),
+            cost_usd: cost(prices, model, usage),
+        };
+        let unsent = |kind, message: String, retry_after_ms| ModelError {
+            should_retry: Some(false),
+            unsent: true,
+            retry_after_ms,
+            ..ModelError::new(kind, message)
+        };
+        match self.store.reserve_budget(wanted).await {
+            Ok(Ok(reserved)) => Ok(Some(BudgetRoom { budgets: self, principal, period, reserved })),
+            Ok(Err(error)) => {
+                let again = ends_ms.map(|ends| ends.saturating_sub(now_ms));
+                Err(unsent(ModelErrorKind::Quota, error.message().to_owned(), again))
+            }
+            Err(error) => Err(unsent(ModelErrorKind::Unavailable, unkept(&error), None)),
+        }
+    }
+}
+
+impl BudgetRoom<'_> {
+    /// Puts what was really used in the place of what was reserved. Dropped, the room stays spent.
+    pub(super) async fn settle(self, prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) {
+        let Some(used) = used_by(prices, model, answer) else { return };
+        let store = &self.budgets.store;
+        if let Err(error) = store.settle_budget(&self.principal.id, &self.period, self.reserved, used).await {
+            tracing::warn!("{}", unkept(&error));
+        }
+    }
+}
+
+fn unkept(error: &StoreError) -> String {
+    format!("what is spent of a budget cannot be kept: {error}")
+}
