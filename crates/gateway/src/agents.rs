@@ -75,8 +75,8 @@ pub trait AgentSource: std::fmt::Debug + Send + Sync {
     /// Why it stands for nothing, in words.
     fn resolve(&self, name: &str, mean: ModelsMean) -> Result<Target, String>;
 
-    /// The API of a model, where that is known.
-    fn api(&self, model: &str) -> Option<Api>;
+    /// The API of the model that answers, where that is known.
+    fn api(&self, target: &Target) -> Option<Api>;
 
     /// Makes a run.
     ///

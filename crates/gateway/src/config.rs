@@ -5,7 +5,9 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
+use toolwright_core::model::{Bound, ModelBounds};
 use toolwright_core::setting::TimeSpan;
+use toolwright_core::store::BudgetPeriod;
 use toolwright_core::{Secret, duration};
 
 use crate::view::ListedSchemas;
@@ -87,7 +89,8 @@ pub struct ClientConfig {
     /// The agents and models that it may ask at `/v1`, as globs on their names. Default: all.
     #[serde(default)]
     pub models: Vec<String>,
-    /// What its requests at `/v1` may use of models until the server ends. Default: no limit.
+    /// What is used of models on its behalf at most: by its requests at `/v1`, their agents, tools and jobs, and by what it
+    /// calls over MCP. What was used is kept in the state directory, for all processes. Default: no limit.
     #[serde(default)]
     pub budget: Option<ClientBudget>,
     /// Who decides where policy asks about calls of its agents at `/v1`. Default: as `server.facades.approvals` says.
@@ -109,10 +112,12 @@ pub enum ApiAccess {
     Read,
 }
 
-/// `budget` of a token: what its requests at `/v1` may use until the server ends.
+/// `budget` of a token: what may be used of models on its behalf in each period.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientBudget {
+    /// How long it lasts, before the next begins: a `day`, a `month`, both of UTC, or `ever`.
+    pub period: BudgetPeriod,
     /// Requests to models. Default: no limit.
     pub requests: Option<u32>,
     /// Tokens of all of them, questions and answers. Default: no limit.
@@ -120,6 +125,18 @@ pub struct ClientBudget {
     /// What all of them cost, in US dollars. It needs `prices` of each model. Default: no limit.
     #[schemars(range(min = 0.0))]
     pub cost_usd: Option<f64>,
+}
+
+impl ClientBudget {
+    /// What may be used.
+    #[must_use]
+    pub fn bounds(&self) -> ModelBounds {
+        ModelBounds {
+            requests: Bound::new(self.requests.unwrap_or(u32::MAX), "budget.requests of the token"),
+            tokens: Bound::new(self.tokens.unwrap_or(u64::MAX), "budget.tokens of the token"),
+            cost_usd: self.cost_usd.map(|most| Bound::new(most, "budget.cost_usd of the token")),
+        }
+    }
 }
 
 /// `server.facades`: the APIs of OpenAI and Anthropic at `/v1`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
@@ -23,7 +23,7 @@ use crate::http::body::Bodies;
 use crate::http::connections::{self, Bounds};
 use crate::http::guard::{self, Guard};
 use crate::http::page_tokens::PageTokens;
-use crate::http::{ApiError, HttpError, HttpOptions, Identity, MetricsSource, webhooks};
+use crate::http::{ApiError, HttpError, HttpOptions, Identity, MetricsSource, facade_api, webhooks};
 use crate::mcp::http::{Endpoint, mcp_part, mcp_whole};
 
 /// How often idle sessions are ended.
@@ -84,8 +84,12 @@ pub async fn serve_http(
         .merge(console::router(Arc::clone(&pages)))
         .merge(api::router(&api))
         .merge(facade::router(facade))
-        .fallback(|| async {
-            ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api, agents are at /v1")
+        .fallback(|uri: Uri| async move {
+            let why = "there is no such path; MCP is at /mcp, the API at /api, agents are at /v1";
+            match facade_api(uri.path()) {
+                Some(_) => (StatusCode::NOT_FOUND, why).into_response(),
+                None => ApiError::not_found(why).into_response(),
+            }
         })
         .layer(from_fn_with_state(guard, guard::check));
     let drained = Cancel::new();

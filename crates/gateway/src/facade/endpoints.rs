@@ -19,6 +19,8 @@ use toolwright_models::served::{Fault, ServedApi, ServedRequest, read_request};
 
 use super::output::{Frame, Output, Refusal};
 use super::{Facade, Kind, json as respond, text};
+use crate::agents::Target;
+use crate::http::api_shape::REQUEST_ID;
 use crate::http::body::{BodyError, BodyRoom};
 use crate::http::{Connection, FACADES, Identity};
 
@@ -47,11 +49,20 @@ pub(super) async fn answer(
 }
 
 /// `POST /v1/messages/count_tokens`: an estimate.
-pub(super) async fn count_tokens(State(facade): State<Arc<Facade>>, body: Body) -> Response {
+pub(super) async fn count_tokens(
+    State(facade): State<Arc<Facade>>,
+    Extension(identity): Extension<Identity>,
+    body: Body,
+) -> Response {
     let api = ServedApi::Messages;
-    match facade.read(api, body).await {
-        Ok((request, ..)) => respond(200, &json!({"input_tokens": request.request.tokens()})),
-        Err(refusal) => refusal.response(api),
+    let count = async {
+        let (request, ..) = facade.read(api, body).await?;
+        facade.target(&request.model, identity.principal())?;
+        Ok(json!({"input_tokens": request.request.tokens()}))
+    };
+    match count.await {
+        Ok(counted) => respond(200, &counted),
+        Err(refusal) => Refusal::response(&refusal, api),
     }
 }
 
@@ -127,6 +138,11 @@ impl Facade {
     }
 }
 
+/// The session that a client names. Names of clients are of any length.
+pub(super) fn session_name(owner: &str, name: &str) -> String {
+    format!("{owner} at {FACADES}: {}", short_hash(name, SESSION_HASH))
+}
+
 async fn begin(
     facade: &Arc<Facade>,
     api: ServedApi,
@@ -146,14 +162,16 @@ async fn begin(
         ServedApi::Responses => "resp_",
         ServedApi::Messages => "msg_",
     };
-    let id = format!("{prefix}{}", uuid::Uuid::new_v4().simple());
+    let is_raw = matches!(facade.target(&request.model, identity.principal())?, Target::Raw(_));
+    let mut earlier = facade.earlier(&identity.principal().id, &request).await?;
+    earlier.repeats.take_if(|_| is_raw);
+    // The same answer to the same calls gets the same run, under its id.
+    let id = earlier.repeats.clone().unwrap_or_else(|| format!("{prefix}{}", uuid::Uuid::new_v4().simple()));
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let ignored = request.ignored.join(", ");
     let mut work = facade.work_of(api, (identity, connection), request, (id.clone(), created))?;
     let session = text(headers, SESSION).or(work.request.user.as_deref());
-    // Names of clients are of any length.
-    let named = |name| format!("{} at {}: {}", work.principal.id, FACADES, short_hash(name, SESSION_HASH));
-    work.session = session.map(named);
+    work.session = session.map(|name| session_name(&work.principal.id, name));
     work.body = if is_kept { bytes } else { Bytes::new() };
     let (losses, goes_on) = (work.lost.join(", "), work.goes_on);
     let (cancel, output) = (work.cancel.clone(), Arc::clone(&work.output));
@@ -162,7 +180,11 @@ async fn begin(
         work.busy = Some(facade.reserve(&work.principal.id, Kind::Response, &id).await?);
         facade.keep(&work, None).await?;
     }
-    let working = facade.start(work, permits, None);
+    if let Some(session) = work.session.as_ref().filter(|_| work.is_left()) {
+        let (owner, last) = (work.principal.id.as_str(), json!({"last": id}));
+        facade.source.objects().put_object(owner, Kind::Answer.as_str(), session, &last).await?;
+    }
+    let working = facade.start(work, permits, earlier, None);
     let guard = CancelOnDrop::new(&cancel);
     let guard = if goes_on {
         guard.disarm();
@@ -200,7 +222,7 @@ async fn begin(
         }
     };
     let headers = response.headers_mut();
-    for (name, value) in [(IGNORED, ignored), (LOSSES, losses), (HeaderName::from_static("x-request-id"), id)] {
+    for (name, value) in [(IGNORED, ignored), (LOSSES, losses), (REQUEST_ID, id)] {
         if let Some(value) = HeaderValue::from_str(&value).ok().filter(|value| !value.is_empty()) {
             headers.insert(name, value);
         }

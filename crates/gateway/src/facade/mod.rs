@@ -1,6 +1,7 @@
 //! Facades: the APIs of `OpenAI` and Anthropic at `/v1`, behind which agents and models answer. A request becomes a run of
 //! the ordinary driver, whose tools go through the executor; tools of the client are the client's to run.
 
+mod continued;
 mod conversations;
 mod endpoints;
 mod output;
@@ -20,31 +21,30 @@ use axum::{Extension, Router};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{Bound, BudgetedClient, ModelBounds, ModelBudget, ModelClient};
 use toolwright_core::pattern::allowed_by;
+use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
 use toolwright_core::store::StoreError;
 use toolwright_models::served::{Fault, ServedApi};
 
 use crate::agents::{AgentSource, Target};
-use crate::config::{ClientBudget, ClientConfig, FacadeApprovals, FacadeConfig};
+use crate::config::{ClientConfig, FacadeApprovals, FacadeConfig};
 use crate::http::Identity;
 use crate::http::body::Bodies;
-use crate::{Gateway, GatewayOptions};
+use crate::Gateway;
 use output::{Output, Refusal};
-
-/// Tokens that an answer counts as in the budget of a token before it has come, where nothing limits it.
-const USUAL_ANSWER: u32 = 8192;
 
 /// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Response,
     Conversation,
-    /// A run that waits for its client.
+    /// A run that waits for its client, and which request has answered it.
     Turn,
     /// Which turn waits for the result of this call.
     Call,
+    /// An answer that its client may not have waited for, or the last one of a session.
+    Answer,
 }
 
 impl Kind {
@@ -54,6 +54,7 @@ impl Kind {
             Self::Conversation => "conversation",
             Self::Turn => "turn",
             Self::Call => "call",
+            Self::Answer => "answer",
         }
     }
 }
@@ -99,7 +100,8 @@ impl Facade {
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
         keep_alive: Duration,
     ) -> Arc<Self> {
-        let config = gateway.options.server.facades.clone();
+        let server = &gateway.options.server;
+        let config = server.facades.clone();
         Arc::new(Self {
             gateway,
             source,
@@ -147,6 +149,14 @@ impl Facade {
         tools
     }
 
+    /// What decides for a caller where no rule of the policy does: the strictest of its views, each as at its own address.
+    fn profile_of(&self, identity: &Identity) -> Profile {
+        let usual = self.gateway.policy().profile;
+        let views = identity.views().unwrap_or_default().iter().filter_map(|name| self.gateway.view(name));
+        let views = views.filter(|view| identity.principal().may_use(&view.roles));
+        views.map(|view| view.profile.unwrap_or(usual)).reduce(Profile::stricter).unwrap_or(usual)
+    }
+
     /// What the `model` of a request stands for, if its sender may ask it.
     fn target(&self, model: &str, principal: &Principal) -> Result<Target, Refusal> {
         let about = |fault, message: String| Refusal::new(fault, message).about("model");
@@ -157,41 +167,12 @@ impl Facade {
         self.source.resolve(model, self.config.models).map_err(|why| about(Fault::NotFound, why))
     }
 
-    /// `model`, within the budget of the token.
-    fn within_budget(&self, model: Arc<dyn ModelClient>, principal: &Principal) -> Arc<dyn ModelClient> {
-        match self.gateway.budgets.get(&principal.id).filter(|_| !principal.owner) {
-            Some(budget) => {
-                let budget = Arc::clone(budget);
-                Arc::new(BudgetedClient { client: model, budget, usual_answer: USUAL_ANSWER })
-            }
-            None => model,
-        }
-    }
-
     fn approvals(&self, principal: &Principal) -> FacadeApprovals {
         self.client(principal).and_then(|client| client.approvals).unwrap_or(self.config.approvals)
     }
 
     fn client(&self, principal: &Principal) -> Option<&ClientConfig> {
         if principal.owner { None } else { self.gateway.options.server.tokens.get(&principal.id) }
-    }
-}
-
-/// What tokens with a budget may use at `/v1`, by name.
-pub(crate) fn budgets(options: &GatewayOptions) -> HashMap<String, Arc<ModelBudget>> {
-    let prices = options.executor.models().prices();
-    let budget = |(name, client): (&String, &ClientConfig)| {
-        Some((name.clone(), ModelBudget::new(bounds(client.budget.as_ref()?), prices.clone())))
-    };
-    options.server.tokens.iter().filter_map(budget).collect()
-}
-
-/// What the requests of one token may use of models, until the server ends.
-fn bounds(budget: &ClientBudget) -> ModelBounds {
-    ModelBounds {
-        requests: Bound::new(budget.requests.unwrap_or(u32::MAX), "budget.requests of the token"),
-        tokens: Bound::new(budget.tokens.unwrap_or(u64::MAX), "budget.tokens of the token"),
-        cost_usd: budget.cost_usd.map(|most| Bound::new(most, "budget.cost_usd of the token")),
     }
 }
 
@@ -229,10 +210,14 @@ pub(crate) fn router(facade: Option<Arc<Facade>>) -> Router {
     let answers = ServedApi::ALL
         .into_iter()
         .fold(Router::new(), |router, api| router.route(api.path(), post(endpoints::answer).layer(Extension(api))));
+    let left = [ServedApi::Chat, ServedApi::Messages].into_iter().fold(Router::new(), |router, api| {
+        router.route(&format!("{}/{{id}}", api.path()), get(stored_responses::answer).layer(Extension(api)))
+    });
     answers
         .route("/v1/models", get(endpoints::models))
         .route("/v1/models/{*name}", get(endpoints::model))
         .route("/v1/messages/count_tokens", post(endpoints::count_tokens))
+        .merge(left)
         .route("/v1/responses/{id}", get(stored_responses::response).delete(stored_responses::delete_response))
         .route("/v1/responses/{id}/cancel", post(stored_responses::cancel_response))
         .route("/v1/responses/{id}/input_items", get(stored_responses::input_items))

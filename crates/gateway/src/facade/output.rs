@@ -20,6 +20,7 @@ use toolwright_core::model::{
 };
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::head_and_tail;
+use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{End, Fault, Piece, RequestError, ResponseHead, ResponseWriter, ServedApi, error_body};
 
 /// Bytes of a result that an item of a call shows.
@@ -32,6 +33,8 @@ const STALL: Duration = Duration::from_secs(60);
 const OWN: &str = "agent__final_report";
 /// What the id of a question begins with; the id of its call follows.
 pub(super) const QUESTION: &str = "appr_";
+/// Digits of the hash in the id of a call.
+const CALL_HASH: usize = 24;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone)]
@@ -86,6 +89,7 @@ pub(super) enum Frame {
 /// The answer of one request.
 pub(super) struct Output {
     api: ServedApi,
+    id: String,
     shows: Shows,
     state: Mutex<State>,
     /// Whether its owner deleted it: then nothing of it is kept.
@@ -136,6 +140,7 @@ struct Unread {
 impl Output {
     /// An answer; `is_stream`: its events are read by [`Output::next`].
     pub(super) fn new(api: ServedApi, head: ResponseHead, shows: Shows, is_stream: bool) -> Self {
+        let id = head.id.clone();
         let state = State {
             writer: ResponseWriter::new(api, head),
             unread: is_stream.then(Unread::default),
@@ -149,6 +154,7 @@ impl Output {
         };
         Self {
             api,
+            id,
             shows,
             state: Mutex::new(state),
             deleted: AtomicBool::new(false),
@@ -329,9 +335,33 @@ impl Output {
         self.close();
     }
 
+    /// The id by which the client knows a call of this run: models number their calls in each answer or conversation anew, and
+    /// the next request says by it which run it answers.
+    pub(super) fn id_of_call(&self, own: &str) -> String {
+        let prefix = if self.api == ServedApi::Messages { "toolu" } else { "call" };
+        format!("{prefix}_{}", self.hash_of(own))
+    }
+
+    /// The id by which the client knows a question about a call of this run.
+    pub(super) fn id_of_question(&self, call: &str) -> String {
+        format!("{QUESTION}{}", self.hash_of(call))
+    }
+
+    fn hash_of(&self, call: &str) -> String {
+        short_hash(&format!("{} {call}", self.id), CALL_HASH)
+    }
+
+    /// Gives a call of a model an id of this answer's, where its API has none: then it was numbered.
+    pub(super) fn name(&self, call: &mut WrittenCall) {
+        let is_numbered = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
+        if call.id.strip_prefix("call_").is_some_and(is_numbered) {
+            call.id = self.id_of_call(&call.id);
+        }
+    }
+
     /// Shows that a call waits for a person.
     pub(super) fn question(&self, request: &ApprovalRequest, name: &str) {
-        let id = format!("{QUESTION}{}", request.call_id.as_str());
+        let id = self.id_of_question(request.call_id.as_str());
         let arguments = request.arguments.to_string();
         self.piece(&Piece::Question { id: id.clone(), call: WrittenCall { id, name: name.to_owned(), arguments } });
         self.asked.notify_one();
@@ -415,7 +445,10 @@ impl ModelEvents for Output {
         match event {
             ModelEvent::Text(text) => self.text(&text),
             ModelEvent::Reasoning(text) => self.reasoning(&text),
-            ModelEvent::Call(call) => self.piece(&Piece::Call(call)),
+            ModelEvent::Call(mut call) => {
+                self.name(&mut call);
+                self.piece(&Piece::Call(call));
+            }
             ModelEvent::Opaque(data) if self.shows.signatures => self.piece(&Piece::Opaque(data)),
             ModelEvent::Opaque(_) => {}
         }

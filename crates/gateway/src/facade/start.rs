@@ -9,8 +9,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use toolwright_agent::{Driver, DriverError, RunOptions, RunState};
 use toolwright_core::cancel::Cancel;
-use toolwright_models::served::{ResponseHead, ServedApi, ServedRequest, losses, read_request};
+use toolwright_models::served::{Fault, ResponseHead, SIGNATURES, ServedApi, ServedRequest, losses, read_request};
 
+use super::continued::Earlier;
 use super::output::{Output, Refusal, Shows};
 use super::reserve::Busy;
 use super::work::Work;
@@ -46,10 +47,13 @@ impl Facade {
     ) -> Result<Work, Refusal> {
         let principal = identity.principal().clone();
         let target = self.target(&request.model, &principal)?;
-        let lost = match &target {
-            Target::Raw(model) => self.source.api(model).map(|upstream| losses(api, upstream, &request)),
-            Target::Agent(_) | Target::Model(_) => None,
-        };
+        let upstream = self.source.api(&target);
+        request.check_files(api, upstream)?;
+        let mut lost = upstream.map(|upstream| losses(api, upstream, &request)).unwrap_or_default();
+        // Agents keep theirs.
+        if request.wants_signatures && !matches!(target, Target::Raw(_)) && !lost.contains(&SIGNATURES) {
+            lost.push(SIGNATURES);
+        }
         let head = ResponseHead {
             id: id.clone(),
             model: request.model.clone(),
@@ -67,6 +71,7 @@ impl Facade {
             api,
             target,
             tools: self.tools_of(identity),
+            profile: self.profile_of(identity),
             approvals: self.approvals(&principal),
             connection: connection.clone(),
             principal,
@@ -74,7 +79,7 @@ impl Facade {
             request,
             body: Bytes::new(),
             session: None,
-            lost: lost.unwrap_or_default(),
+            lost,
             cancel: Cancel::new(),
             kept: AtomicBool::new(false),
             busy: None,
@@ -86,18 +91,19 @@ impl Facade {
         self: &Arc<Self>,
         mut work: Work,
         permits: [OwnedSemaphorePermit; 2],
+        earlier: Earlier,
         resumed: Option<Resumed>,
     ) -> JoinHandle<Result<(), Refusal>> {
         let is_kept = work.api == ServedApi::Responses && work.request.store;
         let live = Live { cancel: work.cancel.clone(), output: Arc::clone(&work.output) };
-        self.set_live(&work.principal.id, &work.id, is_kept.then_some(live));
+        self.set_live(&work.principal.id, &work.id, (is_kept || work.is_left()).then_some(live));
         let facade = Arc::clone(self);
         self.gateway.running.spawn(async move {
             let _permits = permits;
             let busy = work.busy.take();
             let output = &work.output;
             let _closes = Closes(output);
-            let mut working = std::pin::pin!(facade.work(&work, resumed));
+            let mut working = std::pin::pin!(facade.work(&work, earlier, resumed));
             let done = loop {
                 tokio::select! {
                     done = &mut working => break done,
@@ -110,6 +116,9 @@ impl Facade {
             };
             if let Err(refusal) = &done {
                 output.fail(refusal);
+                if let Err(error) = facade.leave(&work, refusal.fault.status(), &refusal.body(work.api)).await {
+                    tracing::error!("answer {} was not kept: {}", work.id, error.message);
+                }
                 // What waits for a person when the server ends is taken up by the next.
                 if !(facade.gateway.is_draining() && output.has_question()) {
                     facade.log_unkept(&work).await;
@@ -146,6 +155,11 @@ impl Facade {
             return Ok(None);
         }
         let permits = self.admit()?;
+        let earlier = match self.earlier(&work.principal.id, &work.request).await {
+            Ok(earlier) => earlier,
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Some(kept["response"].clone())),
+            Err(refusal) => return Err(refusal),
+        };
         work.goes_on = true;
         work.kept = AtomicBool::new(true);
         work.busy = Some(busy);
@@ -158,7 +172,7 @@ impl Facade {
                 state.respecify(spec);
                 state.ask_again();
                 let output = Arc::clone(&work.output);
-                drop(self.start(work, permits, Some(Resumed { driver, options, state })));
+                drop(self.start(work, permits, earlier, Some(Resumed { driver, options, state })));
                 Ok(Some(output.body()))
             }
             Err(DriverError::Taken { .. }) => Ok(Some(kept["response"].clone())),

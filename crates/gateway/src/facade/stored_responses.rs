@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_models::served::{Fault, ServedApi};
 
+use super::endpoints::session_name;
 use super::output::Refusal;
 use super::{Facade, Kind, json as respond};
 use crate::http::{Connection, Identity};
@@ -112,6 +113,33 @@ pub(super) async fn response(
         return answered(Err(Refusal::new(Fault::Invalid, why).about("stream")));
     }
     answered(facade.current(&identity, &connection, &id).await)
+}
+
+/// `GET` of an answer of an API without state, by its id or the name of its session: one that may have gone on without its
+/// client. It is 202 while it is worked on.
+pub(super) async fn answer(
+    State(facade): Shared,
+    Extension(api): Extension<ServedApi>,
+    Extension(identity): Extension<Identity>,
+    Path(named): Path<String>,
+) -> Response {
+    let (objects, kind, owner) = (facade.source.objects(), Kind::Answer.as_str(), identity.principal().id.as_str());
+    let find = async {
+        let last = objects.object(owner, kind, &session_name(owner, &named)).await?;
+        let id = last.and_then(|last| last["last"].as_str().map(str::to_owned)).unwrap_or_else(|| named.clone());
+        // It is kept before its work ends.
+        if facade.live(owner, &id).is_some() {
+            return Ok((202, json!({"id": id, "status": "in_progress"})));
+        }
+        let kept = objects.object(owner, kind, &id).await?;
+        let kept = kept.filter(|kept| kept["body"].is_object()).ok_or_else(|| missing(Kind::Answer, &named))?;
+        let status = kept["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
+        Ok((status, kept["body"].clone()))
+    };
+    match find.await {
+        Ok((status, body)) => respond(status, &body),
+        Err(refusal) => Refusal::response(&refusal, api),
+    }
 }
 
 /// `DELETE /v1/responses/{id}`.

@@ -1,6 +1,6 @@
 //! The work of one request: a run of the ordinary driver, or one request to a model; what it leaves for the next request.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,16 +8,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolwright_agent::{ClientTerms, Driver, RunOptions, RunReport, RunSpec, RunState, Status};
+use toolwright_agent::{ClientTerms, Driver, DriverError, RunOptions, RunReport, RunSpec, RunState, Status};
+use toolwright_core::Profile;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::content::joined_text;
-use toolwright_core::model::{CallResult, Message, ModelRequest};
+use toolwright_core::model::{Message, ModelRequest};
 use toolwright_core::operation::Lineage;
-use toolwright_core::session::{CallId, PeerProcess, Principal, Session, SessionId};
+use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
 use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest};
 use toolwright_runtime::executor::{Asked, ModelAsk};
 
+use super::continued::{Earlier, decides, is_chained};
 use super::output::{Output, QUESTION, Refusal};
 use super::reserve::Busy;
 use super::start::Resumed;
@@ -27,8 +28,6 @@ use crate::agents::{PreparedRun, RunOrder, Target};
 use crate::config::FacadeApprovals;
 use crate::http::Connection;
 
-/// Items of a conversation that are listed; the model's window bounds what it reads of them.
-const MAX_ITEMS: usize = 10_000;
 /// How often it is looked whether the server ends, while a person is asked.
 const SHUTDOWN_CHECK: Duration = Duration::from_millis(100);
 /// The client's tool that answers questions of the policy.
@@ -43,6 +42,8 @@ pub(super) struct Work {
     pub(super) body: Bytes,
     pub(super) target: Target,
     pub(super) principal: Principal,
+    /// Decides where no rule of the policy does.
+    pub(super) profile: Profile,
     /// The tools that it may use, by id; empty for all.
     pub(super) tools: Vec<String>,
     pub(super) approvals: FacadeApprovals,
@@ -62,46 +63,18 @@ pub(super) struct Work {
     pub(super) busy: Option<Busy>,
 }
 
-/// What an earlier request left.
-#[derive(Default)]
-struct Earlier {
-    state: Option<RunState>,
-    messages: Vec<Message>,
-    session: Option<String>,
-    items: Vec<Value>,
-}
-
-impl Earlier {
-    fn read(saved: &Value) -> Result<Self, Refusal> {
-        let damaged = |error: String| Refusal::new(Fault::Internal, format!("what was kept cannot be read: {error}"));
-        let state = match saved.get("state").filter(|state| !state.is_null()) {
-            Some(state) => Some(RunState::from_json(state.clone()).map_err(|error| damaged(error.to_string()))?),
-            None => None,
-        };
-        let messages = match (&state, saved.get("messages")) {
-            (Some(state), _) => state.messages().to_vec(),
-            (None, Some(messages)) => {
-                serde_json::from_value(messages.clone()).map_err(|error| damaged(error.to_string()))?
-            }
-            (None, None) => Vec::new(),
-        };
-        let items = saved.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-        Ok(Self { state, messages, session: saved["session"].as_str().map(str::to_owned), items })
-    }
-}
-
 /// What a request leaves to the next.
 struct Left {
     state: Option<RunState>,
     messages: Vec<Message>,
     session: String,
-    /// Ids of calls and questions that the client answers.
-    open: Vec<String>,
+    /// The calls and questions that the client answers: the ids by which it knows them, with the run's own.
+    open: BTreeMap<String, String>,
     end: End,
 }
 
 impl Left {
-    fn to_json(&self) -> Result<Value, Refusal> {
+    fn to_json(&self, id: &str) -> Result<Value, Refusal> {
         let state = self.state.as_ref().map(RunState::to_json).transpose();
         let state = state.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
         let messages = if state.is_some() { Value::Null } else { json!(self.messages) };
@@ -109,17 +82,25 @@ impl Left {
         if !messages.is_null() {
             saved["messages"] = messages;
         }
+        if !self.open.is_empty() {
+            (saved["calls"], saved["turn"]) = (json!(self.open), json!(id));
+        }
         Ok(saved)
     }
 }
 
 impl Facade {
     /// Works on a request, and keeps what the next may refer to before the answer ends.
-    pub(super) async fn work(self: &Arc<Self>, work: &Work, resumed: Option<Resumed>) -> Result<(), Refusal> {
-        let (earlier, busy) = self.earlier(work).await?;
+    pub(super) async fn work(
+        self: &Arc<Self>,
+        work: &Work,
+        mut earlier: Earlier,
+        resumed: Option<Resumed>,
+    ) -> Result<(), Refusal> {
+        let busy = std::mem::take(&mut earlier.busy);
         let done = self.answer(work, earlier, resumed).await;
         // Who has the answer may continue at once.
-        if let Some(busy) = busy {
+        for busy in busy {
             busy.release().await;
         }
         done.map(|send_end| send_end())
@@ -127,7 +108,7 @@ impl Facade {
 
     /// Answers, and keeps what the next request may refer to. Returns what sends the end.
     async fn answer(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<impl FnOnce(), Refusal> {
-        let items = earlier.items.clone();
+        let (items, is_repeat) = (earlier.items.clone(), earlier.repeats.is_some());
         let answering = async {
             match &work.target {
                 Target::Raw(model) => self.ask(work, model, earlier).await,
@@ -135,13 +116,17 @@ impl Facade {
             }
         };
         let left = work.output.paced(answering, &work.cancel, work.goes_on).await?;
-        let saved = left.to_json()?;
+        let saved = left.to_json(&work.id)?;
         let objects = self.source.objects();
         let owner = work.principal.id.as_str();
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
         if !left.open.is_empty() && !is_deleted() {
-            objects.put_object(owner, Kind::Turn.as_str(), &work.id, &saved).await?;
-            for call in &left.open {
+            let kind = Kind::Turn.as_str();
+            // One that is there may have its answer.
+            if !(is_repeat && objects.object(owner, kind, &work.id).await?.is_some()) {
+                objects.put_object(owner, kind, &work.id, &saved).await?;
+            }
+            for call in left.open.keys() {
                 objects.put_object(owner, Kind::Call.as_str(), call, &json!(work.id)).await?;
             }
         }
@@ -149,20 +134,33 @@ impl Facade {
         if work.api == ServedApi::Responses {
             if let Some(id) = &work.request.conversation {
                 let mut kept = objects.object(owner, Kind::Conversation.as_str(), id).await?.unwrap_or_default();
-                let body = work.output.body();
-                let mut all = items;
-                all.extend(work.input_items());
-                all.extend(body["output"].as_array().cloned().unwrap_or_default());
-                for key in ["state", "messages", "session"] {
-                    kept[key] = saved[key].clone();
+                // One that was answered again is there already.
+                if kept["last"] != work.id {
+                    let body = work.output.body();
+                    let mut all = items;
+                    all.extend(work.input_items());
+                    all.extend(body["output"].as_array().cloned().unwrap_or_default());
+                    for key in ["state", "messages", "session", "calls", "turn"] {
+                        kept[key] = saved[key].clone();
+                    }
+                    (kept["items"], kept["last"]) = (Value::Array(all), json!(work.id));
+                    // One that was deleted meanwhile stays so.
+                    objects.replace_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
                 }
-                kept["items"] = Value::Array(all);
-                // One that was deleted meanwhile stays so.
-                objects.replace_object(owner, Kind::Conversation.as_str(), id, &kept).await?;
             }
             self.keep(work, Some(&saved)).await?;
         }
+        self.leave(work, 200, &work.output.body()).await?;
         Ok(send_end)
+    }
+
+    /// Keeps an answer of an API without state, if it goes on without its client.
+    pub(super) async fn leave(&self, work: &Work, status: u16, body: &Value) -> Result<(), Refusal> {
+        if work.is_left() {
+            let (owner, kind) = (work.principal.id.as_str(), Kind::Answer.as_str());
+            self.source.objects().put_object(owner, kind, &work.id, &json!({"status": status, "body": body})).await?;
+        }
+        Ok(())
     }
 
     /// Keeps a response as it is now.
@@ -194,58 +192,12 @@ impl Facade {
         Ok(())
     }
 
-    /// What the request continues, reserved for it.
-    async fn earlier(self: &Arc<Self>, work: &Work) -> Result<(Earlier, Option<Busy>), Refusal> {
-        let objects = self.source.objects();
-        let (owner, request) = (work.principal.id.as_str(), &work.request);
-        if let Some(id) = &request.previous_response {
-            let found = objects.object(owner, Kind::Response.as_str(), id).await?;
-            let missing = || Refusal::new(Fault::NotFound, format!("there is no response `{id}`"));
-            let found = found.ok_or_else(|| missing().about("previous_response_id"))?;
-            if found.get("session").is_none() {
-                let why = format!("response `{id}` is not complete");
-                return Err(Refusal::new(Fault::Conflict, why).about("previous_response_id"));
-            }
-            return Ok((Earlier::read(&found)?, None));
-        }
-        if let Some(id) = &request.conversation {
-            let about = |fault, why: String| Refusal::new(fault, why).about("conversation");
-            let busy = self.reserve(owner, Kind::Conversation, id).await?;
-            let found = objects.object(owner, Kind::Conversation.as_str(), id).await?;
-            let found = found.ok_or_else(|| about(Fault::NotFound, format!("there is no conversation `{id}`")))?;
-            let mut earlier = Earlier::read(&found)?;
-            if earlier.items.len() >= MAX_ITEMS {
-                let why = format!("a conversation has at most {MAX_ITEMS} items: begin another");
-                return Err(about(Fault::Conflict, why));
-            }
-            if earlier.state.is_none() && earlier.messages.is_empty() {
-                earlier.messages = toolwright_models::served::input_messages(&earlier.items)?;
-            }
-            return Ok((earlier, Some(busy)));
-        }
-        // A client without state gives the results of calls at the end of its conversation.
-        let last = request.messages_from_end().find_map(|message| match message {
-            Message::Tool { results } => results.first().map(|result| result.call_id.clone()),
-            Message::User { .. } | Message::Assistant { .. } => None,
-        });
-        let nothing = || Ok((Earlier::default(), None));
-        let Some(call) = last else { return nothing() };
-        let Some(turn) = objects.object(owner, Kind::Call.as_str(), &call).await? else { return nothing() };
-        let turn = turn.as_str().unwrap_or_default();
-        let busy = self.reserve(owner, Kind::Turn, turn).await?;
-        match objects.object(owner, Kind::Turn.as_str(), turn).await? {
-            Some(saved) => Ok((Earlier::read(&saved)?, Some(busy))),
-            None => nothing(),
-        }
-    }
-
     /// One request to a model, as it is.
     async fn ask(&self, work: &Work, model: &str, earlier: Earlier) -> Result<Left, Refusal> {
         let executor = &self.gateway.options.executor;
         let session = earlier.session.or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
         // A client without state gives the whole conversation.
-        let is_chained = work.request.previous_response.is_some() || work.request.conversation.is_some();
-        let mut messages = if is_chained { earlier.messages } else { Vec::new() };
+        let mut messages = if is_chained(&work.request) { earlier.messages } else { Vec::new() };
         messages.extend(work.request.request.messages.iter().cloned());
         let asked = ModelRequest { messages: messages.clone(), ..work.request.request.clone() };
         let owner = Session {
@@ -265,21 +217,14 @@ impl Facade {
             note: None,
         };
         let record = executor.models().open_record(ask);
-        let events = record.watch(&*work.output);
-        let client = self.within_budget(Arc::clone(&executor.services().model), &work.principal);
-        let answer = tokio::select! {
-            biased;
-            cause = work.cancel.cancelled() => {
-                return Err(Refusal::new(Fault::Internal, format!("cancelled {}", cause.describe())));
-            }
-            answer = client.complete(model, &asked, &events, &work.cancel) => answer,
-        };
+        let answer = record.complete(&*executor.services().model, &asked, &*work.output, &work.cancel).await;
         record.end(&answer);
         let response = answer.map_err(|error| Refusal::of_model(&error))?;
-        let (calls, opaque) = (response.calls, response.opaque);
+        let (mut calls, opaque) = (response.calls, response.opaque);
+        calls.iter_mut().for_each(|call| work.output.name(call));
         messages.push(Message::Assistant { text: response.text, calls, opaque });
         let end = End { stop: response.stop, usage: response.usage, pending: false };
-        Ok(Left { state: None, messages, session, open: Vec::new(), end })
+        Ok(Left { state: None, messages, session, open: BTreeMap::new(), end })
     }
 
     /// A run of an agent.
@@ -288,11 +233,19 @@ impl Facade {
         let Resumed { driver, options, mut state } = match resumed {
             Some(resumed) => resumed,
             None => {
-                if work.decides() && work.connection.process().await == PeerProcess::Nested {
+                if decides(&work.request) && work.connection.process().await == PeerProcess::Nested {
                     return Err(Refusal::new(Fault::Forbidden, NESTED));
                 }
                 let (driver, options, spec) = self.prepare(work, session.clone()).await?;
-                Resumed { driver, options, state: begin(work, earlier, spec)? }
+                let again = match earlier.repeats {
+                    Some(_) => again(&driver, &options, &spec).await?,
+                    None => None,
+                };
+                let state = match again {
+                    Some(state) => state,
+                    None => self.begin(work, earlier, spec).await?,
+                };
+                Resumed { driver, options, state }
             }
         };
         let driven = driver.run(&mut state, &options).await;
@@ -309,7 +262,7 @@ impl Facade {
                 run: work.id.clone(),
                 session,
                 principal: work.principal.clone(),
-                profile: self.gateway.policy().profile,
+                profile: work.profile,
                 tools: work.tools.clone(),
                 system: work.request.request.system.clone(),
                 approver: self.approver(work),
@@ -329,29 +282,31 @@ impl Facade {
         spec.settings = asked.settings.clone().or(&spec.settings);
         spec.limits.calls = spec.limits.calls.into_iter().chain(work.request.max_calls).min();
         options.watcher = Some(Arc::clone(&work.output) as _);
-        let model = Arc::clone(&self.gateway.options.executor.services().model);
-        Ok((driver.with_model(self.within_budget(model, &work.principal)), options, spec))
+        options.lost = work.lost.clone().into();
+        Ok((driver, options, spec))
     }
 
     /// What a run came to.
     fn ended(&self, work: &Work, state: RunState, session: String, report: &RunReport) -> Result<Left, Refusal> {
         let output = &work.output;
-        let mut open = Vec::new();
+        let mut open = BTreeMap::new();
         match report.status {
             Status::Suspended if work.approvals == FacadeApprovals::Inbox && !report.pending.is_empty() => {
                 let why = "the server is shutting down; the next one asks again once the response is fetched";
                 return Err(Refusal::new(Fault::Overloaded, why));
             }
             Status::Suspended => {
-                for call in state.client_calls() {
-                    open.push(call.id.clone());
+                for mut call in state.client_calls() {
+                    let known = output.id_of_call(&call.id);
+                    let own = std::mem::replace(&mut call.id, known);
+                    open.insert(call.id.clone(), own);
                     output.piece(&Piece::Call(call));
                 }
                 let snapshot = self.gateway.options.catalogue.snapshot();
                 for request in &report.pending {
                     let name = snapshot.get(request.tool.as_str()).map(|entry| entry.wire_name.clone());
                     let name = name.unwrap_or_else(|| request.tool.to_string());
-                    open.push(question(work, request, &name));
+                    open.insert(question(work, request, &name), format!("{QUESTION}{}", request.call_id.as_str()));
                 }
             }
             Status::Cancelled => {
@@ -387,17 +342,13 @@ impl Facade {
 }
 
 impl Work {
-    fn brings(&self, tool: &str) -> bool {
-        self.request.request.tools.iter().any(|shown| shown.name == tool)
+    /// Whether it goes on without its client, who finds the answer by its id or session.
+    pub(super) fn is_left(&self) -> bool {
+        self.goes_on && self.api != ServedApi::Responses
     }
 
-    /// Whether it answers questions about calls.
-    fn decides(&self) -> bool {
-        let is_question = |message: &Message| match message {
-            Message::Tool { results } => results.iter().any(|result| result.call_id.starts_with(QUESTION)),
-            Message::User { .. } | Message::Assistant { .. } => false,
-        };
-        !self.request.approvals.is_empty() || self.request.messages_from_end().any(is_question)
+    fn brings(&self, tool: &str) -> bool {
+        self.request.request.tools.iter().any(|shown| shown.name == tool)
     }
 
     pub(super) fn input_items(&self) -> Vec<Value> {
@@ -406,81 +357,23 @@ impl Work {
     }
 }
 
-/// The state of the run: a new one, or the one that waits for this request.
-fn begin(work: &Work, earlier: Earlier, spec: RunSpec) -> Result<RunState, Refusal> {
-    let asked = &work.request.request.messages;
-    let is_chained = work.request.previous_response.is_some() || work.request.conversation.is_some();
-    let Some(mut state) = earlier.state else {
-        let mut messages = earlier.messages;
-        messages.extend(asked.iter().cloned());
-        return Ok(RunState::new(spec, messages));
-    };
-    // Behind the last answer of the model a client without state says what is new.
-    let tail = asked.iter().rposition(|message| matches!(message, Message::Assistant { .. })).map_or(0, |at| at + 1);
-    let (mut results, mut said) = (Vec::new(), Vec::new());
-    for message in &asked[tail..] {
-        match message {
-            Message::Tool { results: given } => results.extend(given.iter().cloned()),
-            Message::User { content } => said.extend(content.iter().cloned()),
-            Message::Assistant { .. } => {}
+/// The state of a run that has begun, reopened if it was broken off; `None` if it was not saved.
+async fn again(driver: &Driver, options: &RunOptions, spec: &RunSpec) -> Result<Option<RunState>, Refusal> {
+    match driver.load(options).await {
+        Ok(mut state) => {
+            state.respecify(spec.clone());
+            state.ask_again();
+            Ok(Some(state))
         }
+        Err(DriverError::NotFound(_)) => Ok(None),
+        Err(error @ DriverError::Taken { .. }) => Err(Refusal::new(Fault::Conflict, error.to_string())),
+        Err(error) => Err(Refusal::new(Fault::Internal, error.to_string())),
     }
-    let wrong = |error: &dyn std::fmt::Display| Refusal::new(Fault::Conflict, error.to_string());
-    let waits = !state.is_over();
-    if waits || is_chained {
-        answered_once(&state, &results)?;
-    }
-    state.respecify(spec);
-    if waits {
-        let mut decisions: Vec<(CallId, ApprovalDecision)> = Vec::new();
-        let mut decide = |id: &str, approve: bool, reason: String| {
-            if let Some(call) = id.strip_prefix(QUESTION) {
-                let decision = if approve { ApprovalDecision::Approve } else { ApprovalDecision::Deny { reason } };
-                decisions.push((CallId::new(call), decision));
-            }
-        };
-        for (id, approve, reason) in &work.request.approvals {
-            decide(id, *approve, reason.clone());
-        }
-        for result in results.iter().filter(|result| result.call_id.starts_with(QUESTION)) {
-            let text = joined_text(&result.content);
-            decide(&result.call_id, !result.is_error && approves(&text), text);
-        }
-        if !decisions.is_empty() {
-            state.on_approvals(decisions).map_err(|error| wrong(&error))?;
-        }
-        if !state.client_calls().is_empty() {
-            state.answer_client(results, said).map_err(|error| wrong(&error))?;
-        }
-        return Ok(state);
-    }
-    if !is_chained || said.is_empty() {
-        // The client has another conversation than the one that is kept.
-        let mut messages = if is_chained { state.messages().to_vec() } else { Vec::new() };
-        messages.extend(asked.iter().cloned());
-        return Ok(RunState::new(state.spec().clone(), messages));
-    }
-    state.continue_with(said).map_err(|error| wrong(&error))?;
-    Ok(state)
-}
-
-/// Checks that each result is that of a call, or question, that waits for one, and the only one.
-fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal> {
-    let mut waiting: HashSet<String> = state.client_calls().into_iter().map(|call| call.id).collect();
-    let mut questions = HashSet::new();
-    for CallResult { call_id, .. } in results {
-        let is_first = if call_id.starts_with(QUESTION) { questions.insert(call_id) } else { waiting.remove(call_id) };
-        if !is_first {
-            let why = format!("no call `{call_id}` waits for a result, or it has one: send one result for each call");
-            return Err(Refusal::new(Fault::Invalid, why));
-        }
-    }
-    Ok(())
 }
 
 /// Asks the client about a call: by its tool, or by an item. Returns the id of the question.
 fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
-    let id = format!("{QUESTION}{}", request.call_id.as_str());
+    let id = work.output.id_of_question(request.call_id.as_str());
     if work.brings(APPROVE) {
         let arguments = json!({"tool": name, "arguments": request.arguments, "reason": request.reason}).to_string();
         let call = toolwright_core::model::WrittenCall { id: id.clone(), name: APPROVE.into(), arguments };
@@ -489,21 +382,6 @@ fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
         work.output.question(request, name);
     }
     id
-}
-
-/// Whether the result of [`APPROVE`] says yes: `{"approved": true}`, `true`, `yes`, `approve` or `approved`.
-fn approves(text: &str) -> bool {
-    let text = text.trim();
-    match serde_json::from_str::<Value>(text) {
-        Ok(Value::Bool(yes)) => yes,
-        Ok(Value::Object(said)) => ["approve", "approved"].iter().any(|key| said.get(*key) == Some(&Value::Bool(true))),
-        Ok(Value::String(word)) => is_yes(&word),
-        _ => is_yes(text),
-    }
-}
-
-fn is_yes(word: &str) -> bool {
-    ["yes", "approve", "approved"].iter().any(|yes| word.eq_ignore_ascii_case(yes))
 }
 
 /// Why a program that Toolwright started is asked about no call.
@@ -549,39 +427,5 @@ impl Approver for InInbox {
 
     fn answer_timeout(&self) -> Duration {
         self.inbox.answer_timeout()
-    }
-}
-
-/// The messages of a request, the last first, up to the model's last answer.
-trait FromEnd {
-    fn messages_from_end(&self) -> impl Iterator<Item = &Message>;
-}
-
-impl FromEnd for ServedRequest {
-    fn messages_from_end(&self) -> impl Iterator<Item = &Message> {
-        self.request.messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::approves;
-
-    #[test]
-    fn only_a_clear_yes_approves() {
-        for (text, expect) in [
-            ("yes", true),
-            (" Approved ", true),
-            ("{\"approved\": true}", true),
-            ("{\"approve\": true}", true),
-            ("true", true),
-            ("\"approve\"", true),
-            ("", false),
-            ("no", false),
-            ("{\"approved\": \"yes\"}", false),
-            ("I would say yes", false),
-        ] {
-            assert_eq!(approves(text), expect, "{text}");
-        }
     }
 }

@@ -30,6 +30,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::PeerProcess;
 
 use super::OPEN;
+use super::api_shape::{api_of, refusal, shape};
 
 /// How often overdue connections are closed.
 const LOOK: Duration = Duration::from_millis(500);
@@ -274,6 +275,9 @@ async fn linger(mut stream: TcpStream) {
 async fn only_probes(request: Request, next: Next) -> Response {
     let mut response = if OPEN.contains(&request.uri().path()) {
         next.run(request).await
+    } else if let Some(api) = api_of(request.uri().path(), request.headers()) {
+        let full = refusal(api, StatusCode::SERVICE_UNAVAILABLE, FULL.trim_end());
+        shape(api, request.method(), request.uri().path(), full).await
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], FULL).into_response()
     };

@@ -11,8 +11,8 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
 use toolwright_core::session::Principal;
-use toolwright_models::served::{Fault, error_body};
 
+use super::api_shape::{api_of, shape};
 use super::origin::{self, Authority, Host};
 use super::page_tokens::PageTokens;
 use super::webhooks::is_webhook;
@@ -252,8 +252,17 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Middleware: passes a request on, or answers it.
+/// Middleware: passes a request on, or answers it; at `/v1` in the form of the API.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let Some(api) = api_of(request.uri().path(), request.headers()) else {
+        return checked(&guard, request, next).await;
+    };
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = checked(&guard, request, next).await;
+    shape(api, &method, &path, response).await
+}
+
+async fn checked(guard: &Guard, request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     if !guard.allows_host(headers, request.uri().authority().map(axum::http::uri::Authority::as_str)) {
         let why = "this host name is not served; use localhost, or list the name in server.allowed_hosts";
@@ -268,7 +277,7 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
         // A browser sends preflights without a token.
         return origin::permit(headers, page);
     }
-    let mut response = if is_oauth(path) { no_oauth() } else { admit(&guard, request, next).await };
+    let mut response = if is_oauth(path) { no_oauth() } else { admit(guard, request, next).await };
     if let Some(page) = page {
         origin::share(&mut response, page);
     }
@@ -321,13 +330,10 @@ fn in_api(path: &str) -> bool {
 
 /// A refusal in the format of the path.
 fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
-    if let Some(api) = facade_api(path) {
-        let fault = if status == StatusCode::UNAUTHORIZED { Fault::Unauthorized } else { Fault::Forbidden };
-        return respond(status, &error_body(api, fault, why, None));
-    }
     match (in_api(path), status) {
         (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),
         (true, _) => ApiError::forbidden(why).into_response(),
+        (false, _) if facade_api(path).is_some() => (status, why.to_owned()).into_response(),
         (false, _) => (status, format!("{}: {why}\n", status.as_u16())).into_response(),
     }
 }

@@ -1,5 +1,6 @@
 //! What everything over HTTP shares: options, connections, guards, bodies and errors.
 
+pub(crate) mod api_shape;
 pub(crate) mod body;
 pub(crate) mod connections;
 pub(crate) mod guard;

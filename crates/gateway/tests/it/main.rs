@@ -9,6 +9,7 @@ mod batches;
 mod connections;
 mod console;
 mod elicit;
+mod facades;
 mod guards;
 mod input_required;
 mod legacy;

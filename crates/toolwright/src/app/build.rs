@@ -28,8 +28,8 @@ use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, SkillToo
 use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
-    EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses, SecretRedactor,
-    SessionFiles, SessionManuals, StoredMemory, SystemClock, TriggerManager,
+    Budgets, EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses,
+    SecretRedactor, SessionFiles, SessionManuals, StoredMemory, SystemClock, TriggerManager,
 };
 use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
@@ -420,6 +420,10 @@ pub(super) fn executor(
     options.guards = config.guards();
     options.jobs = Some(Arc::clone(jobs));
     options.prices = config.prices();
+    let tokens = &config.sections.server.tokens;
+    let budget = tokens.iter().filter_map(|(name, client)| Some((name.clone(), client.budget.as_ref()?)));
+    let by_principal = budget.map(|(name, budget)| (name, (budget.bounds(), budget.period))).collect();
+    options.budgets = Some(Budgets { by_principal, store: Arc::clone(store) as _ });
     options.compat = recommends(tool_models.compat);
     options.default_model = tool_models.default;
     options.queues = Queues::new(config.queues.clone());

@@ -13,31 +13,35 @@ use crate::support::{Add, Send, builder, calls, scripted, sum, with_model};
 const KEY: &str = "sesame";
 
 /// A server, and the program behind it.
-struct Served {
+pub(crate) struct Served {
     tw: std::sync::Arc<Toolwright>,
     gateway: toolwright::Serving,
 }
 
-struct Answered {
-    status: u16,
-    head: String,
-    text: String,
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) text: String,
 }
 
 impl Answered {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).expect("JSON")
     }
 }
 
 impl Served {
-    async fn of(builder: Builder) -> Self {
+    pub(crate) async fn of(builder: Builder) -> Self {
+        Self::under(Profile::Ask, builder).await
+    }
+
+    pub(crate) async fn under(profile: Profile, builder: Builder) -> Self {
         let tw = builder.build().await.expect("builds");
-        let gateway = tw.serve().policy(Profile::Ask).token(KEY).http("127.0.0.1:0").await.expect("listens");
+        let gateway = tw.serve().policy(profile).token(KEY).http("127.0.0.1:0").await.expect("listens");
         Self { tw, gateway }
     }
 
-    async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> Answered {
+    pub(crate) async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> Answered {
         let mut stream = TcpStream::connect(self.gateway.addr()).await.expect("connects");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         // An answer of HTTP/1.0 ends with its connection.
@@ -57,23 +61,23 @@ impl Served {
         Answered { status, head: head.to_ascii_lowercase(), text: text.to_owned() }
     }
 
-    async fn post(&self, path: &str, body: Value) -> Answered {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answered {
         self.send("POST", path, &format!("authorization: Bearer {KEY}"), &body).await
     }
 
-    async fn get(&self, path: &str) -> Answered {
+    pub(crate) async fn get(&self, path: &str) -> Answered {
         self.send("GET", path, &format!("authorization: Bearer {KEY}"), &Value::Null).await
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.gateway.shut_down().await.expect("ends well");
         self.tw.shut_down().await;
     }
 }
 
-const MODEL: &str = "scripted/model";
+pub(crate) const MODEL: &str = "scripted/model";
 
-fn request(path: &str, text: &str, stream: bool) -> Value {
+pub(crate) fn request(path: &str, text: &str, stream: bool) -> Value {
     match path {
         "/v1/responses" => json!({"model": MODEL, "input": text, "stream": stream}),
         _ => json!({
@@ -83,7 +87,7 @@ fn request(path: &str, text: &str, stream: bool) -> Value {
 }
 
 /// The text of a whole answer.
-fn text_of(body: &Value) -> String {
+pub(crate) fn text_of(body: &Value) -> String {
     let chat = body.pointer("/choices/0/message/content").and_then(Value::as_str).map(str::to_owned);
     let parts = |list: &Value| -> String {
         list.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect()
@@ -95,7 +99,7 @@ fn text_of(body: &Value) -> String {
     chat.or_else(responses).unwrap_or_else(|| parts(&body["content"]))
 }
 
-const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
+pub(crate) const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_with_tools_answer_every_api() {
@@ -116,7 +120,7 @@ async fn agents_with_tools_answer_every_api() {
     served.end().await;
 }
 
-fn client_tool(path: &str) -> Value {
+pub(crate) fn client_tool(path: &str) -> Value {
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     match path {
         "/v1/messages" => json!([{"name": "weather", "input_schema": parameters}]),
@@ -126,7 +130,7 @@ fn client_tool(path: &str) -> Value {
 }
 
 /// The next request of a client that has run its call.
-fn with_result(path: &str, first: &Value, answer: &Value, result: &str) -> Value {
+pub(crate) fn with_result(path: &str, first: &Value, answer: &Value, result: &str) -> Value {
     let mut next = first.clone();
     match path {
         "/v1/responses" => {
@@ -181,7 +185,7 @@ async fn client_calls_continue_after_a_restart() {
     }
 }
 
-fn tempfile() -> std::path::PathBuf {
+pub(crate) fn tempfile() -> std::path::PathBuf {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     std::env::temp_dir().join(format!("toolwright-facades-{}-{next}", std::process::id()))
@@ -551,7 +555,7 @@ async fn disconnected_requests_are_cancelled() {
 }
 
 /// Fetches this until it is so.
-async fn until(served: &Served, path: &str, holds: impl Fn(&Value) -> bool) {
+pub(crate) async fn until(served: &Served, path: &str, holds: impl Fn(&Value) -> bool) {
     for _ in 0..600 {
         if holds(&served.get(path).await.json()) {
             return;

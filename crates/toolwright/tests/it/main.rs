@@ -8,6 +8,7 @@ mod builder;
 mod configs;
 mod definitions;
 mod examples;
+mod facade_answers;
 mod facades;
 mod groups;
 mod memory;

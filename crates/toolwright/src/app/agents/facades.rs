@@ -84,8 +84,9 @@ impl AgentSource for Facades {
         })
     }
 
-    fn api(&self, model: &str) -> Option<Api> {
-        self.0.models().endpoints().resolve(model).ok().map(|(endpoint, _)| endpoint.api)
+    fn api(&self, target: &Target) -> Option<Api> {
+        let agent = self.agent(target).ok()?;
+        self.0.models().endpoints().resolve(&agent.model).ok().map(|(endpoint, _)| endpoint.api)
     }
 
     async fn prepare(&self, order: RunOrder) -> Result<PreparedRun, String> {

@@ -1,0 +1,322 @@
+//! What a request continues: a response, a conversation, or a run that waits for its client. Each call is answered once: the
+//! first answer is noted before the run goes on, and the same answer once more gets the same run.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use toolwright_agent::{RunSpec, RunState};
+use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::content::joined_text;
+use toolwright_core::model::{CallResult, Message};
+use toolwright_core::session::CallId;
+use toolwright_core::tool_id::short_hash;
+use toolwright_models::served::{Fault, ServedRequest};
+
+use super::output::{QUESTION, Refusal};
+use super::reserve::Busy;
+use super::work::Work;
+use super::{Facade, Kind};
+
+/// Items of a conversation that are listed; the model's window bounds what it reads of them.
+const MAX_ITEMS: usize = 10_000;
+/// Digits of the hash of an answer.
+const ANSWER_HASH: usize = 32;
+
+/// What an earlier request left.
+#[derive(Default)]
+pub(super) struct Earlier {
+    pub(super) state: Option<RunState>,
+    pub(super) messages: Vec<Message>,
+    pub(super) session: Option<String>,
+    pub(super) items: Vec<Value>,
+    /// The ids by which the client knows calls and questions, with the run's own.
+    calls: BTreeMap<String, String>,
+    /// The id of what left the calls that wait, if some do.
+    turn: Option<String>,
+    /// What left them, if this is the first answer to it.
+    answers: Option<Value>,
+    /// The run that this very answer began before.
+    pub(super) repeats: Option<String>,
+    /// Keeps others from continuing the same.
+    pub(super) busy: Vec<Busy>,
+}
+
+impl Earlier {
+    fn read(saved: &Value) -> Result<Self, Refusal> {
+        let damaged = |error: String| Refusal::new(Fault::Internal, format!("what was kept cannot be read: {error}"));
+        let state = match saved.get("state").filter(|state| !state.is_null()) {
+            Some(state) => Some(RunState::from_json(state.clone()).map_err(|error| damaged(error.to_string()))?),
+            None => None,
+        };
+        let messages = match (&state, saved.get("messages")) {
+            (Some(state), _) => state.messages().to_vec(),
+            (None, Some(messages)) => {
+                serde_json::from_value(messages.clone()).map_err(|error| damaged(error.to_string()))?
+            }
+            (None, None) => Vec::new(),
+        };
+        let items = saved.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        let text = |key: &str| saved[key].as_str().map(str::to_owned);
+        let calls = saved["calls"].as_object().into_iter().flatten();
+        let calls = calls.filter_map(|(known, own)| Some((known.clone(), own.as_str()?.to_owned()))).collect();
+        let (session, turn) = (text("session"), text("turn"));
+        Ok(Self { state, messages, session, items, calls, turn, ..Self::default() })
+    }
+
+    /// The results by the run's own ids of their calls.
+    fn by_own_ids(&self, results: &[CallResult]) -> Vec<CallResult> {
+        let own = |result: &CallResult| CallResult { call_id: self.own_id(&result.call_id), ..result.clone() };
+        results.iter().map(own).collect()
+    }
+
+    fn own_id(&self, known: &str) -> String {
+        self.calls.get(known).cloned().unwrap_or_else(|| known.to_owned())
+    }
+}
+
+impl Facade {
+    /// What the request continues, reserved for it.
+    ///
+    /// # Errors
+    /// [`Fault::NotFound`] if there is none; [`Fault::Conflict`] while another request continues it, or if its calls have
+    /// another answer.
+    pub(super) async fn earlier(self: &Arc<Self>, owner: &str, request: &ServedRequest) -> Result<Earlier, Refusal> {
+        let objects = self.source.objects();
+        let answered = match first_answer(request) {
+            Some(call) => objects.object(owner, Kind::Call.as_str(), &call).await?,
+            None => None,
+        };
+        let answered = answered.as_ref().and_then(Value::as_str).map(str::to_owned);
+        let mut earlier = if let Some(id) = &request.previous_response {
+            let found = objects.object(owner, Kind::Response.as_str(), id).await?;
+            let missing = || Refusal::new(Fault::NotFound, format!("there is no response `{id}`"));
+            let found = found.ok_or_else(|| missing().about("previous_response_id"))?;
+            if found.get("session").is_none() {
+                let why = format!("response `{id}` is not complete");
+                return Err(Refusal::new(Fault::Conflict, why).about("previous_response_id"));
+            }
+            Earlier::read(&found)?
+        } else if let Some(id) = &request.conversation {
+            self.conversation_so_far(owner, id).await?
+        } else {
+            Earlier { turn: answered.clone(), ..Earlier::default() }
+        };
+        let is_chained = is_chained(request);
+        // A conversation that has gone on may get the answer to its last calls once more.
+        let turn =
+            if request.conversation.is_some() { answered.or(earlier.turn.clone()) } else { earlier.turn.clone() };
+        let Some(turn) = turn else { return Ok(earlier) };
+        earlier.busy.push(self.reserve(owner, Kind::Turn, &turn).await?);
+        let left = match objects.object(owner, Kind::Turn.as_str(), &turn).await? {
+            Some(left) => left,
+            None if is_chained => json!({}),
+            None => return Ok(earlier),
+        };
+        if !is_chained {
+            earlier = Earlier { busy: earlier.busy, ..Earlier::read(&left)? };
+        }
+        match left["answered"]["by"].as_str() {
+            Some(by) if left["answered"]["with"] == hash_of_answer(request) => earlier.repeats = Some(by.to_owned()),
+            // Whoever holds the conversation may go on from there in another way, as after an interruption: by what it sends.
+            Some(_) if !is_chained && !decides(request) => return Ok(Earlier::default()),
+            Some(by) => {
+                let why = format!(
+                    "the calls that waited were answered by request `{by}`: each takes one answer. Continue what that came to"
+                );
+                return Err(Refusal::new(Fault::Conflict, why));
+            }
+            None if earlier.turn.as_ref().is_none_or(|left| *left == turn) => {
+                earlier.turn = Some(turn);
+                earlier.answers = Some(left);
+            }
+            // Results of calls that this conversation does not wait for.
+            None => {}
+        }
+        Ok(earlier)
+    }
+
+    async fn conversation_so_far(self: &Arc<Self>, owner: &str, id: &str) -> Result<Earlier, Refusal> {
+        let about = |fault, why: String| Refusal::new(fault, why).about("conversation");
+        let busy = self.reserve(owner, Kind::Conversation, id).await?;
+        let found = self.source.objects().object(owner, Kind::Conversation.as_str(), id).await?;
+        let found = found.ok_or_else(|| about(Fault::NotFound, format!("there is no conversation `{id}`")))?;
+        let mut earlier = Earlier::read(&found)?;
+        if earlier.items.len() >= MAX_ITEMS {
+            let why = format!("a conversation has at most {MAX_ITEMS} items: begin another");
+            return Err(about(Fault::Conflict, why));
+        }
+        if earlier.state.is_none() && earlier.messages.is_empty() {
+            earlier.messages = toolwright_models::served::input_messages(&earlier.items)?;
+        }
+        earlier.busy.push(busy);
+        Ok(earlier)
+    }
+
+    /// The state of the run: a new one, or the one that waits for this request. Whoever waited is noted as answered by it.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`] and [`Fault::Conflict`] for results of calls that do not wait, and failures of the store.
+    pub(super) async fn begin(&self, work: &Work, mut earlier: Earlier, spec: RunSpec) -> Result<RunState, Refusal> {
+        let answers = earlier.answers.take().zip(earlier.turn.take());
+        let state = begin(work, earlier, spec)?;
+        if let Some((mut left, turn)) = answers {
+            left["answered"] = json!({"by": work.id, "with": hash_of_answer(&work.request)});
+            let owner = work.principal.id.as_str();
+            self.source.objects().put_object(owner, Kind::Turn.as_str(), &turn, &left).await?;
+        }
+        Ok(state)
+    }
+}
+
+pub(super) fn is_chained(request: &ServedRequest) -> bool {
+    request.previous_response.is_some() || request.conversation.is_some()
+}
+
+/// A call, or question, that the request answers.
+fn first_answer(request: &ServedRequest) -> Option<String> {
+    // A client without state gives the results of calls at the end of its conversation.
+    let of_result = request.messages_from_end().find_map(|message| match message {
+        Message::Tool { results } => results.first().map(|result| result.call_id.clone()),
+        Message::User { .. } | Message::Assistant { .. } => None,
+    });
+    of_result.or_else(|| request.approvals.first().map(|(id, ..)| id.clone()))
+}
+
+/// Whether the request answers questions about calls.
+pub(super) fn decides(request: &ServedRequest) -> bool {
+    let is_question = |message: &Message| match message {
+        Message::Tool { results } => results.iter().any(|result| result.call_id.starts_with(QUESTION)),
+        Message::User { .. } | Message::Assistant { .. } => false,
+    };
+    !request.approvals.is_empty() || request.messages_from_end().any(is_question)
+}
+
+/// Stands for what a request says behind the last answer of the model.
+fn hash_of_answer(request: &ServedRequest) -> String {
+    let said: Vec<&Message> = request.messages_from_end().collect();
+    short_hash(&json!([said, request.approvals]).to_string(), ANSWER_HASH)
+}
+
+fn begin(work: &Work, earlier: Earlier, spec: RunSpec) -> Result<RunState, Refusal> {
+    let asked = &work.request.request.messages;
+    let is_chained = is_chained(&work.request);
+    // Behind the last answer of the model a client without state says what is new.
+    let tail = asked.iter().rposition(|message| matches!(message, Message::Assistant { .. })).map_or(0, |at| at + 1);
+    let (mut results, mut said) = (Vec::new(), Vec::new());
+    for message in &asked[tail..] {
+        match message {
+            Message::Tool { results: given } => results.extend(earlier.by_own_ids(given)),
+            Message::User { content } => said.extend(content.iter().cloned()),
+            Message::Assistant { .. } => {}
+        }
+    }
+    let approvals: Vec<_> =
+        work.request.approvals.iter().map(|(id, yes, why)| (earlier.own_id(id), *yes, why)).collect();
+    let Some(mut state) = earlier.state else {
+        let mut messages = earlier.messages;
+        messages.extend(asked.iter().cloned());
+        return Ok(RunState::new(spec, messages));
+    };
+    let wrong = |error: &dyn std::fmt::Display| Refusal::new(Fault::Conflict, error.to_string());
+    let waits = !state.is_over();
+    if waits || is_chained {
+        answered_once(&state, &results)?;
+    }
+    state.respecify(spec);
+    if waits {
+        let mut decisions: Vec<(CallId, ApprovalDecision)> = Vec::new();
+        let mut decide = |id: &str, approve: bool, reason: String| {
+            if let Some(call) = id.strip_prefix(QUESTION) {
+                let decision = if approve { ApprovalDecision::Approve } else { ApprovalDecision::Deny { reason } };
+                decisions.push((CallId::new(call), decision));
+            }
+        };
+        for (id, approve, reason) in approvals {
+            decide(&id, approve, reason.clone());
+        }
+        for result in results.iter().filter(|result| result.call_id.starts_with(QUESTION)) {
+            let text = joined_text(&result.content);
+            decide(&result.call_id, !result.is_error && approves(&text), text);
+        }
+        if !decisions.is_empty() {
+            state.on_approvals(decisions).map_err(|error| wrong(&error))?;
+        }
+        if !state.client_calls().is_empty() {
+            state.answer_client(results, said).map_err(|error| wrong(&error))?;
+        }
+        return Ok(state);
+    }
+    if !is_chained || said.is_empty() {
+        // The client has another conversation than the one that is kept.
+        let mut messages = if is_chained { state.messages().to_vec() } else { Vec::new() };
+        messages.extend(asked.iter().cloned());
+        return Ok(RunState::new(state.spec().clone(), messages));
+    }
+    state.continue_with(said).map_err(|error| wrong(&error))?;
+    Ok(state)
+}
+
+/// Checks that each result is that of a call, or question, that waits for one, and the only one.
+fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal> {
+    let mut waiting: HashSet<String> = state.client_calls().into_iter().map(|call| call.id).collect();
+    let mut questions = HashSet::new();
+    for CallResult { call_id, .. } in results {
+        let is_first = if call_id.starts_with(QUESTION) { questions.insert(call_id) } else { waiting.remove(call_id) };
+        if !is_first {
+            let why = format!("no call `{call_id}` waits for a result, or it has one: send one result for each call");
+            return Err(Refusal::new(Fault::Invalid, why));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the result of the client's tool for approvals says yes: `{"approved": true}`, `true`, `yes`, `approve` or
+/// `approved`.
+fn approves(text: &str) -> bool {
+    let text = text.trim();
+    match serde_json::from_str::<Value>(text) {
+        Ok(Value::Bool(yes)) => yes,
+        Ok(Value::Object(said)) => ["approve", "approved"].iter().any(|key| said.get(*key) == Some(&Value::Bool(true))),
+        Ok(Value::String(word)) => is_yes(&word),
+        _ => is_yes(text),
+    }
+}
+
+fn is_yes(word: &str) -> bool {
+    ["yes", "approve", "approved"].iter().any(|yes| word.eq_ignore_ascii_case(yes))
+}
+
+/// The messages of a request, the last first, up to the model's last answer.
+pub(super) trait FromEnd {
+    fn messages_from_end(&self) -> impl Iterator<Item = &Message>;
+}
+
+impl FromEnd for ServedRequest {
+    fn messages_from_end(&self) -> impl Iterator<Item = &Message> {
+        self.request.messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::approves;
+
+    #[test]
+    fn only_a_clear_yes_approves() {
+        for (text, expect) in [
+            ("yes", true),
+            (" Approved ", true),
+            ("{\"approved\": true}", true),
+            ("{\"approve\": true}", true),
+            ("true", true),
+            ("\"approve\"", true),
+            ("", false),
+            ("no", false),
+            ("{\"approved\": \"yes\"}", false),
+            ("I would say yes", false),
+        ] {
+            assert_eq!(approves(text), expect, "{text}");
+        }
+    }
+}
