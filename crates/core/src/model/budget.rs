@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
+
 use super::{ModelError, ModelResponse, PriceTable, Usage};
 use crate::error::{ErrorKind, ToolError};
 
@@ -41,7 +43,13 @@ impl ModelBounds {
     ///
     /// # Errors
     /// `limit_exceeded`, naming the setting; then nothing is added.
-    pub fn reserve(&self, spent: &mut Spent, model: &str, tokens: u64, cost: Option<f64>) -> Result<Spent, ToolError> {
+    pub fn reserve(
+        &self,
+        spent: &mut ModelSpent,
+        model: &str,
+        tokens: u64,
+        cost: Option<f64>,
+    ) -> Result<ModelSpent, ToolError> {
         let refused = |what: String| Err(ToolError::new(ErrorKind::LimitExceeded, what));
         let Self { requests: most, tokens: most_tokens, cost_usd: most_cost } = self;
         if spent.requests >= most.most {
@@ -70,7 +78,7 @@ impl ModelBounds {
             }
             _ => {}
         }
-        let reserved = Spent { requests: 1, tokens, cost_usd: cost.unwrap_or_default() };
+        let reserved = ModelSpent { requests: 1, tokens, cost_usd: cost.unwrap_or_default() };
         spent.requests += 1;
         spent.tokens = spent.tokens.saturating_add(tokens);
         spent.cost_usd += reserved.cost_usd;
@@ -79,8 +87,8 @@ impl ModelBounds {
 }
 
 /// What is spent of a budget, that of requests on their way as far as it was reserved.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Spent {
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct ModelSpent {
     /// Requests.
     pub requests: u32,
     /// Tokens.
@@ -89,7 +97,7 @@ pub struct Spent {
     pub cost_usd: f64,
 }
 
-impl Spent {
+impl ModelSpent {
     /// Puts what a request used in the place of what was reserved. It counts as a request all the same.
     pub fn settle(&mut self, reserved: Self, used: Self) {
         self.tokens = self.tokens.saturating_sub(reserved.tokens).saturating_add(used.tokens);
@@ -101,7 +109,7 @@ impl Spent {
 /// may be charged ([`ModelErrorKind::may_be_charged`](super::ModelErrorKind::may_be_charged)). One that was refused or never
 /// sent used nothing.
 #[must_use]
-pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) -> Option<Spent> {
+pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, &ModelError>) -> Option<ModelSpent> {
     let (usage, is_free) = match answer {
         Ok(answer) => (answer.usage, false),
         Err(error) => (error.usage, error.unsent || !error.kind.may_be_charged()),
@@ -110,7 +118,7 @@ pub fn used_by(prices: &PriceTable, model: &str, answer: Result<&ModelResponse, 
     if tokens == 0 && !is_free {
         return None;
     }
-    Some(Spent { requests: 1, tokens, cost_usd: cost(prices, model, usage).unwrap_or_default() })
+    Some(ModelSpent { requests: 1, tokens, cost_usd: cost(prices, model, usage).unwrap_or_default() })
 }
 
 /// What this usage costs, where the prices are known and are some.
@@ -127,7 +135,7 @@ pub fn cost(prices: &PriceTable, model: &str, usage: Usage) -> Option<f64> {
 pub struct ModelBudget {
     bounds: ModelBounds,
     prices: PriceTable,
-    spent: Mutex<Spent>,
+    spent: Mutex<ModelSpent>,
 }
 
 impl ModelBudget {
@@ -148,7 +156,7 @@ impl ModelBudget {
         Ok(Reserved { budget: Arc::clone(self), model: model.to_owned(), reserved })
     }
 
-    fn spent(&self) -> MutexGuard<'_, Spent> {
+    fn spent(&self) -> MutexGuard<'_, ModelSpent> {
         self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,7 +171,7 @@ fn is_amount(usd: f64) -> bool {
 pub struct Reserved {
     budget: Arc<ModelBudget>,
     model: String,
-    reserved: Spent,
+    reserved: ModelSpent,
 }
 
 impl Reserved {

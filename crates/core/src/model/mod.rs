@@ -13,7 +13,7 @@ mod recording;
 mod retry;
 mod settings;
 
-pub use budget::{Bound, ModelBounds, ModelBudget, RequestAllowance, Reserved, Spent, cost, used_by};
+pub use budget::{Bound, ModelBounds, ModelBudget, ModelSpent, RequestAllowance, Reserved, cost, used_by};
 pub use budgeted::BudgetedClient;
 pub use call_meta::{CallMeta, Route};
 pub use client::{

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::error::{ToolError, Unsupported};
-use crate::model::{ModelBounds, Spent};
+use crate::model::{ModelBounds, ModelSpent};
 
 /// How long a budget lasts, before the next begins. Days and months are those of UTC.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -62,7 +62,12 @@ pub struct BudgetedRequest {
 #[async_trait]
 pub trait BudgetStore: Send + Sync {
     /// Reserves room for a request, if [`ModelBounds::reserve`] lets it. Earlier periods are forgotten.
-    async fn reserve_budget(&self, _request: BudgetedRequest) -> Result<Result<Spent, ToolError>, StoreError> {
+    async fn reserve_budget(&self, _request: BudgetedRequest) -> Result<Result<ModelSpent, ToolError>, StoreError> {
+        Err(Unsupported("the store of budgets").into())
+    }
+
+    /// What is spent in a period.
+    async fn budget_spent(&self, _owner: &str, _period: &str) -> Result<ModelSpent, StoreError> {
         Err(Unsupported("the store of budgets").into())
     }
 
@@ -71,8 +76,8 @@ pub trait BudgetStore: Send + Sync {
         &self,
         _owner: &str,
         _period: &str,
-        _reserved: Spent,
-        _used: Spent,
+        _reserved: ModelSpent,
+        _used: ModelSpent,
     ) -> Result<(), StoreError> {
         Err(Unsupported("the store of budgets").into())
     }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use toolwright_core::model::{
-    ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, PriceTable, Spent, Usage, cost,
-    used_by,
+    ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSpent, PriceTable, Usage,
+    cost, used_by,
 };
 use toolwright_core::session::Principal;
 use toolwright_core::store::{BudgetPeriod, BudgetStore, BudgetedRequest, StoreError};
@@ -27,7 +27,7 @@ pub(super) struct BudgetRoom<'a> {
     budgets: &'a Budgets,
     principal: &'a Principal,
     period: String,
-    reserved: Spent,
+    reserved: ModelSpent,
 }
 
 impl Budgets {

@@ -9,11 +9,11 @@ use toolwright_core::context::Services;
 use toolwright_core::event::Event;
 use toolwright_core::model::{
     AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelError, ModelErrorKind, ModelPriority, ModelRequest,
-    ModelResponse, PriceTable, Usage,
+    ModelResponse, ModelSpent, PriceTable, Usage,
 };
 use toolwright_core::operation::{Lineage, Op};
 use toolwright_core::session::Session;
-use toolwright_core::store::LedgerStore;
+use toolwright_core::store::{LedgerStore, StoreError};
 
 use super::attempt_record::{Asked, ModelAsk, ModelCallRecord};
 use super::{Budgets, OpIds, Recorder};
@@ -66,6 +66,18 @@ impl ModelRequests {
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
+    }
+
+    /// What is spent of the budget of a principal in the present period, and the period's name; `None` if it has none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn spent(&self, principal: &str) -> Result<Option<(String, ModelSpent)>, StoreError> {
+        let Some(budgets) = &self.budgets else { return Ok(None) };
+        let Some((_, period)) = budgets.by_principal.get(principal) else { return Ok(None) };
+        let (period, _) = period.at(self.services.clock.wall_ms());
+        let spent = budgets.store.budget_spent(principal, &period).await?;
+        Ok(Some((period, spent)))
     }
 
     /// Opens the record of a request that begins now.

@@ -3,21 +3,25 @@
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use toolwright_core::error::ToolError;
-use toolwright_core::model::Spent;
+use toolwright_core::model::ModelSpent;
 use toolwright_core::store::{BudgetStore, BudgetedRequest, StoreError};
 
 use super::SqliteStore;
 
-fn spent(db: &Connection, owner: &str, period: &str) -> rusqlite::Result<Spent> {
+fn spent(db: &Connection, owner: &str, period: &str) -> rusqlite::Result<ModelSpent> {
     let sql = "SELECT requests, tokens, cost_usd FROM budgets WHERE owner = ?1 AND period = ?2";
     let read = |row: &rusqlite::Row<'_>| {
         let tokens: i64 = row.get(1)?;
-        Ok(Spent { requests: row.get(0)?, tokens: u64::try_from(tokens).unwrap_or_default(), cost_usd: row.get(2)? })
+        Ok(ModelSpent {
+            requests: row.get(0)?,
+            tokens: u64::try_from(tokens).unwrap_or_default(),
+            cost_usd: row.get(2)?,
+        })
     };
     Ok(db.prepare_cached(sql)?.query_row(params![owner, period], read).optional()?.unwrap_or_default())
 }
 
-fn keep(db: &Connection, owner: &str, period: &str, spent: Spent) -> rusqlite::Result<()> {
+fn keep(db: &Connection, owner: &str, period: &str, spent: ModelSpent) -> rusqlite::Result<()> {
     let tokens = i64::try_from(spent.tokens).unwrap_or(i64::MAX);
     let sql = "INSERT OR REPLACE INTO budgets (owner, period, requests, tokens, cost_usd) VALUES (?1, ?2, ?3, ?4, ?5)";
     db.prepare_cached(sql)?.execute(params![owner, period, spent.requests, tokens, spent.cost_usd]).map(drop)
@@ -25,7 +29,7 @@ fn keep(db: &Connection, owner: &str, period: &str, spent: Spent) -> rusqlite::R
 
 #[async_trait]
 impl BudgetStore for SqliteStore {
-    async fn reserve_budget(&self, request: BudgetedRequest) -> Result<Result<Spent, ToolError>, StoreError> {
+    async fn reserve_budget(&self, request: BudgetedRequest) -> Result<Result<ModelSpent, ToolError>, StoreError> {
         self.thread
             .run("reserve of a budget", move |db| {
                 let BudgetedRequest { owner, period, bounds, model, tokens, cost_usd } = &request;
@@ -43,7 +47,18 @@ impl BudgetStore for SqliteStore {
             .await
     }
 
-    async fn settle_budget(&self, owner: &str, period: &str, reserved: Spent, used: Spent) -> Result<(), StoreError> {
+    async fn budget_spent(&self, owner: &str, period: &str) -> Result<ModelSpent, StoreError> {
+        let (owner, period) = (owner.to_owned(), period.to_owned());
+        self.thread.run("read a budget", move |db| spent(db, &owner, &period)).await
+    }
+
+    async fn settle_budget(
+        &self,
+        owner: &str,
+        period: &str,
+        reserved: ModelSpent,
+        used: ModelSpent,
+    ) -> Result<(), StoreError> {
         let (owner, period) = (owner.to_owned(), period.to_owned());
         self.thread
             .run("settle a budget", move |db| {
@@ -85,8 +100,9 @@ mod tests {
         let refused = other.reserve_budget(request("a", "2026-11", 30)).await.expect("read").expect_err("reserved");
         assert!(refused.message().contains("tokens"), "{refused}");
         assert!(other.reserve_budget(request("b", "2026-11", 30)).await.expect("kept").is_ok(), "another's");
-        let used = Spent { requests: 1, tokens: 10, cost_usd: 0.1 };
+        let used = ModelSpent { requests: 1, tokens: 10, cost_usd: 0.1 };
         other.settle_budget("a", "2026-11", reserved, used).await.expect("settled");
+        assert_eq!(store.budget_spent("a", "2026-11").await.expect("read"), used);
         assert!(store.reserve_budget(request("a", "2026-11", 90)).await.expect("kept").is_ok());
         assert!(store.reserve_budget(request("a", "2026-11", 1)).await.expect("read").is_err());
         assert!(store.reserve_budget(request("a", "2026-12", 90)).await.expect("kept").is_ok(), "the next period");
