@@ -85,8 +85,13 @@ impl AgentSource for Facades {
     }
 
     fn api(&self, target: &Target) -> Option<Api> {
-        let agent = self.agent(target).ok()?;
-        self.0.models().endpoints().resolve(&agent.model).ok().map(|(endpoint, _)| endpoint.api)
+        let config = self.0.config();
+        let usual = || config.sections.models.default.as_deref().or(self.0.default_model());
+        let model = match target {
+            Target::Agent(name) => config.agent(name)?.spec.model.as_deref().or_else(usual)?,
+            Target::Model(model) | Target::Raw(model) => model.as_str(),
+        };
+        self.0.models().endpoints().resolve(model).ok().map(|(endpoint, _)| endpoint.api)
     }
 
     async fn prepare(&self, order: RunOrder) -> Result<PreparedRun, String> {
