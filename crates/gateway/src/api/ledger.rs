@@ -79,13 +79,13 @@ pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<
 
 /// `GET /api/budgets`.
 pub(super) async fn budgets(State(api): State<Arc<Api>>) -> Answer {
-    let tokens = &api.gateway.options.server.tokens;
-    let shown = api.gateway.budgets.iter().map(|(name, budget)| {
-        let limits = tokens.get(name).and_then(|client| client.budget.as_ref());
-        json!({"token": name, "limits": limits, "spent": budget.used()})
-    });
-    let mut shown: Vec<_> = shown.collect();
-    shown.sort_by(|one, other| one["token"].as_str().cmp(&other["token"].as_str()));
+    let options = &api.gateway.options;
+    let mut shown = Vec::new();
+    for (name, client) in &options.server.tokens {
+        let Some(limits) = &client.budget else { continue };
+        let (period, spent) = options.executor.models().spent(name).await?.unzip();
+        shown.push(json!({"token": name, "limits": limits, "period": period, "spent": spent}));
+    }
     api.ok(&json!({"tokens": shown}))
 }
 

@@ -22,7 +22,6 @@ pub(crate) mod stdio;
 mod stdio_streams;
 pub(crate) mod tools;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -33,7 +32,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
-use toolwright_core::model::ModelBudget;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
@@ -50,7 +48,6 @@ use self::sources::log_levels::LogLevels;
 use self::sources::subscriptions::Subscribers;
 use self::tools::ToolLists;
 use crate::config::ServerConfig;
-use crate::facade::budgets;
 use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 
 pub(crate) use toolwright_mcp::message;
@@ -197,8 +194,6 @@ pub struct Gateway {
     pub(crate) call_permits: Arc<Semaphore>,
     /// Until when requests wait for first lists.
     pub(crate) first_lists: Instant,
-    /// What tokens with a budget may still use at `/v1`, by name.
-    pub(crate) budgets: HashMap<String, Arc<ModelBudget>>,
     policies: RwLock<Policies>,
     /// Counts changes of views, which may shut a principal out.
     views_changed: watch::Sender<u64>,
@@ -251,7 +246,6 @@ impl Gateway {
             first_lists: Instant::now() + FIRST_LISTS,
             policies: RwLock::new(Policies::of(Arc::clone(&options.policy), shared(&options.views))),
             views_changed: watch::Sender::new(0),
-            budgets: budgets(&options),
             options,
         })
     }
