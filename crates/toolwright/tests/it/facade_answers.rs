@@ -315,3 +315,25 @@ async fn failures_of_models_have_the_form_of_the_api() {
     }
     served.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conversations_keep_a_repeated_answer_once() {
+    let (builder, model) = scripted(builder(), vec![calls("weather", json!({"city": "Oslo"})), last_result()]).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/responses";
+    let conversation = served.post("/v1/conversations", json!({})).await.json();
+    let mut first = request(path, "Weather?", false);
+    (first["tools"], first["conversation"]) = (client_tool(path), conversation["id"].clone());
+    let asked = served.post(path, first.clone()).await.json();
+    let mut next = with_result(path, &first, &asked, "rain");
+    next.as_object_mut().expect("an object").remove("previous_response_id");
+    let done = served.post(path, next.clone()).await.json();
+    assert_eq!(text_of(&done), "rain", "{done}");
+    let items = format!("/v1/conversations/{}/items", conversation["id"].as_str().expect("an id"));
+    let before = served.get(&items).await.json();
+    let again = served.post(path, next).await.json();
+    assert_eq!((&again["id"], text_of(&again).as_str()), (&done["id"], "rain"), "{again}");
+    assert_eq!(served.get(&items).await.json(), before, "nothing is added");
+    assert_eq!(model.requests().len(), 2);
+    served.end().await;
+}
