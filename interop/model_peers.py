@@ -88,6 +88,7 @@ class Conversation:
         self.models = MODELS | written.get("models", {})
         self.system = written.get("system", "")
         self.tools = [{"name": tool, **shared["tools"][tool]} for tool in written.get("tools", [])]
+        self.natives = written.get("natives", [])
         self.tool_choice = written.get("tool_choice", "auto")
         self.parallel = written.get("parallel")
         self.output = shared["outputs"][written["output"]] if "output" in written else None
@@ -164,14 +165,33 @@ class OurClient:
         return json.loads(line)
 
 
+# As `native_tools` of the configuration declares them.
+NATIVES = {
+    "web_search": {
+        "anthropic": {"type": "web_search_20250305", "name": "web_search"},
+        "openai_responses": {"type": "web_search"},
+        "gemini": {"googleSearch": {}},
+    },
+    "code_execution": {
+        "anthropic": {"type": "code_execution_20250825", "name": "code_execution"},
+        "openai_responses": {"type": "code_interpreter", "container": {"type": "auto"}},
+        "gemini": {"codeExecution": {}},
+    },
+    "file_search": {"openai_responses": {"type": "file_search", "vector_store_ids": ["vs_1"]}},
+    "image_gen": {"openai_responses": {"type": "image_generation"}},
+}
+
+
 class OurSide:
     """Holds a conversation with our client: what it answers goes back as it came."""
 
     def __init__(self, client, conversation):
         self.client = client
         choice = conversation.tool_choice
+        natives = [{"name": name, "description": "", "parameters": {}, "native": NATIVES[name]}
+                   for name in conversation.natives]
         self.request = {
-            "system": conversation.system, "messages": [], "tools": conversation.tools, "tool_choice": choice,
+            "system": conversation.system, "messages": [], "tools": natives + conversation.tools, "tool_choice": choice,
             "max_tokens": conversation.max_tokens, "temperature": conversation.temperature,
         }
         if conversation.parallel is not None:

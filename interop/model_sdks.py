@@ -202,10 +202,26 @@ class OpenAiResponses(Side):
         # Models that do not reason refuse to be asked for their reasoning.
         if not self.model("openai_responses").startswith("gpt-4"):
             extra["include"] = ["reasoning.encrypted_content"]
+        # What is not stored has to come whole, to be sent back.
+        whole = {"web_search": "web_search_call.action.sources", "file_search": "file_search_call.results",
+                 "code_execution": "code_interpreter_call.outputs"}
+        if asked := [whole[name] for name in said.natives if name in whole]:
+            extra["include"] = extra.get("include", []) + asked
         if said.system:
             extra["instructions"] = said.system
+        if said.natives:
+            from openai.types.responses import tool_param, web_search_tool_param, file_search_tool_param
+
+            declared = {
+                "web_search": web_search_tool_param.WebSearchToolParam(type="web_search"),
+                "code_execution": tool_param.CodeInterpreter(type="code_interpreter", container={"type": "auto"}),
+                "file_search": file_search_tool_param.FileSearchToolParam(type="file_search", vector_store_ids=["vs_1"]),
+                "image_gen": tool_param.ImageGeneration(type="image_generation"),
+            }
+            extra["tools"] = [declared[name] for name in said.natives]
         if said.tools:
-            extra["tools"] = [{"type": "function", "strict": False, **tool} for tool in said.tools]
+            functions = [{"type": "function", "strict": False, **tool} for tool in said.tools]
+            extra["tools"] = extra.get("tools", []) + functions
             if said.tool_choice in ("required", "none"):
                 extra["tool_choice"] = said.tool_choice
             elif said.tool_choice != "auto":
@@ -280,7 +296,13 @@ class Anthropic(Side):
         system = said.system
         if said.tools:
             schema = lambda tool: {key: value for key, value in tool.items() if key != "parameters"}
-            extra["tools"] = [{**schema(tool), "input_schema": tool["parameters"]} for tool in said.tools]
+            declared = {
+                "web_search": anthropic.types.WebSearchTool20250305Param(type="web_search_20250305", name="web_search"),
+                "code_execution": anthropic.types.CodeExecutionTool20250825Param(
+                    type="code_execution_20250825", name="code_execution"),
+            }
+            extra["tools"] = [declared[name] for name in said.natives]
+            extra["tools"] += [{**schema(tool), "input_schema": tool["parameters"]} for tool in said.tools]
             choice = {"auto": {"type": "auto"}, "required": {"type": "any"}, "none": {"type": "none"}}
             one = lambda: {"type": "tool", "name": said.tool_choice["tool"]}
             choice = choice[said.tool_choice] if isinstance(said.tool_choice, str) else one()
@@ -396,7 +418,10 @@ class Gemini(Side):
         if said.tools:
             declare = lambda tool: types.FunctionDeclaration(
                 name=tool["name"], description=tool["description"], parameters_json_schema=tool["parameters"])
-            config["tools"] = [types.Tool(function_declarations=[declare(tool) for tool in said.tools])]
+            native = {"web_search": types.Tool(google_search=types.GoogleSearch()),
+                      "code_execution": types.Tool(code_execution=types.ToolCodeExecution())}
+            config["tools"] = [native[name] for name in said.natives]
+            config["tools"].append(types.Tool(function_declarations=[declare(tool) for tool in said.tools]))
             config["automatic_function_calling"] = types.AutomaticFunctionCallingConfig(disable=True)
             calling = {
                 "required": {"mode": types.FunctionCallingConfigMode.ANY},
@@ -410,6 +435,8 @@ class Gemini(Side):
             if calling:
                 calling = types.FunctionCallingConfig(**calling)
                 config["tool_config"] = types.ToolConfig(function_calling_config=calling)
+            if said.natives:
+                config["tool_config"] = types.ToolConfig(include_server_side_tool_invocations=True)
         if said.output:
             if said.tools and not self.takes_all():
                 system = with_words(system, said.output)

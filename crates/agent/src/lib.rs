@@ -24,8 +24,8 @@ pub use plan::{PlannedCall, PlannedCalls, offer, plan_calls, read_calls};
 pub use plan_writer::{PLANNER, mend_request, plan_request, read_plan, rest_request, show_for_plan};
 pub use prompt::BASE_PROMPT;
 pub use report::{
-    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ReportSpec, RunReport, RunResult,
-    Status,
+    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, MadeFile, ReportSpec, RunReport,
+    RunResult, Status,
 };
 pub use run::{
     AfterPlan, BesideCall, ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant,

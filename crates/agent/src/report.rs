@@ -7,7 +7,7 @@ use toolwright_core::context::Redactor;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::exposure::Choice;
 use toolwright_core::json::repair;
-use toolwright_core::model::Usage;
+use toolwright_core::model::{Citation, NativeUse, Usage};
 use toolwright_core::schema::{CompiledSchema, SchemaError, Violation};
 use toolwright_core::{ApprovalRequest, Outcome};
 
@@ -105,6 +105,39 @@ impl CallRecord {
             latency_ms: u64::try_from(outcome.latency.as_millis()).unwrap_or(u64::MAX),
         }
     }
+
+    /// A use of a tool that the model's provider ran itself.
+    pub(crate) fn native(used: &NativeUse) -> Self {
+        let failed = || CallFailure {
+            kind: ErrorKind::ExecutionError,
+            message: "the model's provider reports that it failed".to_owned(),
+        };
+        Self {
+            id: used.id.clone(),
+            tool: used.tool.id().to_owned(),
+            arguments: used.input.clone(),
+            ran_with: None,
+            provenance: Provenance::default(),
+            ok: used.ok,
+            error: (!used.ok).then(failed),
+            latency_ms: 0,
+        }
+    }
+}
+
+/// A file that a tool of the model's provider made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeFile {
+    /// The provider's name for it; may be empty.
+    pub name: String,
+    /// Its media type.
+    pub media_type: String,
+    /// Handle of the stored file; none where it stays at the provider, or could not be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
+    /// Its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// A call that waits for permission to run.
@@ -157,6 +190,10 @@ pub struct RunReport {
     pub final_report: Option<FinalReport>,
     /// The agents that the run had begun in the background and that had not ended with it.
     pub children: Vec<ChildNote>,
+    /// The sources that answers cite.
+    pub sources: Vec<Citation>,
+    /// The files that tools of the model's provider made.
+    pub files: Vec<MadeFile>,
 }
 
 /// What became of an agent that had not ended when the run that began it did.
@@ -218,6 +255,12 @@ impl RunReport {
             if let Some(Choice { exposure, reason }) = &self.exposure {
                 object.insert("exposure".into(), json!(exposure));
                 object.insert("exposure_reason".into(), json!(reason));
+            }
+            if !self.sources.is_empty() {
+                object.insert("sources".into(), json!(self.sources));
+            }
+            if !self.files.is_empty() {
+                object.insert("files".into(), json!(self.files));
             }
             if !self.held.is_empty() {
                 object.insert("held".into(), json!(self.held));

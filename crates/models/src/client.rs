@@ -9,7 +9,7 @@ use toolwright_core::Redactor;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
-    is_replay,
+    ShownTool, is_replay,
 };
 
 use crate::http::HttpModelClient;
@@ -115,6 +115,14 @@ impl ModelClient for Models {
             _ if is_replay(model) => self.replays.ready(model).await.map(drop),
             Some(own) => own.ready(model).await,
             None => self.check(model),
+        }
+    }
+
+    fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
+        match self.own(model) {
+            _ if is_replay(model) => self.replays.lacks_native(model, tool),
+            Some(own) => own.lacks_native(model, tool, beside_others),
+            None => self.http.lacks_native(model, tool, beside_others),
         }
     }
 

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
+    ShownTool,
 };
 
 /// One request to a [`FakeModel`].
@@ -35,6 +36,7 @@ pub struct FakeModel {
     answer: Answer,
     card: Card,
     has_tool_search: Box<dyn Fn() -> bool + Send + Sync>,
+    natives: Vec<&'static str>,
     thinking_tokens: Option<u32>,
     asked: Mutex<Vec<(String, ModelRequest)>>,
 }
@@ -60,6 +62,7 @@ impl FakeModel {
             answer: Box::new(answer),
             card: Box::new(|_| ModelCard::default()),
             has_tool_search: Box::new(|| false),
+            natives: Vec::new(),
             thinking_tokens: None,
             asked: Mutex::default(),
         }
@@ -92,6 +95,13 @@ impl FakeModel {
     #[must_use]
     pub fn with_tool_search(mut self, has: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.has_tool_search = Box::new(has);
+        self
+    }
+
+    /// The wire names of the tools that the models' provider runs.
+    #[must_use]
+    pub fn with_natives(mut self, names: &[&'static str]) -> Self {
+        self.natives = names.to_vec();
         self
     }
 
@@ -132,6 +142,10 @@ impl ModelClient for FakeModel {
 
     fn has_tool_search(&self, _model: &str) -> bool {
         (self.has_tool_search)()
+    }
+
+    fn lacks_native(&self, _model: &str, tool: &ShownTool, _beside_others: bool) -> Option<String> {
+        (!self.natives.contains(&&*tool.name)).then(|| "it has no such tool".to_owned())
     }
 
     fn card(&self, model: &str) -> ModelCard {

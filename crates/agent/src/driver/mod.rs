@@ -68,6 +68,8 @@ pub struct PromptPreview {
     pub exposure: Option<Choice>,
     /// The tools that the request declares.
     pub tools: Arc<[ShownTool]>,
+    /// Tools that the model's provider would run and that are not declared, each with the reason.
+    pub left_out: Vec<(String, String)>,
 }
 
 /// Options of a run.
@@ -301,7 +303,8 @@ impl Driver {
         let all = self.choice(spec, &view).exposure == Exposure::Direct;
         let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned) || is_always_shown(entry);
         let own = view.own(&spec.agent_tools);
-        let shown: Vec<_> = view.usable.iter().filter(is_shown).chain(own).cloned().collect();
+        let natives = self.natives(spec, &view, options, !view.usable.is_empty()).declared;
+        let shown: Vec<_> = view.usable.iter().filter(is_shown).chain(own).chain(&natives).cloned().collect();
         let (root, usable, window) = (&*options.session.root, &*view.usable, spec.window);
         assemble(&PromptInput { base, root, shown: &shown, usable, window, hints })
     }
@@ -310,8 +313,10 @@ impl Driver {
     pub async fn preview(&self, spec: &RunSpec, options: &RunOptions) -> PromptPreview {
         let mut state = RunState::new(spec.clone(), Vec::new());
         let view = self.view(spec, options);
-        let shown = self.request_tools(&mut state, &view, &options.session).await;
-        PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools: shown.tools }
+        let shown = self.request_tools(&mut state, &view, options).await;
+        let others = shown.tools.iter().any(|tool| tool.native.is_none());
+        let left_out = self.natives(spec, &view, options, others).left_out;
+        PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools: shown.tools, left_out }
     }
 
     /// Runs until the task is done, or a person is needed who cannot answer now, or calls wait for permission
@@ -438,11 +443,11 @@ impl Driver {
                     state.show_todo(&self.todo(options).await?);
                 }
                 let view = self.view(state.spec(), options);
-                shown = self.request_tools(state, &view, &options.session).await;
+                shown = self.request_tools(state, &view, options).await;
                 snapshot = Arc::clone(self.snapshot(state, &view));
                 if self.make_room(state, &shown, &snapshot, options).await {
                     // Stored outputs can be read from now on, and a last turn has few tools.
-                    shown = self.request_tools(state, &view, &options.session).await;
+                    shown = self.request_tools(state, &view, options).await;
                 }
             }
             self.save(state, options).await?;

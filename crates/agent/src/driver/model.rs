@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use toolwright_core::call::{RawArguments, ToolCall};
@@ -12,8 +13,8 @@ use toolwright_core::context::Redactor;
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
-    Cost, Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RecordedError,
-    WrittenCall,
+    Cost, Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NativeOutput,
+    NativeTool, RecordedError, WrittenCall,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::redact::{StreamRedactor, learn_written};
@@ -23,6 +24,7 @@ use toolwright_runtime::executor::{Asked, ModelAsk};
 use super::run_calls::InFlightCalls;
 use super::tool_view::resolve;
 use super::{Driver, DriverError, RunOptions, RunWatcher};
+use crate::report::MadeFile;
 use crate::run::{Dispatch, RunState};
 
 impl Driver {
@@ -90,6 +92,11 @@ impl Driver {
         });
         self.record_answer(turn, snapshot, &answer, options);
         record.end(&answer);
+        if let Ok(response) = &answer
+            && !response.native.is_empty()
+        {
+            self.take_native(state, &response.native, options).await;
+        }
         match answer {
             Ok(response) => state.on_model(response, &|call| resolve(snapshot, call))?,
             // Started calls are kept, whatever happened; a cancel is noticed before the next step.
@@ -106,6 +113,40 @@ impl Driver {
             }
         }
         Ok(in_flight)
+    }
+
+    /// Keeps what the tools of the model's provider did: files in the store, uses and sources in the report.
+    async fn take_native(&self, state: &mut RunState, output: &NativeOutput, options: &RunOptions) {
+        let model = state.spec().model.clone();
+        for tool in NativeTool::ALL {
+            if output.charged(tool) > 0 {
+                state.on_cost(Cost::of(self.prices().of_uses(&model, tool, output)));
+            }
+        }
+        let mut files = Vec::with_capacity(output.artifacts.len());
+        for artifact in &output.artifacts {
+            let mut file = MadeFile {
+                name: artifact.name.clone(),
+                media_type: artifact.media_type.clone(),
+                handle: None,
+                bytes: None,
+            };
+            let bytes = artifact.data.as_deref().map(|data| BASE64_STANDARD.decode(data));
+            match bytes {
+                Some(Ok(bytes)) => {
+                    let outputs = &self.executor.services().outputs;
+                    match outputs.put_artifact(&options.session.id, &bytes, &artifact.media_type).await {
+                        Ok(stored) => (file.handle, file.bytes) = (Some(stored.handle), Some(stored.bytes)),
+                        Err(error) => tracing::warn!("a file of {model} was not kept: {error}"),
+                    }
+                }
+                Some(Err(error)) => tracing::warn!("a file of {model} is not base64: {error}"),
+                // It stays at the provider.
+                None => {}
+            }
+            files.push(file);
+        }
+        state.on_native(output, files);
     }
 
     /// Starts a call whose block has closed, if it can start alone. The state is saved before it runs.

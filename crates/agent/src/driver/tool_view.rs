@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use serde_json::json;
 use toolwright_core::RunInput;
 use toolwright_core::StaticProvider;
 use toolwright_core::agents::Router;
 use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
-use toolwright_core::catalogue::{Entry, Origin, Provider, Snapshot};
+use toolwright_core::catalogue::{CallScope, Entry, Origin, Provider, Snapshot};
 use toolwright_core::event::Event;
 use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
 use toolwright_core::indirect_call::carried;
@@ -17,6 +18,7 @@ use toolwright_core::model::call_meta::INSTANCE;
 use toolwright_core::model::{Cost as ModelCost, Exposed, ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
+use toolwright_core::policy::{Effect, PolicyQuery};
 use toolwright_core::session::{CallId, Principal, Session};
 use toolwright_runtime::Catalogue;
 use toolwright_search::{PickInput, ToolFinder, searchable};
@@ -44,6 +46,8 @@ pub(super) struct ToolView {
     tools: Arc<Snapshot>,
     /// Those that the run's principal may use and that run here, in catalogue order.
     pub(super) usable: Vec<Arc<Entry>>,
+    /// Tools that providers of models run, and that its principal may use.
+    natives: Vec<Arc<Entry>>,
     /// The agent's own tools.
     own: Arc<StaticProvider>,
     /// The tools of the run with the agent's own.
@@ -67,6 +71,7 @@ pub(super) struct RequestTools {
 struct CachedRequestTools {
     exposure: Exposure,
     order: Vec<String>,
+    natives: Vec<Arc<Entry>>,
     shown: RequestTools,
 }
 
@@ -92,6 +97,13 @@ pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot
     shown.collect()
 }
 
+/// The tools of the model's provider: those that a request declares, and the others with the reason.
+#[derive(Default)]
+pub(super) struct Natives {
+    pub(super) declared: Vec<Arc<Entry>>,
+    pub(super) left_out: Vec<(String, String)>,
+}
+
 impl ToolView {
     fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, allow_unsafe: bool) -> Self {
         let (allowed, denied, rights) = (spec.tools.as_slice(), spec.denied.as_slice(), spec.rights_tools());
@@ -110,9 +122,15 @@ impl ToolView {
                 || allowed.contains(&entry.wire_name)
         };
         let usable = usable_tools(&tools, principal).filter(is_wanted).cloned().collect();
+        let is_native = |entry: &&Arc<Entry>| {
+            let definition = entry.definition();
+            definition.provider_native.is_some() && principal.may_use(&definition.allowed_roles)
+        };
+        let natives = tools.list().iter().filter(is_native).cloned().collect();
         Self {
             tools,
             usable,
+            natives,
             own: Arc::new(run_tools(spec.agent_tools.report.as_ref(), spec.handoff())),
             all: OnceLock::new(),
             searchable: OnceLock::new(),
@@ -156,30 +174,45 @@ impl ToolView {
     }
 
     /// The request tools in `order`, by wire name; from the cache if they were shown before.
-    fn request_tools(&self, exposure: Exposure, order: &[String], snapshot: &Snapshot) -> RequestTools {
+    fn request_tools(
+        &self,
+        exposure: Exposure,
+        order: &[String],
+        natives: Vec<Arc<Entry>>,
+        snapshot: &Snapshot,
+    ) -> RequestTools {
         let mut cached = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = cached.iter().find(|known| known.exposure == exposure && known.order == order) {
+        let same_natives = |known: &[Arc<Entry>]| {
+            known.len() == natives.len() && known.iter().zip(&natives).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        let is_same = |known: &&CachedRequestTools| {
+            known.exposure == exposure && known.order == order && same_natives(&known.natives)
+        };
+        if let Some(known) = cached.iter().find(is_same) {
             return known.shown.clone();
         }
-        let shown = self.make_request_tools(exposure, order, snapshot);
+        let shown = self.make_request_tools(exposure, order, &natives, snapshot);
         if cached.len() == MAX_REQUEST_TOOLS {
             cached.remove(0);
         }
-        cached.push(CachedRequestTools { exposure, order: order.to_vec(), shown: shown.clone() });
+        cached.push(CachedRequestTools { exposure, order: order.to_vec(), natives, shown: shown.clone() });
         shown
     }
 
-    /// The tools in `order`, then, if the API loads tools itself, all others as deferred.
-    fn make_request_tools(&self, exposure: Exposure, order: &[String], snapshot: &Snapshot) -> RequestTools {
+    /// The tools of the model's provider, those in `order`, then, if the API loads tools itself, all others as deferred.
+    fn make_request_tools(
+        &self,
+        exposure: Exposure,
+        order: &[String],
+        natives: &[Arc<Entry>],
+        snapshot: &Snapshot,
+    ) -> RequestTools {
         let is_deferring = exposure == Exposure::Deferred;
-        let mut tools: Vec<ShownTool> = order
-            .iter()
-            .filter_map(|name| entry(snapshot, name))
-            .map(|entry| {
-                let is_search = is_deferring && entry.id().as_str() == SEARCH_ID;
-                ShownTool { exposed: if is_search { Exposed::Search } else { Exposed::Shown }, ..shown_tool(entry) }
-            })
-            .collect();
+        let ordered = order.iter().filter_map(|name| entry(snapshot, name)).map(|entry| {
+            let is_search = is_deferring && entry.id().as_str() == SEARCH_ID;
+            ShownTool { exposed: if is_search { Exposed::Search } else { Exposed::Shown }, ..shown_tool(entry) }
+        });
+        let mut tools: Vec<ShownTool> = natives.iter().map(|entry| shown_tool(entry)).chain(ordered).collect();
         let tokens = tools.iter().map(shown_tokens).sum();
         let shown = tools.len();
         let first: HashSet<&str> = order.iter().map(String::as_str).collect();
@@ -214,7 +247,13 @@ impl Driver {
 
     /// The tools of the next request. The first turn chooses how the model is shown them. Those that read stored
     /// outputs are among them once the session has stored one.
-    pub(super) async fn request_tools(&self, state: &mut RunState, view: &ToolView, session: &Session) -> RequestTools {
+    pub(super) async fn request_tools(
+        &self,
+        state: &mut RunState,
+        view: &ToolView,
+        options: &RunOptions,
+    ) -> RequestTools {
+        let session: &Session = &options.session;
         let choice = match state.exposure() {
             Some(choice) => choice.clone(),
             None => {
@@ -237,7 +276,13 @@ impl Driver {
             }
         };
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
-        let mut shown = view.request_tools(exposure, state.order_tools(&wanted), snapshot);
+        let natives = self.natives(state.spec(), view, options, !wanted.is_empty());
+        if state.turns() == 0 {
+            for (tool, why) in &natives.left_out {
+                tracing::warn!(model = %state.spec().model, "{tool} is not declared: {why}");
+            }
+        }
+        let mut shown = view.request_tools(exposure, state.order_tools(&wanted), natives.declared, snapshot);
         // The model reads the definitions that results have loaded, too.
         let loaded: HashSet<&str> = state.loaded_by_results().collect();
         let loaded =
@@ -245,6 +290,44 @@ impl Driver {
         shown.showing.tokens += loaded.map(shown_tokens).sum::<usize>();
         shown.note = note;
         shown
+    }
+
+    /// The tools of the model's provider. Nobody can be asked about their uses, so the policy decides before they are declared.
+    pub(super) fn natives(
+        &self,
+        spec: &RunSpec,
+        view: &ToolView,
+        options: &RunOptions,
+        beside_others: bool,
+    ) -> Natives {
+        let mut natives = Natives::default();
+        let nothing = json!({});
+        for entry in &view.natives {
+            let decision = options.policy.decide(&PolicyQuery {
+                definition: entry.definition(),
+                trust: entry.provider.trust(),
+                principal: &options.session.principal,
+                root: &options.session.root,
+                scope: CallScope::Anywhere,
+                unvalidated: None,
+                arguments: &nothing,
+                request: None,
+                tainted: &[],
+            });
+            let refused = match decision.effect {
+                Effect::Allow => self.model.lacks_native(&spec.model, &shown_tool(entry), beside_others),
+                Effect::Deny => Some(format!("the policy denies it: {}", decision.reason)),
+                Effect::Ask => Some(format!(
+                    "the policy asks about it ({}), and its provider asks nobody: allow it under `policy.rules`",
+                    decision.reason
+                )),
+            };
+            match refused {
+                None => natives.declared.push(Arc::clone(entry)),
+                Some(why) => natives.left_out.push((entry.wire_name.clone(), why)),
+            }
+        }
+        natives
     }
 
     /// Loads the tools that fit the model's next work. If none fits the task, the run changes to searching.
@@ -424,6 +507,7 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
         strict: if definition.parameters.is_none() { Some(false) } else { definition.strict },
         body_argument: definition.body_argument.clone(),
         namespace: definition.id.namespace().to_owned(),
+        native: definition.provider_native.as_ref().and_then(|native| native.as_object()).cloned(),
         ..ShownTool::default()
     }
 }

@@ -12,6 +12,7 @@ const EMPTY_ANSWER: &str =
     "[toolwright notice] Your last answer was empty. Call a tool, or give your final answer to the user as text.";
 const CUT_ANSWER: &str = "[toolwright notice] Your last answer was cut at its token limit before any call or text in it was \
 finished, and nothing of it ran. Write a shorter call, or do the work in several.";
+const FILES_ONLY: &str = "The answer is the file that was made.";
 const CUT_AFTER_CALL: &str = "[toolwright notice] Your answer was cut at its token limit after this call: whatever you began \
 after it was lost and did not run. If that was a call, write it again, shorter.";
 const ANSWER_BROKE: &str = "[toolwright notice] The connection broke while you wrote this answer. Calls up to this one ran; \
@@ -30,6 +31,16 @@ impl RunState {
         let client = &self.spec.client;
         let resolve = &|call: &WrittenCall| client.resolve(call).or_else(|| resolve(call));
         let mut calls = turn_call::take_calls(response.calls, streamed, self.task.turns, ids, resolve);
+        if calls.is_empty() && response.stop.is_pause() {
+            // What came so far is sent back as it is, and the provider goes on.
+            self.messages.push(Message::Assistant { text: response.text, calls: Vec::new(), opaque: response.opaque });
+            self.ask_model();
+            return Ok(());
+        }
+        if calls.is_empty() && response.text.trim().is_empty() && !response.native.artifacts.is_empty() {
+            self.on_text(FILES_ONLY.into(), response.stop, response.opaque);
+            return Ok(());
+        }
         if calls.is_empty() {
             self.on_text(response.text, response.stop, response.opaque);
             return Ok(());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::ContentBlock;
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{CallResult, Cost, Message, Usage};
+use toolwright_core::model::{CallResult, Cost, Message, NativeOutput, Usage};
 use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
@@ -15,7 +15,10 @@ use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use super::turn_call::{CallStatus, TurnCall};
 use super::{Phase, RunState, TransitionError};
-use crate::report::Status;
+use crate::report::{CallRecord, MadeFile, Status};
+
+/// Sources that a task keeps.
+const MAX_SOURCES: usize = 200;
 
 impl RunState {
     /// Calls that will run were checked; the checks used `usage`, and `repairs` are the arguments that a model
@@ -55,6 +58,17 @@ impl RunState {
     /// Adds what requests to models cost. Their usage is added with what they brought.
     pub fn on_cost(&mut self, cost: Cost) {
         self.task.cost.add(cost);
+    }
+
+    /// Tools of the model's provider ran for the answer that comes next, and made these files.
+    pub fn on_native(&mut self, output: &NativeOutput, files: Vec<MadeFile>) {
+        self.task.calls.extend(output.uses.iter().map(CallRecord::native));
+        for citation in &output.citations {
+            if self.task.sources.len() < MAX_SOURCES && !self.task.sources.contains(citation) {
+                self.task.sources.push(citation.clone());
+            }
+        }
+        self.task.files.extend(files);
     }
 
     /// Calls ended: any of those that run or wait for permission to; the rest stays as it is. A pending outcome

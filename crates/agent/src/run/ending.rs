@@ -326,6 +326,8 @@ impl RunState {
             exposure: self.exposure().cloned(),
             final_report: self.task.report.clone().filter(|_| self.is_over()),
             children: self.task.children.clone(),
+            sources: self.task.sources.clone(),
+            files: self.task.files.clone(),
         };
         match &self.phase {
             Phase::Done { result, .. } => {

@@ -25,14 +25,14 @@ use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::content::{ContentBlock, joined_text};
-use toolwright_core::model::{Cost, Message, ModelRequest, Usage};
+use toolwright_core::model::{Citation, Cost, Message, ModelRequest, Usage};
 use toolwright_core::model_repair::RepairRecord;
 use toolwright_core::plan::Beside;
 use toolwright_core::policy::UserRequest;
 use toolwright_core::session::CallId;
 use toolwright_core::store::MessageKind;
 
-use crate::report::{CallRecord, ChildNote, FinalReport, RunResult, Status};
+use crate::report::{CallRecord, ChildNote, FinalReport, MadeFile, RunResult, Status};
 use call_outcomes::Repeats;
 pub use client::ClientTerms;
 use context::ContextState;
@@ -92,6 +92,12 @@ struct Task {
     #[serde(default)]
     cost: Cost,
     calls: Vec<CallRecord>,
+    /// Sources that answers cite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<Citation>,
+    /// Files that the provider's tools made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    files: Vec<MadeFile>,
     repeats: Repeats,
     /// The answer that came beside calls, which run first.
     #[serde(default, skip_serializing_if = "Option::is_none")]

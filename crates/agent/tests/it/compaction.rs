@@ -20,7 +20,7 @@ use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, co
 use crate::fixture::options;
 use crate::long_talks::{APIS, LongRunFixture, LongRunOptions, begin, terms};
 
-async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
+pub(crate) async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
     store.flush().await.unwrap();
     let run = store.find_traces("run-1").await.unwrap().remove(0);
     store.operations(&run, 10_000).await.unwrap()

@@ -16,6 +16,7 @@ mod fixture;
 mod jobs;
 mod live_agents;
 mod long_talks;
+mod native;
 mod prompt_cache;
 mod rate_limits;
 mod recording;

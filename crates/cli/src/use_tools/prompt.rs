@@ -108,6 +108,7 @@ impl Sections {
     fn json(&self, model: &str, preview: &PromptPreview) -> Value {
         let sections = self.sections.iter();
         let sections = sections.map(|(name, text, tokens)| json!({"name": name, "tokens": tokens, "text": text}));
+        let left_out = preview.left_out.iter().map(|(tool, why)| json!({"tool": tool, "reason": why}));
         let names = preview.tools.iter().filter(|tool| !tool.is_deferred()).map(|tool| tool.name.as_str());
         json!({
             "model": model,
@@ -119,6 +120,7 @@ impl Sections {
                 "declared": names.collect::<Vec<_>>(),
                 "tokens": self.tools,
                 "in": if self.in_text { "text" } else { "api" },
+                "left_out": left_out.collect::<Value>(),
             },
         })
     }
@@ -147,6 +149,9 @@ impl Sections {
                 exposure.unwrap_or_default()
             ),
         ));
+        for (tool, why) in &preview.left_out {
+            text.push_str(&styled(DIM, format_args!("== {tool} is not declared: {why}\n")));
+        }
         text
     }
 }

@@ -26,7 +26,7 @@ use crate::terminal::markdown::render;
 use crate::terminal::person::Terminal;
 use crate::terminal::progress::{Cost, ProgressDisplay, Text, TextShown};
 use crate::terminal::screen::{
-    BAD, DIM, WARN, columns, harmless, is_interactive, print_drawn, print_json, prose, say, styled,
+    BAD, DIM, WARN, columns, harmless, is_interactive, print_drawn, print_json, prose, say, size, styled,
 };
 use crate::terminal::table::{Table, name};
 use crate::use_tools::plan::drawn;
@@ -298,8 +298,21 @@ pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
     value
 }
 
-/// One line about a finished task.
+/// One line about a finished task, after those about its sources and files.
 pub(crate) fn summary(report: &RunReport, cost: Cost) {
+    for source in &report.sources {
+        let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
+        say(format_args!("source: {}{}", harmless(&source.title), harmless(&url.unwrap_or_default())));
+    }
+    for file in &report.files {
+        let at = match (&file.handle, file.bytes) {
+            (Some(handle), Some(bytes)) => {
+                format!("{} as {handle}", size(usize::try_from(bytes).unwrap_or(usize::MAX)))
+            }
+            _ => format!("{} at the model's provider", file.name),
+        };
+        say(format_args!("file: {}, {}", harmless(&file.media_type), harmless(&at)));
+    }
     let usage = report.usage;
     let figures = format!(
         "{} turns, {} calls, {} tokens in, {} out{cost}",

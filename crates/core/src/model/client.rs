@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, Traffic, Usage, WrittenCall, usable_window,
+    ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, ShownTool, Traffic, Usage, WrittenCall,
+    usable_window,
 };
 use crate::cancel::Cancel;
 
@@ -206,6 +207,12 @@ pub trait ModelClient: Send + Sync {
     /// of the one that finds them. False where that is not known.
     fn has_tool_search(&self, model: &str) -> bool {
         self.inner().is_some_and(|inner| inner.has_tool_search(model))
+    }
+
+    /// Why a request to this model cannot declare a tool that providers run themselves; `None` where it can. `beside_others`
+    /// says whether it declares functions too.
+    fn lacks_native(&self, _model: &str, _tool: &ShownTool, _beside_others: bool) -> Option<String> {
+        Some("its client knows no tools that the provider runs".to_owned())
     }
 
     /// Makes ready what [`ModelClient::card`] tells of this model, where that takes more than a look: a recording is

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{ModelPriority, ModelSettings, RequestAllowance, Reuse, Usage};
+use super::{ModelPriority, ModelSettings, NativeOutput, RequestAllowance, Reuse, Usage};
 use crate::content::{ContentBlock, EstimatedTokens, json_bytes};
 
 /// One tool as a request shows it.
@@ -32,6 +32,9 @@ pub struct ShownTool {
     /// The namespace it belongs to, for APIs that group tools; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+    /// Set for a tool that the provider runs itself: its declaration for each API, by the API's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<Map<String, Value>>,
 }
 
 /// How a request puts a tool before the model.
@@ -122,6 +125,17 @@ pub struct OpaqueData {
     pub api: String,
     /// The data, verbatim.
     pub data: Value,
+}
+
+impl OpaqueData {
+    /// Estimated tokens. A picture that the provider drew counts as a picture, not by its bytes.
+    fn tokens(&self) -> usize {
+        let item = &self.data["item"];
+        if item["type"] == "image_generation_call" {
+            return ContentBlock::image("", "image/png").tokens();
+        }
+        EstimatedTokens::of_bytes(json_bytes(&self.data))
+    }
 }
 
 /// One result as a request carries it.
@@ -241,6 +255,18 @@ pub struct ModelResponse {
     pub usage: Usage,
     /// Provider data to echo.
     pub opaque: Vec<OpaqueData>,
+    /// What tools of the provider did for it.
+    #[serde(default, skip_serializing_if = "NativeOutput::is_empty")]
+    pub native: NativeOutput,
+}
+
+impl StopReason {
+    /// Whether the provider has paused a long answer in which its own tools run: the conversation so far is sent again.
+    #[must_use]
+    pub fn is_pause(&self) -> bool {
+        // Anthropic's word.
+        matches!(self, Self::Other(word) if word == "pause_turn")
+    }
 }
 
 /// What an API puts around a message, a call or a result, in tokens.
@@ -263,7 +289,7 @@ impl Message {
                 Self::User { content } => content.iter().map(ContentBlock::tokens).sum(),
                 Self::Assistant { text: said, calls, opaque } => {
                     let call = |call: &WrittenCall| FRAME_TOKENS + text(&call.name) + text(&call.arguments);
-                    let opaque = opaque.iter().map(|data| EstimatedTokens::of_bytes(json_bytes(&data.data)));
+                    let opaque = opaque.iter().map(OpaqueData::tokens);
                     text(said) + calls.iter().map(call).sum::<usize>() + opaque.sum::<usize>()
                 }
                 Self::Tool { results } => results.iter().map(CallResult::tokens).sum(),

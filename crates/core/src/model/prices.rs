@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::is_replay;
+use super::{NativeOutput, NativeTool, is_replay};
 
 /// Tokens and money of one or more requests. Absent figures stay absent: nothing is guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -153,9 +153,12 @@ impl Cost {
     }
 }
 
-/// Prices by model id (`provider/model`) or provider; the nearer name counts.
+/// Prices by model id (`provider/model`) or provider; the nearer name counts. And those of one use of a provider's own tools.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct PriceTable(BTreeMap<String, Prices>);
+pub struct PriceTable {
+    models: BTreeMap<String, Prices>,
+    tools: BTreeMap<NativeTool, f64>,
+}
 
 impl PriceTable {
     /// The prices of this model; `None` where they are not known. A recording costs nothing.
@@ -164,14 +167,30 @@ impl PriceTable {
         if is_replay(model) {
             return Some(Prices::default());
         }
-        let provider = || self.0.get(model.split_once('/')?.0);
-        self.0.get(model).or_else(provider).copied()
+        let provider = || self.models.get(model.split_once('/')?.0);
+        self.models.get(model).or_else(provider).copied()
+    }
+
+    /// The same with what one use of these tools costs, in US dollars.
+    #[must_use]
+    pub fn with_tools(self, tools: impl IntoIterator<Item = (NativeTool, f64)>) -> Self {
+        Self { tools: tools.into_iter().collect(), ..self }
+    }
+
+    /// What the uses of `tool` in an answer cost, in US dollars, where the price is known. Those of a recording cost nothing.
+    #[must_use]
+    pub fn of_uses(&self, model: &str, tool: NativeTool, output: &NativeOutput) -> Option<f64> {
+        if is_replay(model) {
+            return Some(0.0);
+        }
+        // Past 2^53 uses a rounded figure will do.
+        self.tools.get(&tool).map(|price| price * output.charged(tool) as f64)
     }
 }
 
 impl FromIterator<(String, Prices)> for PriceTable {
     fn from_iter<T: IntoIterator<Item = (String, Prices)>>(prices: T) -> Self {
-        Self(prices.into_iter().collect())
+        Self { models: prices.into_iter().collect(), tools: BTreeMap::new() }
     }
 }
 

@@ -92,7 +92,9 @@ impl ToolList {
         let mut named = HashMap::new();
         let mut tools = Vec::new();
         for (name, entry) in finders.chain(others) {
-            if principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
+            // What a model's provider runs, no client can call.
+            let is_callable = entry.definition().provider_native.is_none();
+            if is_callable && principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
                 let portable = (form == ListedSchemas::Portable).then(|| {
                     let make = || Arc::new(Portable::new(&entry.wire_name, &entry.shown_schema()));

@@ -8,6 +8,7 @@ pub(crate) mod decode;
 pub(crate) mod framing;
 mod gemini;
 pub(crate) mod history;
+mod native;
 pub(crate) mod ollama;
 mod openai_chat;
 mod openai_responses;
@@ -17,6 +18,7 @@ mod response;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use toolwright_core::model::{Exposed, ModelRequest, ShownTool, ToolChoice};
@@ -61,24 +63,33 @@ pub fn encode_with(request: &ModelRequest, model: &str, tools: &EncodedTools) ->
 pub fn tools_json(api: Api, tools: &Toolset) -> Value {
     let set = loadable(api, Arc::new(tools.clone()));
     // Writing to memory does not fail.
-    serde_json::to_value(Tools { api, set: &set }).unwrap_or_default()
+    serde_json::to_value(Tools { api, set: &set, natives: &[] }).unwrap_or_default()
 }
 
 /// The `tools` of a request, written without a copy of their schemas.
 struct Tools<'a> {
     api: Api,
     set: &'a Toolset,
+    /// The declarations of tools that the provider runs. They come first: others may join at the end.
+    natives: &'a [Value],
 }
 
 impl Serialize for Tools<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let views = self.set.tools.iter();
+        let mut list = serializer.serialize_seq(None)?;
+        self.natives.iter().try_for_each(|native| list.serialize_element(native))?;
+        let mut views = self.set.tools.iter();
         match self.api {
-            Api::OpenAiChat | Api::Ollama => serializer.collect_seq(views.map(openai_chat::tool)),
-            Api::OpenAiResponses => serializer.collect_seq(openai_responses::tools(self.set)),
-            Api::Anthropic => serializer.collect_seq(views.map(anthropic::tool)),
-            Api::Gemini => serializer.collect_seq(gemini::tools(self.set)),
+            Api::OpenAiChat | Api::Ollama => {
+                views.try_for_each(|view| list.serialize_element(&openai_chat::tool(view)))?
+            }
+            Api::OpenAiResponses => {
+                openai_responses::tools(self.set).try_for_each(|tool| list.serialize_element(&tool))?;
+            }
+            Api::Anthropic => views.try_for_each(|view| list.serialize_element(&anthropic::tool(view)))?,
+            Api::Gemini => gemini::tools(self.set).iter().try_for_each(|tool| list.serialize_element(tool))?,
         }
+        list.end()
     }
 }
 
@@ -87,6 +98,8 @@ impl Serialize for Tools<'_> {
 pub struct EncodedTools {
     api: Api,
     set: Arc<Toolset>,
+    /// The declarations of tools that the provider runs.
+    natives: Arc<[Value]>,
     /// None without tools.
     json: Option<Arc<str>>,
     /// Where in it the object of the last tool ends that is not deferred, before its brace. There the tool can be marked as
@@ -98,26 +111,50 @@ impl EncodedTools {
     /// The translation of `tools` for `api`. Strict decoding is asked for where the tool's author did.
     #[must_use]
     pub fn new(api: Api, tools: &[ShownTool]) -> Self {
-        Self::of(api, translate(api.dialect(), tools, false))
+        Self::translated(api, tools, false)
+    }
+
+    /// The translation of `tools` for `api`, with the declarations of those that the provider runs; `strict` as in
+    /// [`translate`].
+    fn translated(api: Api, tools: &[ShownTool], strict: bool) -> Self {
+        let declared = |tool: &ShownTool| tool.native.as_ref()?.get(api.as_str()).cloned();
+        let natives: Arc<[Value]> = tools.iter().filter_map(declared).collect();
+        if tools.iter().all(|tool| tool.native.is_none()) {
+            return Self::with_natives(api, translate(api.dialect(), tools, strict).into(), natives);
+        }
+        let functions: Vec<ShownTool> = tools.iter().filter(|tool| tool.native.is_none()).cloned().collect();
+        Self::with_natives(api, translate(api.dialect(), &functions, strict).into(), natives)
     }
 
     /// Tools that were translated by other means, as with strict decoding or another of the API's dialects. Deferred tools
     /// stay among them only where the API can load them.
     #[must_use]
     pub fn of(api: Api, set: impl Into<Arc<Toolset>>) -> Self {
-        let set = loadable(api, set.into());
+        Self::with_natives(api, set.into(), Arc::default())
+    }
+
+    fn with_natives(api: Api, set: Arc<Toolset>, natives: Arc<[Value]>) -> Self {
+        let set = loadable(api, set);
         // Writing to memory does not fail.
-        let write = || serde_json::to_string(&Tools { api, set: &set }).unwrap_or_default().into();
-        let json: Option<Arc<str>> = (!set.tools.is_empty()).then(write);
+        let write = || serde_json::to_string(&Tools { api, set: &set, natives: &natives }).unwrap_or_default().into();
+        let json: Option<Arc<str>> = (!set.tools.is_empty() || !natives.is_empty()).then(write);
         let end_of_cached =
             json.as_deref().filter(|_| api == Api::Anthropic).and_then(|json| end_of_cached(&set, json));
-        Self { api, set, json, end_of_cached }
+        Self { api, set, natives, json, end_of_cached }
     }
 
     /// The translated tools.
     #[must_use]
     pub fn set(&self) -> &Arc<Toolset> {
         &self.set
+    }
+
+    /// The types of the declared tools that the provider runs, or the one key of each.
+    fn native_kinds(&self) -> impl Iterator<Item = &str> {
+        self.natives.iter().filter_map(|native| match native["type"].as_str() {
+            Some(kind) => Some(kind),
+            None => native.as_object()?.keys().next().map(String::as_str),
+        })
     }
 
     /// The wish of `request`, as far as it can be met: a call cannot be forced of a tool that is not declared, nor of one
@@ -221,7 +258,7 @@ impl EncodedToolsCache {
                 return lists[0].tools.clone();
             }
         }
-        let encoded = EncodedTools::of(api, translate(api.dialect(), tools, strict));
+        let encoded = EncodedTools::translated(api, tools, strict);
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         if held(&lists).is_none() {
             lists.truncate(MAX_LISTS - 1);

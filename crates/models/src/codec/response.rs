@@ -10,11 +10,13 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAcce
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolwright_core::model::{
-    ModelError, ModelErrorKind, ModelEvent, ModelResponse, OpaqueData, OtherCall, StopReason, Usage, WrittenCall,
+    ModelError, ModelErrorKind, ModelEvent, ModelResponse, NativeOutput, OpaqueData, OtherCall, StopReason, Usage,
+    WrittenCall,
 };
 
 use crate::api::Api;
 use crate::codec::history::placed;
+use crate::codec::native;
 use crate::dialect::Toolset;
 
 /// Calls and items of one response that may be open at the same time. Each event is looked up among them.
@@ -62,6 +64,8 @@ pub(crate) struct ResponseBuilder {
     /// Usage as the API reports it.
     pub usage: Usage,
     opaque: Vec<Value>,
+    /// What the provider's own tools did.
+    pub native: NativeOutput,
     /// Whether there were more calls or items than are kept.
     overfull: bool,
     tools: Option<Arc<Toolset>>,
@@ -126,10 +130,31 @@ impl ResponseBuilder {
 
     /// Data to send back at this place, to which the next `own` bytes of the text belong.
     pub(crate) fn opaque_with(&mut self, item: Value, own: usize) {
+        self.opaque_at(item, self.text.len(), own);
+    }
+
+    /// Data to send back at the byte `start` of the text, to which the `own` bytes after it belong.
+    pub(crate) fn opaque_at(&mut self, item: Value, start: usize, own: usize) {
         if self.has_room() {
+            native::note(&item, &mut self.native);
             let calls = self.calls.len() + self.closed.len();
-            self.opaque.push(placed(item, self.text.len(), calls, own));
+            self.opaque.push(placed(item, start, calls, own));
         }
+    }
+
+    /// Data that says what the provider's tools did, and is not sent back.
+    pub(crate) fn native_note(&mut self, item: &Value) {
+        native::note(item, &mut self.native);
+    }
+
+    /// The length of the text so far, in bytes.
+    pub(crate) fn text_len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// A piece of the text so far.
+    pub(crate) fn text_since(&self, start: usize) -> &str {
+        self.text.get(start..).unwrap_or_default()
     }
 
     fn has_room(&mut self) -> bool {
@@ -263,6 +288,7 @@ impl ResponseBuilder {
             stop,
             usage,
             opaque,
+            native: self.native,
         }
     }
 }

@@ -145,6 +145,8 @@ pub struct ModelOverrides {
     /// Whether deferred tools may be declared; absent for what is known of the provider and the model.
     #[serde(skip)]
     pub tool_search: Option<bool>,
+    /// Whether the tools that its provider runs may be declared; absent for what is known of the model's maker.
+    pub native_tools: Option<bool>,
     /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,
     /// 128,000 are assumed for that choice, and room is made when its API says that a conversation is too long.
     // Ollama is told to keep that many.
@@ -260,7 +262,15 @@ impl Endpoints {
         let at = self.resolve(model).ok().map(|(at, _)| (at.api.as_str(), at.base_url.trim_end_matches('/')));
         let overrides = self.overrides(model);
         let ModelOverrides {
-            tool_format, strict_tools, tool_search, window, max_output, temperature, settings, ..
+            tool_format,
+            strict_tools,
+            tool_search,
+            native_tools,
+            window,
+            max_output,
+            temperature,
+            settings,
+            ..
         } = overrides;
         let format = tool_format.map(ToolFormat::name);
         ContentHash::of_value(&json!({
@@ -268,6 +278,7 @@ impl Endpoints {
             "tool_format": format,
             "strict_tools": strict_tools,
             "tool_search": tool_search,
+            "native_tools": native_tools,
             "window": window,
             "max_output": max_output,
             "temperature": temperature,

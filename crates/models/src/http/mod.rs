@@ -19,7 +19,7 @@ use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
-    Traffic, Usability, Usage,
+    ShownTool, Traffic, Usability, Usage,
 };
 use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
@@ -31,7 +31,7 @@ use crate::failure;
 use crate::rate_limits::limits;
 use body::{media_type, read, read_all};
 use endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat, headers, remedy};
-use overrides::{configured_request, has_deferred_tools, takes_deferred_tools, thinking_allowance};
+use overrides::{configured_request, has_deferred_tools, lacks_native, takes_deferred_tools, thinking_allowance};
 use refusals::{Refusals, Sent, Workarounds};
 
 /// The longest error body that is read, in bytes.
@@ -288,6 +288,13 @@ impl ModelClient for HttpModelClient {
                 Err(ModelError::new(ModelErrorKind::Canceled, message))
             }
             answer = self.answer_over(model, request, events) => answer.map_err(|error| self.with_remedy(model, error)),
+        }
+    }
+
+    fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
+        match self.endpoints.resolve(model) {
+            Ok((endpoint, name)) => lacks_native(endpoint, name, self.endpoints.overrides(model), tool, beside_others),
+            Err(error) => Some(error.message),
         }
     }
 

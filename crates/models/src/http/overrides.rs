@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse, usable_window};
+use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse, ShownTool, usable_window};
 
 use super::endpoint::{Endpoint, ModelOverrides};
 use super::refusals::{ThinkingAllowance, Workaround, Workarounds};
@@ -149,6 +149,42 @@ fn bound(request: &ModelRequest, model: &str, overrides: &ModelOverrides) -> u32
     let left = overrides.window.map(|window| usable_window(window).saturating_sub(request.tokens()));
     let left = left.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
     [left, ModelFamily::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
+}
+
+/// Why `model` (the name without its provider) cannot have this tool of its provider declared at `endpoint`; `None` where it
+/// can. By the model's maker: other servers of the same API refuse such declarations, or ignore them.
+pub(crate) fn lacks_native(
+    endpoint: &Endpoint,
+    model: &str,
+    overrides: &ModelOverrides,
+    tool: &ShownTool,
+    beside_others: bool,
+) -> Option<String> {
+    let api = endpoint.api;
+    if overrides.tool_format.is_some() {
+        return Some("its calls are written in text".to_owned());
+    }
+    if tool.native.as_ref().is_none_or(|native| !native.contains_key(api.as_str())) {
+        return Some(format!("its API ({api}) has no such tool"));
+    }
+    let family = ModelFamily::of(model);
+    let is_of_maker = match api {
+        Api::Anthropic => matches!(family, ModelFamily::Claude(..)),
+        Api::OpenAiResponses => family.is_openai(),
+        Api::Gemini => matches!(family, ModelFamily::Gemini(..)),
+        Api::OpenAiChat | Api::Ollama => false,
+    };
+    if !overrides.native_tools.unwrap_or(is_of_maker) {
+        return Some(
+            "its server is not known to have such tools (`native_tools: true` under `models` says that it has)"
+                .to_owned(),
+        );
+    }
+    // ai.google.dev/gemini-api/docs/tool-combination
+    if beside_others && matches!(family, ModelFamily::Gemini(Some((..3, _)), _)) {
+        return Some("Gemini before 3 takes it only without functions beside it".to_owned());
+    }
+    None
 }
 
 /// Whether an API has a form for deferred tools.

@@ -75,6 +75,11 @@ pub(super) fn has_deferred(request: &Value) -> bool {
     tools(request).any(|tool| tool["exposed"] == "deferred")
 }
 
+/// The names of the tools in a recorded request that the provider runs itself.
+pub(super) fn natives(request: &Value) -> impl Iterator<Item = &str> {
+    tools(request).filter(|tool| tool["native"].is_object()).filter_map(|tool| tool["name"].as_str())
+}
+
 fn tools(request: &Value) -> impl Iterator<Item = &Value> {
     request["tools"].as_array().into_iter().flatten()
 }

@@ -11,7 +11,7 @@ use toolwright_core::Redactor;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{
     ModelCard, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NotRecorded,
-    RECORDED_OF, REPLAY, Traffic, Usability,
+    RECORDED_OF, REPLAY, ShownTool, Traffic, Usability,
 };
 
 use recording::{Exchange, Recording};
@@ -118,6 +118,13 @@ impl Replays {
     pub(crate) fn has_tool_search(&self, model: &str) -> bool {
         ReplayId::of(model)
             .is_ok_and(|named| self.files().open.get(named.file).is_some_and(|player| player.recording.has_deferred))
+    }
+
+    pub(crate) fn lacks_native(&self, model: &str, tool: &ShownTool) -> Option<String> {
+        let files = self.files();
+        let player = ReplayId::of(model).ok().and_then(|named| files.open.get(named.file));
+        let was_declared = player.is_some_and(|player| player.recording.natives.contains(&tool.name));
+        (!was_declared).then(|| "it was not declared when the recording was made".to_owned())
     }
 
     /// What is known of a recording without reading it: nothing before [`Self::ready`].

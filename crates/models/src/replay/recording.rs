@@ -1,5 +1,6 @@
 //! Reads a recording from its file.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -43,6 +44,8 @@ pub(super) struct Recording {
     pub(super) models: Vec<Arc<str>>,
     /// Whether deferred tools were declared to its model.
     pub(super) has_deferred: bool,
+    /// The tools of its provider that were declared to it.
+    pub(super) natives: BTreeSet<String>,
     /// Whether the last line is not whole: its writer was stopped.
     pub(super) is_torn: bool,
     /// Lines that are too long, and left out.
@@ -134,6 +137,7 @@ impl Recording {
             self.models.len() - 1
         });
         self.has_deferred |= matching::has_deferred(&request);
+        self.natives.extend(matching::natives(&request).map(str::to_owned));
         let key = matching::key_of_recorded(&request);
         let text: Box<str> = key.to_string().into();
         self.exchanges.push(Exchange {

@@ -10,6 +10,7 @@ mod embeddings;
 mod golden;
 mod hostile;
 mod limits;
+mod native;
 mod recordings;
 mod replay;
 mod served;

@@ -12,6 +12,7 @@ mod kept;
 mod manuals;
 mod memory;
 mod memory_files;
+pub mod native;
 mod output;
 mod pattern;
 mod shell;

@@ -8,14 +8,15 @@ use std::time::Instant;
 use serde_json::Value;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::content::joined_text;
+use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Traffic,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NativeOutput, Traffic,
     Usage, WrittenCall,
 };
 use toolwright_core::operation::{Op, OpKind};
-use toolwright_core::session::Session;
+use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{LedgerEntry, note};
 
 use super::micros;
@@ -222,6 +223,9 @@ impl ModelCallRecord<'_> {
         let recorded = state.recorded.take();
         drop(state);
         self.enter(row);
+        if let Ok(answer) = answer {
+            self.enter_native(&answer.native);
+        }
         if let Some(request) = recorded {
             let recorder = &self.requests.recorder;
             if let Err(message) = recorder.answered(self.ask.model, request, answer, &*services.redactor) {
@@ -343,6 +347,35 @@ impl ModelCallRecord<'_> {
                 self.ask.model.into(),
             )
         });
+    }
+}
+
+impl ModelCallRecord<'_> {
+    /// A row for each use of a tool that the provider ran itself. Their price is in the first of each tool, as the provider
+    /// counts them.
+    fn enter_native(&self, output: &NativeOutput) {
+        let session = self.ask.session;
+        let mut priced = Vec::new();
+        for used in &output.uses {
+            let is_first = !priced.contains(&used.tool);
+            let cost = self.requests.prices.of_uses(self.ask.model, used.tool, output);
+            priced.push(used.tool);
+            let _ = self.requests.ledger.append(LedgerEntry {
+                status: Cow::Borrowed(if used.ok { "ok" } else { ErrorKind::ExecutionError.as_str() }),
+                call: Some(CallId::new(used.id.as_str())).filter(|_| !used.id.is_empty()),
+                characters_in: u64::try_from(used.input.to_string().chars().count()).unwrap_or(u64::MAX),
+                cost_usd: cost.filter(|_| is_first),
+                decided_by: Cow::Borrowed("listing"),
+                ..LedgerEntry::new(
+                    self.requests.ids.begin(&self.ask.op.inside()),
+                    self.requests.services.clock.wall_ms(),
+                    session.id.clone(),
+                    session.principal.id.as_str().into(),
+                    OpKind::Tool,
+                    used.tool.id().into(),
+                )
+            });
+        }
     }
 }
 

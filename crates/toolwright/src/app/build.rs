@@ -24,7 +24,7 @@ use toolwright_mcp::client::{McpServerSpec, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
 use toolwright_net::HttpOptions;
 use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
-use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, SkillTool, TriggerTool, web};
+use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, SkillTool, TriggerTool, native, web};
 use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
@@ -59,6 +59,7 @@ pub(super) struct ProviderSettings {
     settings: BTreeMap<String, ToolSettings>,
     builtin: BuiltinOptions,
     web: web::WebConfig,
+    native: native::NativeToolsConfig,
     triggers: Vec<TriggerTool>,
     declared: IndexMap<String, Map<String, Value>>,
 }
@@ -93,6 +94,7 @@ impl ProviderSettings {
             settings: defaults.builtin_tools.clone(),
             builtin,
             web: config.sections.web.clone(),
+            native: config.sections.native_tools.clone(),
             triggers: trigger_tools(config),
             declared: config.sections.schema_tools.clone(),
         }
@@ -115,6 +117,7 @@ impl ProviderSettings {
         }
         let mut tools = builtin::tools(&self.builtin);
         tools.extend(web::tools(&self.web));
+        tools.extend(native::tools(&self.native));
         tools.extend(self.triggers.iter().map(|tool| Arc::new(tool.clone()) as _));
         tools.retain(|tool| {
             let id = tool.definition().id;

@@ -200,11 +200,13 @@ impl Config {
         models.filter(|(_, traffic)| *traffic != TrafficConfig::default()).collect()
     }
 
-    /// What models cost, by model id or provider.
+    /// What models cost, by model id or provider, and the uses of their providers' tools.
     #[must_use]
     pub fn prices(&self) -> PriceTable {
         let models = self.sections.models.by_name.iter();
-        models.filter_map(|(name, overrides)| Some((name.clone(), overrides.prices?))).collect()
+        let prices: PriceTable =
+            models.filter_map(|(name, overrides)| Some((name.clone(), overrides.prices?))).collect();
+        prices.with_tools(self.sections.native_tools.prices())
     }
 
     /// Every file that decides what the configuration is, there or not.

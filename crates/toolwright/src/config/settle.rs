@@ -31,6 +31,17 @@ pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path,
             scope.problems.push(Problem::new(Severity::Error, at, field, message, remedy));
         }
     }
+    if let Some(search) = &sections.native_tools.file_search
+        && !search
+            .openai_responses
+            .get("vector_store_ids")
+            .is_some_and(|ids| ids.as_array().is_some_and(|ids| !ids.is_empty()))
+    {
+        let (at, message) = (merged.place("native_tools", "file_search"), "it names no stores to search".to_owned());
+        let remedy = "name them: `openai_responses: {vector_store_ids: [vs_...]}`";
+        scope.problems.push(Problem::new(Severity::EntryDisabled, at, "native_tools.file_search", message, remedy));
+        sections.native_tools.file_search = None;
+    }
     for (name, view) in &mut sections.views {
         view.name.clone_from(name);
     }

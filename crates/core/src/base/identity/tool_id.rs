@@ -21,8 +21,8 @@ pub const UNVERSIONED: &str = "0.0.0";
 /// Namespaces that belong to Toolwright itself. A configured server that asks for one is renamed
 /// (see [`server_namespace`]); a provider registered from Rust is refused.
 pub const RESERVED_NAMESPACES: &[&str] = &[
-    "agent", "agents", "channel", "client", "code", "fs", "group", "job", "llm", "media", "memory", "output", "rest",
-    "router", "schema", "shell", "skills", "tools", "trigger", "web",
+    "agent", "agents", "channel", "client", "code", "fs", "group", "job", "llm", "media", "memory", "native", "output",
+    "rest", "router", "schema", "shell", "skills", "tools", "trigger", "web",
 ];
 
 /// Why a string is not a tool id.

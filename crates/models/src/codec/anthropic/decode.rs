@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
-use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
+use serde_json::{Map, Value, json};
+use toolwright_core::model::{ModelError, ModelErrorKind, NativeTool, StopReason, Usage, WrittenCall};
 
 use super::API;
 use crate::api::Api;
@@ -56,6 +56,9 @@ struct Delta<'a> {
     content: Text<'a>,
     #[serde(borrow, default)]
     stop_reason: Text<'a>,
+    /// A source of the text.
+    #[serde(borrow)]
+    citation: Option<&'a RawValue>,
 }
 
 /// What is read of a block's start.
@@ -73,6 +76,8 @@ struct Start<'a> {
     thinking: Text<'a>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    citations: Option<&'a RawValue>,
 }
 
 /// A content block that has not closed.
@@ -84,16 +89,12 @@ struct Block {
 }
 
 enum Kind {
-    Text,
+    /// Text, where it begins in the answer, and the sources that it cites.
+    Text { start: usize, citations: Vec<Value> },
     /// A call, with the input that its start had.
     Call(WrittenCall),
     /// Thinking, and calls that the server ran: sent back unchanged.
-    Opaque {
-        start: Map<String, Value>,
-        thinking: String,
-        signature: String,
-        content: String,
-    },
+    Opaque { start: Map<String, Value>, thinking: String, signature: String, content: String },
 }
 
 /// A response that is being decoded.
@@ -153,7 +154,7 @@ impl ApiDecoder for AnthropicDecoder {
     fn unclosed(&mut self) -> Vec<WrittenCall> {
         let call = |block: Block| match block.kind {
             Kind::Call(call) => Some(WrittenCall { arguments: block.input, ..call }),
-            Kind::Text | Kind::Opaque { .. } => None,
+            Kind::Text { .. } | Kind::Opaque { .. } => None,
         };
         std::mem::take(&mut self.open).into_iter().filter_map(call).collect()
     }
@@ -220,8 +221,11 @@ impl AnthropicDecoder {
         let start: Start<'_> = parse_part(API, block)?;
         let kind = match start.kind.as_str() {
             "text" => {
+                let at = self.answer.text_len();
                 self.answer.text(start.text.as_str(), sink);
-                Kind::Text
+                let citations =
+                    start.citations.and_then(|all| serde_json::from_str(all.get()).ok()).unwrap_or_default();
+                Kind::Text { start: at, citations }
             }
             "tool_use" => {
                 let arguments = start.input.map(arguments).unwrap_or_default().into_owned();
@@ -241,7 +245,10 @@ impl AnthropicDecoder {
         let Some(block) = self.open.iter_mut().rev().find(|block| block.index == index) else { return };
         block.input.push_str(delta.partial_json.as_str());
         match &mut block.kind {
-            Kind::Text => self.answer.text(delta.text.as_str(), sink),
+            Kind::Text { citations, .. } => {
+                citations.extend(delta.citation.map(value));
+                self.answer.text(delta.text.as_str(), sink);
+            }
             Kind::Call(_) => {}
             Kind::Opaque { thinking, signature, content, .. } => {
                 thinking.push_str(delta.thinking.as_str());
@@ -255,7 +262,13 @@ impl AnthropicDecoder {
     /// Text was passed on already; a call is passed on now; anything else is kept to be sent back.
     fn close(&mut self, block: Block, sink: Sink<'_>) {
         match block.kind {
-            Kind::Text => {}
+            Kind::Text { citations, .. } if citations.is_empty() => {}
+            // A text that cites goes back with its citations.
+            Kind::Text { start, citations } => {
+                let text = self.answer.text_since(start);
+                let (own, item) = (text.len(), json!({"type": "text", "text": text, "citations": citations}));
+                self.answer.opaque_at(item, start, own);
+            }
             Kind::Call(call) if !block.input.is_empty() => {
                 self.answer.close_call(WrittenCall { arguments: block.input, ..call }, sink);
             }
@@ -303,6 +316,9 @@ impl AnthropicDecoder {
                 count(&usage, "/input_tokens").saturating_add(cached).saturating_add(written);
             self.answer.usage.cached_tokens = cached;
             self.answer.usage.cache_written_tokens = written;
+        }
+        if let Some(searches) = usage.pointer("/server_tool_use/web_search_requests").and_then(Value::as_u64) {
+            self.answer.native.reported.insert(NativeTool::WebSearch, searches);
         }
         if usage.get("output_tokens").is_some_and(Value::is_u64) {
             let reasoning_tokens = count(&usage, "/output_tokens_details/thinking_tokens");

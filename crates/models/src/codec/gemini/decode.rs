@@ -59,6 +59,8 @@ struct Candidate<'a> {
     content: Option<Content<'a>>,
     #[serde(borrow, default)]
     finish_reason: Text<'a>,
+    #[serde(borrow)]
+    grounding_metadata: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -145,6 +147,9 @@ impl ApiDecoder for GeminiDecoder {
                     let kept = whole.as_mut().and_then(|whole| whole.pointer_mut(&place)).map(Value::take);
                     self.answer.opaque(kept.unwrap_or_default());
                 }
+            }
+            if let Some(grounding) = candidate.grounding_metadata {
+                self.answer.native_note(&json!({"groundingMetadata": value(grounding)}));
             }
             if let Some(reason) = candidate.finish_reason.filled() {
                 self.finish(stop_reason(reason), sink);

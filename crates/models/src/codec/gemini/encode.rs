@@ -55,7 +55,13 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
             ToolChoice::None => Some(json!({"mode": "NONE"})),
             ToolChoice::Tool(name) => Some(json!({"mode": "ANY", "allowedFunctionNames": [name]})),
         };
-        set(&mut body, "toolConfig", calling.map(|calling| json!({"functionCallingConfig": calling})));
+        let mut tool_config = Map::new();
+        set(&mut tool_config, "functionCallingConfig", calling);
+        if encoded_tools.native_kinds().next().is_some() && !encoded_tools.set().tools.is_empty() {
+            // Beside functions the API wants its own calls and their results back (ai.google.dev/gemini-api/docs/tool-combination).
+            tool_config.insert("includeServerSideToolInvocations".into(), json!(true));
+        }
+        set(&mut body, "toolConfig", Some(tool_config).filter(|config| !config.is_empty()));
     }
     let mut config = Map::new();
     set(&mut config, "maxOutputTokens", request.max_tokens);

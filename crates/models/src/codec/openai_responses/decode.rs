@@ -180,6 +180,9 @@ impl ResponsesDecoder {
         if !is_streamed {
             self.words(&item, sink);
         }
+        for annotations in item.content.iter().flatten().filter_map(|part| part.annotations) {
+            self.answer.native_note(&json!({"type": "message", "annotations": value(annotations)}));
+        }
         match item.meaning(raw, arguments, self.answer.tool_search()) {
             Meaning::Call(call) => self.answer.close_call(call, sink),
             Meaning::Other(call) => self.answer.other_call(call),
@@ -318,6 +321,8 @@ struct ContentPart<'a> {
     text: Text<'a>,
     #[serde(borrow, default)]
     refusal: Text<'a>,
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
 }
 
 /// What an item means.

@@ -45,9 +45,18 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     set(&mut body, "reasoning", effort.map(|effort| json!({"effort": effort})));
     set(&mut body, "prompt_cache_key", cache_key(request, model));
     body.insert("store".into(), json!(false));
+    let mut include = Vec::new();
     if reasons(model) {
-        body.insert("include".into(), json!(["reasoning.encrypted_content"]));
+        include.push("reasoning.encrypted_content");
     }
+    // What the server does not keep has to come whole, to be sent back.
+    include.extend(encoded_tools.native_kinds().filter_map(|kind| match kind {
+        "web_search" => Some("web_search_call.action.sources"),
+        "file_search" => Some("file_search_call.results"),
+        "code_interpreter" => Some("code_interpreter_call.outputs"),
+        _ => None,
+    }));
+    set(&mut body, "include", Some(include).filter(|include| !include.is_empty()));
     body.insert("stream".into(), json!(true));
     EncodedRequest::new("/responses", body).with_tools(tools)
 }

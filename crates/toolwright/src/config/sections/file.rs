@@ -27,6 +27,7 @@ use toolwright_core::{Secret, duration};
 use toolwright_gateway::{ServerConfig, ViewConfig};
 use toolwright_mcp::client::McpServerConfig;
 use toolwright_models::EmbeddingsApi;
+use toolwright_providers::builtin::native::NativeToolsConfig;
 use toolwright_providers::builtin::web::WebConfig;
 use toolwright_providers::builtin::{PathGuard, ShellConfig};
 use toolwright_providers::catalogue::CatalogueConfig;
@@ -84,6 +85,8 @@ pub struct ConfigFile {
     pub llm: LlmConfig,
     /// Tools that a model answers and texts to fill in, by name, in the namespace `llm`.
     pub(in crate::config) llm_tools: Entries<LlmToolConfig>,
+    /// Tools that providers of models run themselves.
+    pub native_tools: NativeToolsConfig,
     /// Channels that agents write to, by name. A channel without an entry is private and broadcasts.
     pub channels: Channels,
     /// Agents by name. Files in `agents` beside the configuration, in `.claude/agents` of the project and of the home
