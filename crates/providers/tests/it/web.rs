@@ -79,6 +79,49 @@ async fn binary_content_is_named_not_shown() {
     }
 }
 
+/// A PDF with one page of this content; what a cross-reference table would say is found without one.
+fn pdf(content: &str) -> String {
+    format!(
+        "%PDF-1.4\n1 0 obj\n<</Type/Catalog/Pages 2 0 R>>\nendobj\n2 0 obj\n<</Type/Pages/Kids[3 0 R]/Count 1>>\nendobj\n\
+         3 0 obj\n<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>/XObject<</X 6 0 R>>>>>>\nendobj\n\
+         4 0 obj\n<</Length {}>>\nstream\n{content}\nendstream\nendobj\n\
+         5 0 obj\n<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>\nendobj\n\
+         6 0 obj\n<</Type/XObject/Subtype/Form/Length 34/Resources<</Font<</F1 5 0 R>>/XObject<</X 6 0 R>>>>>>\nstream\n\
+         BT /F1 9 Tf (In a form.) Tj ET /X Do\nendstream\nendobj\n\
+         trailer\n<</Root 1 0 R/Size 7>>\nstartxref\n0\n%%EOF\n",
+        content.len()
+    )
+}
+
+#[tokio::test]
+async fn pdfs_become_text_and_hostile_ones_errors() {
+    const LINES: &str =
+        "BT /F1 12 Tf 72 700 Td [(Hel) 20 (lo) -333 (PDF)] TJ 0 -14 Td (second caf\\351) Tj 30 0 Td (end) Tj ET";
+    let good = pdf(LINES);
+    let nested = pdf(&format!("BT /F1 9 Tf {}(a) Tj ET", "[".repeat(100_000)));
+    let looped = good.replace("/Kids[3 0 R]", "/Kids[2 0 R]");
+    let (form, drawn) = (pdf("/X Do"), pdf("0 0 1 1 re f"));
+    let cases: [(&str, &str, &[u8], Result<&str, &str>); 7] = [
+        ("application/pdf", "lines", good.as_bytes(), Ok("[Page 1]\nHello PDF\nsecond café end")),
+        ("application/octet-stream", "untyped", good.as_bytes(), Ok("[Page 1]\nHello PDF")),
+        ("application/pdf", "a form that shows itself", form.as_bytes(), Ok("In a form.")),
+        ("application/pdf", "no text", drawn.as_bytes(), Err("no text on 1 page")),
+        ("application/pdf", "torn", &good.as_bytes()[..60], Err("cannot be read")),
+        ("application/pdf", "nested", nested.as_bytes(), Ok("This page cannot be read")),
+        ("application/pdf", "a page tree that is a loop", looped.as_bytes(), Err("no pages")),
+    ];
+    for (content_type, case, body, expect) in cases {
+        let body = body.to_vec();
+        let server = Server::start(move |_| Reply::ok(content_type, body.clone())).await;
+        let said = run(json!({"url": server.url("/p")})).await;
+        match (said, expect) {
+            (Ok(output), Ok(text)) => assert!(joined_text(&output.content).contains(text), "{case}: {output:?}"),
+            (Err(error), Err(text)) => assert!(error.message().contains(text), "{case}: {error}"),
+            (said, _) => panic!("{case}: {said:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn failure_statuses_fail_and_redirects_show() {
     let server = Server::start(|request| match request.line.split(' ').nth(1).expect("path") {

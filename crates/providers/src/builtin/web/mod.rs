@@ -4,6 +4,7 @@ mod blocks;
 mod cache;
 mod fetch;
 mod markdown;
+mod pdf;
 mod search;
 
 use std::sync::Arc;
