@@ -277,6 +277,8 @@ pub(super) struct Tagged {
     pub padding: Padding,
     /// How names in quotes are written.
     pub quoting: Quoting,
+    /// A tag that may hold all arguments as one JSON object: its beginning, the end of its head, and its end.
+    pub json: Option<(&'static str, &'static str, &'static str)>,
     /// The attribute that numbers the calls of a turn.
     pub number: Option<&'static str>,
     /// Line breaks between tags when written.

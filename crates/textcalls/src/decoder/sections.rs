@@ -166,7 +166,9 @@ impl TextDecoder {
                 self.plain(len, sink);
             } else {
                 let tool = name.strip_prefix(recipient.namespace);
-                let body = Body::new(tool.unwrap_or(name), len, recipient.end, tool.is_some());
+                // What names a tool is a call, whether its end comes or not.
+                let is_tool = tool.is_some() || self.tools.iter().any(|tool| tool.name == name);
+                let body = Body::new(tool.unwrap_or(name), len, recipient.end, is_tool);
                 self.state.block = Some(Open { marker: len, forms: Vec::new(), form: 0, block: Block::body(body) });
             }
             return true;

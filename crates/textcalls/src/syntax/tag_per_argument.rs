@@ -62,6 +62,8 @@ struct Param {
     /// Its other attributes.
     attributes: Range<usize>,
     value: Range<usize>,
+    /// Whether it is all arguments, as one JSON object.
+    is_all: bool,
 }
 
 impl CallReader for TaggedReader {
@@ -138,11 +140,20 @@ impl TaggedReader {
     fn name(&mut self, view: View<'_>) -> Result<(), Step> {
         self.stage = Stage::Name;
         let rest = &view.text[self.at..];
-        let lead = if self.form.name_end.is_empty() { blank(rest) } else { 0 };
+        // Models at times put the name in quotes of their own.
+        let mark = rest.chars().next().filter(|first| matches!(first, '"' | '\''));
+        let mark = mark.filter(|_| !self.form.name_end.is_empty());
+        let lead = if self.form.name_end.is_empty() { blank(rest) } else { usize::from(mark.is_some()) };
         let rest = &rest[lead..];
         let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         let after = &rest[len..];
-        if len > MAX_NAME || (len == 0 && !after.is_empty()) {
+        let tail = match mark {
+            Some(_) if after.is_empty() && len <= MAX_NAME => return Err(view.wait()),
+            Some(mark) if !after.starts_with(mark) => return Err(Step::Fail),
+            mark => usize::from(mark.is_some()),
+        };
+        let after = &after[tail..];
+        if len > MAX_NAME || (len == 0 && !(after.is_empty() && tail == 0)) {
             return Err(Step::Fail);
         }
         let end = match (self.form.name_end, begins(after, self.form.name_end)) {
@@ -152,7 +163,7 @@ impl TaggedReader {
             (_, Begins::Perhaps) => return Err(view.wait()),
             (_, Begins::No) => return Err(Step::Fail),
         };
-        let head = self.at + lead + len + end;
+        let head = self.at + lead + len + tail + end;
         let Some(skipped) = tag_end(&view.text[head..], self.form.head_end) else {
             return Err(if view.text.len() - head > MAX_NAME { Step::Fail } else { view.wait() });
         };
@@ -165,8 +176,11 @@ impl TaggedReader {
         self.at += blank(&view.text[self.at..]);
         let rest = &view.text[self.at..];
         let outer = self.form.outer.map(|outer| outer.1).filter(|_| self.outer);
-        if rest.starts_with(self.form.param) {
-            let Some(param) = param(self.form, self.at, view.text) else {
+        let json = self.form.json.filter(|_| pending.params.is_empty());
+        let is_all = json.is_some_and(|(open, ..)| rest.starts_with(open));
+        if is_all || rest.starts_with(self.form.param) {
+            let read = if is_all { all(self.form, self.at, view.text) } else { param(self.form, self.at, view.text) };
+            let Some(param) = read else {
                 let cut = rest.len() <= 2 * MAX_NAME && !view.ended;
                 self.stage = Stage::Params(pending);
                 return Err(if cut { Step::More } else { Step::Fail });
@@ -181,11 +195,15 @@ impl TaggedReader {
             // Its own end is missing.
             0
         } else {
-            let markers = [Some(self.form.param), Some(self.form.close), outer];
+            let markers = [Some(self.form.param), Some(self.form.close), outer, json.map(|json| json.0)];
             let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
             self.stage = Stage::Params(pending);
             return Err(if perhaps { view.wait() } else { Step::Fail });
         };
+        if let Some(all) = pending.params.iter().find(|param| param.is_all) {
+            self.calls.push(call(&pending.name, view.text[all.value.clone()].trim().to_owned()));
+            return self.closed(closed);
+        }
         let schema = Schema::of_tool(view.tools, &pending.name);
         let arguments: Map<String, Value> = pending
             .params
@@ -196,7 +214,12 @@ impl TaggedReader {
             })
             .collect();
         self.calls.push(call(&pending.name, Value::Object(arguments).to_string()));
-        self.at += closed;
+        self.closed(closed)
+    }
+
+    /// A call has closed.
+    fn closed(&mut self, len: usize) -> Result<(), Step> {
+        self.at += len;
         if self.outer {
             self.stage = Stage::Between;
             return Ok(());
@@ -207,12 +230,13 @@ impl TaggedReader {
     /// A value ends at the first end tag before another argument or the end of the call; any other is part of it.
     fn value(&mut self, mut pending: Pending, mut param: Param, search: usize, view: View<'_>) -> Result<(), Step> {
         let text = view.text;
+        let close = self.form.json.filter(|_| param.is_all).map_or(self.form.value_close, |json| json.2);
         let cdata = self.form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
         let mut from = search;
         let outcome = loop {
-            let Some(found) = memchr::memmem::find(&text.as_bytes()[from..], self.form.value_close.as_bytes()) else {
+            let Some(found) = memchr::memmem::find(&text.as_bytes()[from..], close.as_bytes()) else {
                 // The tag may be cut at the end of the text.
-                let mut resume = text.len().saturating_sub(self.form.value_close.len() - 1).max(from);
+                let mut resume = text.len().saturating_sub(close.len() - 1).max(from);
                 while !text.is_char_boundary(resume) {
                     resume -= 1;
                 }
@@ -220,10 +244,11 @@ impl TaggedReader {
                 break view.wait();
             };
             let end = from + found;
-            let after = end + self.form.value_close.len();
+            let after = end + close.len();
             let rest = text[after..].trim_ascii_start();
             let outer = self.form.outer.map(|outer| outer.1).filter(|_| self.outer);
-            let next = [Some(self.form.param), Some(self.form.close), outer];
+            let param_open = Some(self.form.param).filter(|_| !param.is_all);
+            let next = [param_open, Some(self.form.close), outer];
             let mut best = Begins::No;
             for marker in next.iter().flatten() {
                 match begins(rest, marker) {
@@ -267,8 +292,19 @@ fn param(form: &Tagged, at: usize, text: &str) -> Option<Param> {
     let head = key + len + form.key_end.len();
     let attributes = tag_end(&text[head..], form.value_open)?;
     let start = head + attributes + form.value_open.len();
-    let name = unquote(text[key..key + len].trim(), form.quoting);
-    Some(Param { key: name, attributes: head..head + attributes, value: start..start })
+    let name = text[key..key + len].trim();
+    // Models at times put the name in quotes of their own.
+    let bare = ['"', '\''].iter().find_map(|mark| name.strip_prefix(*mark)?.strip_suffix(*mark));
+    let name = unquote(bare.unwrap_or(name), form.quoting);
+    Some(Param { key: name, attributes: head..head + attributes, value: start..start, is_all: false })
+}
+
+/// The tag that holds all arguments, which begins at `at`; none if it is not whole.
+fn all(form: &Tagged, at: usize, text: &str) -> Option<Param> {
+    let (open, head_end, _) = form.json?;
+    let head = at + open.len();
+    let start = head + tag_end(&text[head..], head_end)? + head_end.len();
+    Some(Param { key: String::new(), attributes: head..head, value: start..start, is_all: true })
 }
 
 /// The value of an argument.

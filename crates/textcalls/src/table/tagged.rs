@@ -20,6 +20,7 @@ const FUNCTION: Tagged = Tagged {
     typed: Typed::BySchema,
     padding: Padding::Newlines,
     quoting: Quoting::Plain,
+    json: None,
     number: None,
     layout: "\n",
 };
@@ -216,6 +217,7 @@ pub(super) const KIMI_K3: Format = Format {
             typed: Typed::TypeName,
             padding: Padding::None,
             quoting: Quoting::Entities,
+            json: Some(("<|open|>json", "<|sep|>", "<|close|>json<|sep|>")),
             number: Some("index"),
             layout: "",
         }),
