@@ -174,7 +174,6 @@ fn own_id(verified: &Verified, written: &str) -> Result<ToolId, String> {
 
 /// Which models are asked is for those to say who pay for them.
 fn llm(verified: &Verified, definition: LlmDefinition) -> Result<Made, String> {
-    let definition = definition.with_listed_output();
     own_id(verified, definition.id.as_str())?;
     let preference = &definition.model_preference;
     if preference.preferred_model.is_some() || !preference.fallback_models.is_empty() {

@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallLimits, RegistrationError};
-use toolwright_core::definition::Guidance;
 use toolwright_core::{
     ContentHash, Effects, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
     RegisteredTool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -263,15 +262,7 @@ fn definition(id: ToolId, spec: RestToolConfig, method: &Method) -> ToolDefiniti
     definition.strict = spec.strict;
     definition.concurrency = spec.concurrency;
     definition.max_output = spec.max_output;
-    let guidance = Guidance {
-        mode: spec.mode,
-        auto_background_after: spec.auto_background_after,
-        documentation: spec.documentation,
-        manual_required: spec.manual_required,
-        contribution: spec.contribution,
-        cost_hint: spec.cost_hint,
-    };
-    guidance.apply(&mut definition);
+    spec.guidance.apply(&mut definition);
     definition.body_argument = spec.body_argument;
     definition.timeout = spec.timeout;
     definition.idle_timeout = spec.idle_timeout;

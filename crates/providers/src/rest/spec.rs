@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use toolwright_core::definition::{Concurrency, Mode};
+use toolwright_core::definition::{Concurrency, Guidance};
 use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 use toolwright_core::{Effects, duration};
 
@@ -106,23 +106,9 @@ pub struct RestToolConfig {
     #[serde(alias = "maxOutput")]
     #[schemars(range(min = 256))]
     pub max_output: Option<usize>,
-    /// How its results come back: `direct` in the turn, `background` as a job. Default: `direct`.
-    pub mode: Option<Mode>,
-    /// How long a call keeps its caller waiting before it goes on as a background job.
-    #[serde(default, with = "duration::option", alias = "autoBackgroundAfter")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub auto_background_after: Option<Duration>,
-    /// Its manual, which `job__info` returns.
-    pub documentation: Option<String>,
-    /// Whether a model must read the manual before its first call.
-    #[serde(alias = "manualRequired")]
-    pub manual_required: Option<bool>,
-    /// A hint paragraph for the system prompt.
-    pub contribution: Option<String>,
-    /// What a call costs at most, in US dollars, for the check of plans.
-    #[serde(alias = "costHint")]
-    #[schemars(with = "Option<f64>")]
-    pub cost_hint: Option<Value>,
+    /// How it is called and explained.
+    #[serde(flatten)]
+    pub guidance: Guidance,
     /// The argument that takes the body of a call in a text format.
     #[serde(alias = "bodyArgument")]
     pub body_argument: Option<String>,

@@ -65,6 +65,7 @@ impl LlmTool {
     /// # Errors
     /// [`DefineError`] for a definition that makes none.
     pub fn new(definition: LlmDefinition, hooks: LlmHooks) -> Result<Self, DefineError> {
+        let definition = definition.with_listed_output();
         definition.check()?;
         Ok(Self { definition: Arc::new(definition), hooks })
     }
