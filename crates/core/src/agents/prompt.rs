@@ -183,11 +183,10 @@ pub fn tool_index(exposure: Exposure, usable: &[Arc<Entry>]) -> String {
         Exposure::Deferred => "the tool search",
         Exposure::Search => "tools__search",
     };
-    let findable = || usable.iter().filter(|entry| entry.definition().safe).map(|entry| &**entry);
-    if findable().next().is_none() {
+    if usable.is_empty() {
         return String::new();
     }
-    format!("Further tools can be found with {how}: {}", namespaces(findable()))
+    format!("Further tools can be found with {how}: {}", namespaces(usable.iter().map(|entry| &**entry)))
 }
 
 /// The items with commas between them, as many as fit.

@@ -175,6 +175,14 @@ fn the_index_counts_namespaces_in_order() {
 }
 
 #[test]
+fn the_index_names_whatever_is_usable() {
+    let tool = ToolDefinition { safe: false, ..definition("fs:wipe@1.0.0") };
+    let snapshot = Snapshot::build(&[listing(Source("p", None), vec![own(tool)])]);
+    let line = tool_index(Exposure::Search, snapshot.list());
+    assert_eq!(line, "Further tools can be found with tools__search: fs (1)");
+}
+
+#[test]
 fn a_skill_says_where_its_files_are() {
     let skill =
         Skill { name: "zip".into(), description: "Packs.".into(), text: "\nUse tar.\n".into(), folder: "/s".into() };
