@@ -173,10 +173,11 @@ fn log(event: &Happened) {
             status = "ok",
             "{tool} has its result of {model}"
         ),
-        Happened::LlmAttemptFailed { op, tool, model, attempt, kind, message, latency_us, .. } => log_call!(
+        Happened::LlmAttemptFailed { op, tool, model, attempt, variant, kind, message, latency_us, .. } => log_call!(
             warn,
             op,
             attempt,
+            variant,
             latency = latency(*latency_us),
             status = "failed",
             kind = kind.as_str(),

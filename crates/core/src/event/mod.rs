@@ -260,6 +260,8 @@ pub enum Event {
         model: String,
         /// Which model of the call it is, from 1.
         attempt: u32,
+        /// The way of asking that was taken, if the tool has several.
+        variant: Option<String>,
         /// Kind of failure.
         kind: ErrorKind,
         /// Redacted operator message.

@@ -47,6 +47,8 @@ pub struct LlmOptions {
     pub requests: RequestAllowance,
     /// How much the model is to think, in place of the tool's word.
     pub effort: Option<Effort>,
+    /// The variant that is asked, by its name: a call sets it for its requests.
+    pub variant: Option<Arc<str>>,
     /// The model of tools for which nothing else says one: neither benchmarks nor the tool nor the executor's options.
     pub default: Option<Arc<str>>,
 }
@@ -192,18 +194,19 @@ impl LlmCall {
                 continue;
             }
             tried += 1;
-            let attempt = Attempt { tool: &tool, model, number: tried, of: &self, started: services.clock.now() };
+            let variant = self.variant(entry, &known_as(model, &services));
+            let started = services.clock.now();
+            let attempt = Attempt { tool: &tool, model, number: tried, variant: variant.clone(), of: &self, started };
             services.events.emit_routine(|| attempt.began(&shown));
             let usage = Arc::new(CallUsage::default());
-            attempts.context.services = Arc::new(self.services(&services, model, counter, &usage));
+            attempts.context.services = Arc::new(self.services(&services, model, counter, variant, &usage));
             let result = attempts.repeated().await;
             let result = result.and_then(|output| self.accepted(output, entry));
             let used = usage.total();
             total.add(used);
             let error = match result {
                 Ok(output) => {
-                    let variant = output.extras.get("variant").and_then(|variant| variant.as_str()).map(str::to_owned);
-                    services.events.emit_routine(|| attempt.ended(variant, used));
+                    services.events.emit_routine(|| attempt.ended(used));
                     let output = output.with_extra("model", &**model);
                     return Ok(output.with_extra("usage", serde_json::to_value(total).unwrap_or_default()));
                 }
@@ -272,14 +275,23 @@ impl LlmCall {
         })
     }
 
+    /// How `model` is asked, for a declared tool that has several ways.
+    fn variant(&self, entry: &Entry, model: &str) -> Option<Arc<str>> {
+        let definition = self.is_declared.then(|| entry.provider.llm(entry.id())).flatten()?;
+        Some(definition.variant(self.run.llm.mode.as_deref(), model)?.id.as_str().into())
+    }
+
     fn services(
         &self,
         services: &Services,
         model: &Arc<str>,
         counter: Option<Arc<dyn TokenCounter>>,
+        variant: Option<Arc<str>>,
         usage: &Arc<CallUsage>,
     ) -> Services {
-        let client = Accounted { executor: Arc::clone(&self.executor), run: self.run.clone(), used: Arc::clone(usage) };
+        let mut run = self.run.clone();
+        run.llm.variant = variant;
+        let client = Accounted { executor: Arc::clone(&self.executor), run, used: Arc::clone(usage) };
         Services {
             tokens: counter.unwrap_or_else(|| Arc::clone(&services.tokens)),
             model: Arc::new(client),
@@ -376,6 +388,7 @@ struct Attempt<'a> {
     tool: &'a ToolId,
     model: &'a str,
     number: u32,
+    variant: Option<Arc<str>>,
     of: &'a LlmCall,
     started: Instant,
 }
@@ -398,7 +411,7 @@ impl Attempt<'_> {
         micros(clock.now().saturating_duration_since(self.started))
     }
 
-    fn ended(&self, variant: Option<String>, usage: Usage) -> Event {
+    fn ended(&self, usage: Usage) -> Event {
         Event::LlmAttemptFinished {
             op: self.of.op.clone(),
             session: self.of.run.session.id.clone(),
@@ -406,7 +419,7 @@ impl Attempt<'_> {
             tool: self.tool.clone(),
             model: self.model.to_owned(),
             attempt: self.number,
-            variant,
+            variant: self.variant.as_deref().map(str::to_owned),
             latency_us: self.latency_us(),
             usage,
         }
@@ -421,6 +434,7 @@ impl Attempt<'_> {
             tool: self.tool.clone(),
             model: self.model.to_owned(),
             attempt: self.number,
+            variant: self.variant.as_deref().map(str::to_owned),
             kind: error.kind(),
             message: redactor.redact(error.message()).into_owned(),
             next: next.map(str::to_owned),

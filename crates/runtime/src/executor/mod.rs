@@ -258,7 +258,8 @@ impl Executor {
             Some(account) => Some(account.reserve(&*self.options.services.model, model, &request).await.map_err(over)?),
             None => None,
         };
-        let scope = RequestScope { lineage: &run.lineage, session: &run.session, limit, cancel: &run.cancel };
+        let note = run.llm.variant.as_ref().map(|variant| format!("variant {variant}"));
+        let scope = RequestScope { lineage: &run.lineage, session: &run.session, limit, cancel: &run.cancel, note };
         let answer = self.models.ask(scope, model, &request, on_answer).await;
         let used = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
         room.into_iter().for_each(|room| room.settle(used));
@@ -281,7 +282,7 @@ impl Executor {
         limit: Option<Duration>,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
-        self.models.ask(RequestScope { lineage, session, limit, cancel }, model, request, &|_| {}).await
+        self.models.ask(RequestScope { lineage, session, limit, cancel, note: None }, model, request, &|_| {}).await
     }
 }
 

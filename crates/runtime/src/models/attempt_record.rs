@@ -325,6 +325,7 @@ impl ModelCallRecord<'_> {
     fn enter(&self, row: Row) {
         let session = self.ask.session;
         let redactor = &*self.requests.services.redactor;
+        let words: Vec<&str> = [&row.why, &self.ask.note].into_iter().flatten().map(String::as_str).collect();
         // Who asks waits for a model far longer than the ledger does: its entries are few.
         let _ = self.requests.ledger.append(LedgerEntry {
             status: Cow::Borrowed(row.failed.map_or("ok", ModelErrorKind::as_str)),
@@ -337,7 +338,7 @@ impl ModelCallRecord<'_> {
             cost_usd: row.cost_usd,
             tools: self.ask.tools,
             lost: self.ask.lost.iter().copied().map(Cow::Borrowed).collect(),
-            note: row.why.as_ref().or(self.ask.note.as_ref()).and_then(|text| note(text, redactor)),
+            note: note(&words.join("; "), redactor),
             ..LedgerEntry::new(
                 row.op,
                 self.requests.services.clock.wall_ms(),

@@ -27,6 +27,8 @@ pub(crate) struct RequestScope<'a> {
     pub(crate) session: &'a Session,
     pub(crate) limit: Option<Duration>,
     pub(crate) cancel: &'a Cancel,
+    /// What the ledger is to say of it.
+    pub(crate) note: Option<String>,
 }
 
 /// The way of all requests to models: each attempt is told of and accounted for, however it ends.
@@ -93,15 +95,14 @@ impl ModelRequests {
     /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.
     pub(crate) async fn ask(
         &self,
-        RequestScope { lineage, session, limit, cancel }: RequestScope<'_>,
+        RequestScope { lineage, session, limit, cancel, note }: RequestScope<'_>,
         model: &str,
         request: &ModelRequest,
         on_answer: OnAnswer<'_>,
     ) -> Result<ModelResponse, ModelError> {
         let asked = Asked::Answer(request);
         let op = self.begin(lineage, session, model, asked);
-        let record =
-            self.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note: None });
+        let record = self.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note });
         let answer = tokio::select! {
             biased;
             answer = record.complete(&*self.services.model, request, &IgnoreModelEvents, cancel) => answer,

@@ -143,9 +143,10 @@ fn story(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<Strin
             Event::LlmAttemptFinished { model, usage, variant, .. } => {
                 format!("{model} ok {} {}", usage.input_tokens, variant.unwrap_or_default())
             }
-            Event::LlmAttemptFailed { model, kind, next, message, .. } => {
+            Event::LlmAttemptFailed { model, kind, next, message, variant, .. } => {
                 assert!(!message.contains("hunter2"), "{message}");
-                format!("{model} {kind} then {}", next.unwrap_or_default())
+                let variant = variant.map(|variant| format!(" {variant}")).unwrap_or_default();
+                format!("{model} {kind}{variant} then {}", next.unwrap_or_default())
             }
             Event::Fallback { from, to, .. } => format!("{to} for {from}"),
             Event::Warning { code, .. } => code,
@@ -168,7 +169,7 @@ async fn models_are_tried_in_order() {
     let both: [&str; 7] = [
         "tool",
         "1 a/words",
-        "a/words execution_error then a/good",
+        "a/words execution_error usual then a/good",
         "a/good for a/words",
         "2 a/good",
         "a/good ok 100 usual",
@@ -245,6 +246,7 @@ async fn the_usage_of_all_attempts_is_summed() {
     let requests: Vec<_> = rows.iter().filter(|row| row.kind == OpKind::Model).collect();
     assert_eq!(requests.len(), 2);
     assert!(requests.iter().all(|row| row.op.lineage.parent == Some(call.op.id)), "{requests:?}");
+    assert!(requests.iter().all(|row| row.note.as_deref() == Some("variant usual")), "{requests:?}");
 }
 
 #[tokio::test]
