@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use toolwright_core::Redactor;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
-    ShownTool, is_replay,
+    FetchedFile, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
+    ModelSettings, ShownTool, is_replay,
 };
 
 use crate::http::HttpModelClient;
@@ -123,6 +123,14 @@ impl ModelClient for Models {
             _ if is_replay(model) => self.replays.lacks_native(model, tool),
             Some(own) => own.lacks_native(model, tool, beside_others),
             None => self.http.lacks_native(model, tool, beside_others),
+        }
+    }
+
+    async fn fetch_file(&self, model: &str, path: &str, cancel: &Cancel) -> Result<FetchedFile, ModelError> {
+        match self.own(model) {
+            _ if is_replay(model) => Err(ModelError::new(ModelErrorKind::Unsupported, "a recording has no files")),
+            Some(own) => own.fetch_file(model, path, cancel).await,
+            None => self.http.fetch_file(model, path, cancel).await,
         }
     }
 

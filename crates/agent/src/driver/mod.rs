@@ -314,9 +314,8 @@ impl Driver {
         let mut state = RunState::new(spec.clone(), Vec::new());
         let view = self.view(spec, options);
         let shown = self.request_tools(&mut state, &view, options).await;
-        let others = shown.tools.iter().any(|tool| tool.native.is_none());
-        let left_out = self.natives(spec, &view, options, others).left_out;
-        PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools: shown.tools, left_out }
+        let RequestTools { tools, left_out, .. } = shown;
+        PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools, left_out }
     }
 
     /// Runs until the task is done, or a person is needed who cannot answer now, or calls wait for permission
@@ -444,6 +443,9 @@ impl Driver {
                 }
                 let view = self.view(state.spec(), options);
                 shown = self.request_tools(state, &view, options).await;
+                for (tool, why) in shown.left_out.iter().filter(|_| state.turns() == 0) {
+                    self.warn("native_tool_left_out", format!("{tool} is not declared: {why}"));
+                }
                 snapshot = Arc::clone(self.snapshot(state, &view));
                 if self.make_room(state, &shown, &snapshot, options).await {
                     // Stored outputs can be read from now on, and a last turn has few tools.
@@ -460,7 +462,7 @@ impl Driver {
                 Step::CallModel(mut request) => {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
-                    let RequestTools { tools, showing, note } = shown;
+                    let RequestTools { tools, showing, note, .. } = shown;
                     let tools = with_instances(tools, &state.spec().input, &snapshot);
                     request.tools = match &state.spec().client {
                         client if client.tools.is_empty() => tools,

@@ -27,6 +27,11 @@ use super::{Driver, DriverError, RunOptions, RunWatcher};
 use crate::report::MadeFile;
 use crate::run::{Dispatch, RunState};
 
+/// Files of one answer that are fetched from its provider; further ones stay there.
+const MAX_FETCHED: usize = 16;
+/// The code of warnings about them.
+const FILE: &str = "native_file";
+
 impl Driver {
     /// Asks the model, under the token of `in_flight`, and applies the answer to the state. Returns `in_flight` with the
     /// calls that were started meanwhile.
@@ -131,18 +136,29 @@ impl Driver {
                 handle: None,
                 bytes: None,
             };
-            let bytes = artifact.data.as_deref().map(|data| BASE64_STANDARD.decode(data));
+            let may_fetch = files.len() < MAX_FETCHED;
+            let bytes = match (&artifact.data, artifact.path.as_ref().filter(|_| may_fetch)) {
+                (Some(data), _) => BASE64_STANDARD.decode(data).map(Some).map_err(|error| error.to_string()),
+                (None, Some(path)) => match self.model.fetch_file(&model, path, &options.cancel).await {
+                    Ok(fetched) => {
+                        file.media_type = fetched.media_type;
+                        Ok(Some(fetched.bytes))
+                    }
+                    Err(error) => Err(error.message),
+                },
+                // It stays at the provider.
+                (None, None) => Ok(None),
+            };
             match bytes {
-                Some(Ok(bytes)) => {
+                Ok(Some(bytes)) => {
                     let outputs = &self.executor.services().outputs;
-                    match outputs.put_artifact(&options.session.id, &bytes, &artifact.media_type).await {
+                    match outputs.put_artifact(&options.session.id, &bytes, &file.media_type).await {
                         Ok(stored) => (file.handle, file.bytes) = (Some(stored.handle), Some(stored.bytes)),
-                        Err(error) => tracing::warn!("a file of {model} was not kept: {error}"),
+                        Err(error) => self.warn(FILE, format!("file `{}` of {model} was not kept: {error}", file.name)),
                     }
                 }
-                Some(Err(error)) => tracing::warn!("a file of {model} is not base64: {error}"),
-                // It stays at the provider.
-                None => {}
+                Ok(None) => {}
+                Err(error) => self.warn(FILE, format!("file `{}` of {model} was not fetched: {error}", file.name)),
             }
             files.push(file);
         }

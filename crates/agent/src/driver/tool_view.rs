@@ -11,7 +11,6 @@ use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{CallScope, Entry, Origin, Provider, Snapshot};
-use toolwright_core::event::Event;
 use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
 use toolwright_core::indirect_call::carried;
 use toolwright_core::model::call_meta::INSTANCE;
@@ -48,6 +47,8 @@ pub(super) struct ToolView {
     pub(super) usable: Vec<Arc<Entry>>,
     /// Tools that providers of models run, and that its principal may use.
     natives: Vec<Arc<Entry>>,
+    /// Whether its finder finds tools that are marked unsafe.
+    finds_unsafe: bool,
     /// The agent's own tools.
     own: Arc<StaticProvider>,
     /// The tools of the run with the agent's own.
@@ -66,6 +67,8 @@ pub(super) struct RequestTools {
     pub(super) showing: Showing,
     /// Why tools were picked for it, where some were.
     pub(super) note: Option<String>,
+    /// Tools of the model's provider that are not among them, each with the reason.
+    pub(super) left_out: Vec<(String, String)>,
 }
 
 struct CachedRequestTools {
@@ -131,6 +134,7 @@ impl ToolView {
             tools,
             usable,
             natives,
+            finds_unsafe: allow_unsafe,
             own: Arc::new(run_tools(spec.agent_tools.report.as_ref(), spec.handoff())),
             all: OnceLock::new(),
             searchable: OnceLock::new(),
@@ -225,7 +229,7 @@ impl ToolView {
             tools.extend(findable().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
         }
         let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
-        RequestTools { tools: tools.into(), showing, note: None }
+        RequestTools { tools: tools.into(), showing, note: None, left_out: Vec::new() }
     }
 }
 
@@ -277,18 +281,13 @@ impl Driver {
         };
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
         let natives = self.natives(state.spec(), view, options, !wanted.is_empty());
-        if state.turns() == 0 {
-            for (tool, why) in &natives.left_out {
-                tracing::warn!(model = %state.spec().model, "{tool} is not declared: {why}");
-            }
-        }
         let mut shown = view.request_tools(exposure, state.order_tools(&wanted), natives.declared, snapshot);
         // The model reads the definitions that results have loaded, too.
         let loaded: HashSet<&str> = state.loaded_by_results().collect();
         let loaded =
             shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
         shown.showing.tokens += loaded.map(shown_tokens).sum::<usize>();
-        shown.note = note;
+        (shown.note, shown.left_out) = (note, natives.left_out);
         shown
     }
 
@@ -342,8 +341,7 @@ impl Driver {
         let limit = if is_first { pick_size } else { MAX_PICKED_LATER.min(pick_size) };
         let found = self.finder.find_with_reasons(PickInput::turns(&texts), &view.tools, limit, principal, None).await;
         for (scorer, why) in found.failed.iter().filter(|_| is_first) {
-            let message = format!("tools were picked without {scorer}, which failed: {why}");
-            self.executor.services().events.emit(Event::Warning { code: "scorer_failed".into(), message });
+            self.warn("scorer_failed", format!("tools were picked without {scorer}, which failed: {why}"));
         }
         state.on_used(found.usage, ModelCost::default());
         let note = (!found.reasons.is_empty()).then(|| format!("picked {}", found.reasons.join("; ")));
@@ -401,7 +399,11 @@ fn wanted<'a>(
     };
     let finders = finders.iter().filter_map(|id| snapshot.get(id));
     let pinned = state.spec().pinned.clone();
-    let pinned = view.usable.iter().filter(|entry| entry.is_named_by(&pinned) || is_always_shown(entry));
+    // One that is marked unsafe and named by its run is not found, so it is shown.
+    let is_shown = |entry: &&Arc<Entry>| {
+        entry.is_named_by(&pinned) || is_always_shown(entry) || !entry.definition().safe && !view.finds_unsafe
+    };
+    let pinned = view.usable.iter().filter(is_shown);
     let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
     let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
     let readers = view.usable.iter().filter(|entry| has_outputs && is_output_tool(entry.id()));

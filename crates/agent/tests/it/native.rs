@@ -36,6 +36,7 @@ fn answers() -> FakeModel {
                         media_type: "image/png".into(),
                         data: Some("iVBORw0KGgo=".into()),
                         name: "ig_1".into(),
+                        path: None,
                     }],
                     ..NativeOutput::default()
                 },

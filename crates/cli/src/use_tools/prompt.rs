@@ -44,7 +44,13 @@ pub(crate) async fn command(global: &Global, command: &PromptCommand) -> Done {
         Some(name) => Some(config.agent(name).ok_or_else(|| unknown(&config, name))?.spec.clone()),
         None => None,
     };
-    let model = chosen_model(show.model.clone().or(spec.and_then(|spec| spec.model)), &app).await?;
+    let named = show.model.clone().or(spec.and_then(|spec| spec.model));
+    // Nothing is sent, so that no key is needed.
+    let is_known = |model: &String| app.models().endpoints().known(model).is_ok();
+    let model = match named.clone().or_else(|| config.sections.models.default.clone()).filter(is_known) {
+        Some(model) => model,
+        None => chosen_model(named, &app).await?,
+    };
     let mut agent = match &show.agent {
         Some(name) => app.agent_named(name).map_err(failed)?.model(model.as_str()),
         None => app.agent(model.as_str()),

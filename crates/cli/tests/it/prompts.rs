@@ -47,8 +47,8 @@ fn prompts_of_five_models_are_those_of_the_goldens() {
     let fixture = office();
     let mut shared: Option<String> = None;
     for model in MODELS {
-        let keys = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"].map(|key| (key, "k"));
-        let shown = program(&fixture).args(["prompt", "show", "--model", model, "--json"]).envs(keys).output();
+        // No model is asked, and none needs a key.
+        let shown = program(&fixture).args(["prompt", "show", "--model", model, "--json"]).output();
         let shown = json_of(&shown.expect("the program runs"));
         let sections = shown["sections"].as_array().expect("sections").iter();
         let text = |section: &Value| section["text"].as_str().unwrap_or_default().to_owned();

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, ShownTool, Traffic, Usage, WrittenCall,
-    usable_window,
+    FetchedFile, ModelPriority, ModelRequest, ModelResponse, ModelSettings, OpaqueData, ShownTool, Traffic, Usage,
+    WrittenCall, usable_window,
 };
 use crate::cancel::Cancel;
 
@@ -211,8 +211,22 @@ pub trait ModelClient: Send + Sync {
 
     /// Why a request to this model cannot declare a tool that providers run themselves; `None` where it can. `beside_others`
     /// says whether it declares functions too.
-    fn lacks_native(&self, _model: &str, _tool: &ShownTool, _beside_others: bool) -> Option<String> {
-        Some("its client knows no tools that the provider runs".to_owned())
+    fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
+        match self.inner() {
+            Some(inner) => inner.lacks_native(model, tool, beside_others),
+            None => Some("its client knows no tools that the provider runs".to_owned()),
+        }
+    }
+
+    /// Fetches a file that a tool of this model's provider made from `path` ([`super::Artifact::path`]), once.
+    ///
+    /// # Errors
+    /// `Unsupported` where its client fetches none; else why it could not be fetched whole.
+    async fn fetch_file(&self, model: &str, path: &str, cancel: &Cancel) -> Result<FetchedFile, ModelError> {
+        match self.inner() {
+            Some(inner) => inner.fetch_file(model, path, cancel).await,
+            None => Err(ModelError::new(ModelErrorKind::Unsupported, "its client fetches no files")),
+        }
     }
 
     /// Makes ready what [`ModelClient::card`] tells of this model, where that takes more than a look: a recording is

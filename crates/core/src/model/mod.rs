@@ -26,7 +26,7 @@ pub use message::{
     CallResult, Exposed, FRAME_TOKENS, Message, ModelRequest, ModelResponse, OpaqueData, OtherCall, OutputFormat,
     ShownTool, StopReason, ToolChoice, WrittenCall, shown_tokens, usable_window,
 };
-pub use native::{Artifact, Citation, NativeOutput, NativeTool, NativeUse};
+pub use native::{Artifact, Citation, FetchedFile, NativeOutput, NativeTool, NativeUse};
 pub(crate) use prices::is_zero;
 pub use prices::{Cost, MAX_TOKENS, PriceTable, Prices, Usage};
 pub use recording::{

@@ -68,6 +68,18 @@ pub struct Artifact {
     pub data: Option<String>,
     /// The provider's name for it; may be empty.
     pub name: String,
+    /// Where its API gives out the bytes, below the API's base address; none where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// A file that was fetched from a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedFile {
+    /// Its media type, as its server says it; `application/octet-stream` where it says none.
+    pub media_type: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
 }
 
 /// What the provider's own tools did for one answer.

@@ -49,7 +49,9 @@ fn anthropic_result(item: &Value, out: &mut NativeOutput) {
         used.ok = content["error_code"].is_null();
     }
     for output in list(&content["content"]).filter(|output| output["file_id"].is_string()) {
-        file("application/octet-stream".to_owned(), None, &output["file_id"], out);
+        let id = text(&output["file_id"]);
+        let path = is_id(id).then(|| format!("/v1/files/{id}/content"));
+        stored(&output["file_id"], path, out);
     }
 }
 
@@ -58,7 +60,9 @@ fn annotated(annotation: &Value, out: &mut NativeOutput) {
         Some("url_citation") => cite(&annotation["title"], &annotation["url"], out),
         Some("file_citation") => cite(&annotation["filename"], &Value::Null, out),
         Some("container_file_citation") => {
-            file("application/octet-stream".to_owned(), None, &annotation["filename"], out);
+            let (container, id) = (text(&annotation["container_id"]), text(&annotation["file_id"]));
+            let path = (is_id(container) && is_id(id)).then(|| format!("/containers/{container}/files/{id}/content"));
+            stored(&annotation["filename"], path, out);
         }
         _ => {}
     }
@@ -111,8 +115,22 @@ fn cite(title: &Value, url: &Value, out: &mut NativeOutput) {
     }
 }
 
+/// A file whose bytes are at the provider.
+fn stored(name: &Value, path: Option<String>, out: &mut NativeOutput) {
+    let media_type = "application/octet-stream".to_owned();
+    keep(Artifact { media_type, data: None, name: text(name).to_owned(), path }, out);
+}
+
+/// Whether an id is one piece of a path. They are put into addresses.
+fn is_id(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
 fn file(media_type: String, data: Option<&str>, name: &Value, out: &mut NativeOutput) {
-    let artifact = Artifact { media_type, data: data.map(str::to_owned), name: text(name).to_owned() };
+    keep(Artifact { media_type, data: data.map(str::to_owned), name: text(name).to_owned(), path: None }, out);
+}
+
+fn keep(artifact: Artifact, out: &mut NativeOutput) {
     // A file without bytes and name cannot be fetched.
     if (artifact.data.is_some() || !artifact.name.is_empty()) && !out.artifacts.contains(&artifact) {
         out.artifacts.push(artifact);

@@ -11,7 +11,6 @@ use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelEvents
 use super::endpoint::Endpoint;
 use super::{Timeouts, broken, describe};
 use crate::codec::decode::Decoder;
-use crate::codec::framing::MAX_ANSWER;
 
 /// Characters of a content type that an error quotes.
 const MAX_MEDIA_TYPE: usize = 80;
@@ -118,17 +117,18 @@ pub(crate) fn media_type(response: &Response) -> String {
     media.chars().take(MAX_MEDIA_TYPE).collect::<String>().to_ascii_lowercase()
 }
 
-/// Reads a whole response, of which `body` was read already, at most [`MAX_ANSWER`] bytes.
+/// Reads a whole response, of which `body` was read already, at most `limit` bytes.
 pub(crate) async fn read_all(
     endpoint: &Endpoint,
     mut response: Response,
     mut body: Vec<u8>,
+    limit: usize,
     timeouts: Timeouts,
 ) -> Result<Vec<u8>, ModelError> {
     let deadline = AnswerDeadline::new(timeouts);
     while let Some(chunk) = deadline.wait(endpoint, &mut response).await? {
-        if body.len() + chunk.len() > MAX_ANSWER {
-            let message = format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint));
+        if body.len() + chunk.len() > limit {
+            let message = format!("the answer of {} is longer than {limit} bytes", describe(endpoint));
             return Err(ModelError::new(ModelErrorKind::BadResponse, message));
         }
         body.extend_from_slice(&chunk);

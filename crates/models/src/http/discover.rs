@@ -50,10 +50,12 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let mut endpoints = Endpoints::default();
     for (provider, api, keys, url, default) in KEYED {
         let (key, url) = (keys.iter().find_map(|key| set(get, key)), set(get, url));
-        if key.is_some() || url.is_some() {
-            let mut endpoint = Endpoint::new(provider, api, url.unwrap_or_else(|| default.into()));
-            endpoint.key = key.map(toolwright_core::Secret::new);
-            endpoints.insert(endpoint);
+        let is_configured = key.is_some() || url.is_some();
+        let mut endpoint = Endpoint::new(provider, api, url.unwrap_or_else(|| default.into()));
+        endpoint.key = key.map(toolwright_core::Secret::new);
+        match is_configured {
+            true => endpoints.insert(endpoint),
+            false => endpoints.insert_keyless(endpoint),
         }
     }
     let host = set(get, "OLLAMA_HOST");

@@ -147,6 +147,10 @@ pub struct ModelOverrides {
     pub tool_search: Option<bool>,
     /// Whether the tools that its provider runs may be declared; absent for what is known of the model's maker.
     pub native_tools: Option<bool>,
+    /// Whether requests to this model have an HTTP client of their own, with connections of its own. Without it the models of a
+    /// provider share one.
+    #[serde(alias = "requiresDedicatedClient")]
+    pub requires_dedicated_client: bool,
     /// Tokens that it takes in, for the choice of the exposure and to make room in long conversations; without it,
     /// 128,000 are assumed for that choice, and room is made when its API says that a conversation is too long.
     // Ollama is told to keep that many.
@@ -175,6 +179,8 @@ impl ModelOverrides {
     #[must_use]
     pub fn or(self, provider: &Self) -> Self {
         Self {
+            native_tools: self.native_tools.or(provider.native_tools),
+            requires_dedicated_client: self.requires_dedicated_client || provider.requires_dedicated_client,
             window: self.window.or(provider.window),
             max_output: self.max_output.or(provider.max_output),
             temperature: self.temperature.or(provider.temperature),
@@ -231,6 +237,8 @@ impl TimeoutOverrides {
 #[derive(Debug, Clone, Default)]
 pub struct Endpoints {
     by_provider: BTreeMap<String, Endpoint>,
+    /// Public providers that have no key here: what is known of their models without asking them.
+    keyless: BTreeMap<String, Endpoint>,
     overrides: BTreeMap<String, ModelOverrides>,
     /// Those of models of which nothing is said.
     usual: ModelOverrides,
@@ -240,6 +248,22 @@ impl Endpoints {
     /// Adds an endpoint, replacing one of the same provider.
     pub fn insert(&mut self, endpoint: Endpoint) {
         self.by_provider.insert(endpoint.provider.clone(), endpoint);
+    }
+
+    /// Adds a public provider that has no key here. Nothing is sent to it.
+    pub(crate) fn insert_keyless(&mut self, endpoint: Endpoint) {
+        self.keyless.insert(endpoint.provider.clone(), endpoint);
+    }
+
+    /// As [`Self::resolve`], with public providers that have no key here: to say what is known of a model.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub fn known<'m>(&self, model: &'m str) -> Result<(&Endpoint, &'m str), ModelError> {
+        self.resolve(model).or_else(|error| {
+            let public = model.split_once('/').filter(|(_, name)| !name.is_empty());
+            public.and_then(|(provider, name)| Some((self.keyless.get(provider)?, name))).ok_or(error)
+        })
     }
 
     /// Sets how requests are made: to one model by its id `provider/model`, or to all models of a provider

@@ -8,9 +8,9 @@ mod overrides;
 mod refusal_table;
 mod refusals;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -18,15 +18,16 @@ use bytes::Bytes;
 use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
-    ShownTool, Traffic, Usability, Usage,
+    FetchedFile, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
+    ModelSettings, ShownTool, Traffic, Usability, Usage,
 };
 use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
 use toolwright_textcalls::composed::ComposedTools;
 
 use crate::api::{Api, EncodedRequest};
-use crate::codec::{Decoder, EncodedToolsCache, encode_with, ollama};
+use crate::codec::framing::MAX_ANSWER;
+use crate::codec::{Decoder, EncodedToolsCache, anthropic, encode_with, ollama};
 use crate::failure;
 use crate::rate_limits::limits;
 use body::{media_type, read, read_all};
@@ -38,6 +39,11 @@ use refusals::{Refusals, Sent, Workarounds};
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// How long the body of an error is waited for; its status and headers are there.
 const ERROR_BODY: Duration = Duration::from_secs(2);
+/// Clients with connections of their own; models beyond them share their provider's.
+const MAX_CLIENTS: usize = 64;
+/// The largest file that is fetched from a provider, in bytes, and how long that may take.
+const MAX_FILE: usize = 32 << 20;
+const FILE: Duration = Duration::from_secs(60);
 
 /// Bounds of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +69,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Sends requests to the configured endpoints over one connection pool, which is built at the first request.
+/// Sends requests to the configured endpoints. Each provider, and each model that requires it, has a client with connections
+/// of its own, which is built at its first request.
 ///
 /// It sends each request once; the caller decides about retries. It reports the first byte of a response and the rate limits
 /// in its headers to `events`, and its errors say whether the request can be sent again.
@@ -74,8 +81,7 @@ pub struct HttpModelClient {
     refusals: Refusals,
     /// Models whose server was reported to shorten conversations.
     shortening: BoundedSet,
-    proxied: OnceLock<Client>,
-    direct: OnceLock<Client>,
+    clients: Mutex<BTreeMap<String, Client>>,
 }
 
 impl std::fmt::Debug for HttpModelClient {
@@ -103,8 +109,7 @@ impl HttpModelClient {
             tools: EncodedToolsCache::default(),
             refusals: Refusals::default(),
             shortening: BoundedSet::default(),
-            proxied: OnceLock::new(),
-            direct: OnceLock::new(),
+            clients: Mutex::default(),
         }
     }
 
@@ -116,26 +121,44 @@ impl HttpModelClient {
 
     /// The body of a GET, at most `MAX_ANSWER` bytes, within `limit`.
     pub(crate) async fn get(&self, endpoint: &Endpoint, path: &str, limit: Duration) -> Result<Vec<u8>, ModelError> {
-        let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
-        let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
-        let status = response.status();
-        let timeouts = Timeouts { idle: limit, answer: limit, ..self.timeouts };
-        let body = read_all(endpoint, response, Vec::new(), timeouts).await?;
-        if status.is_success() {
-            Ok(body)
-        } else {
-            Err(redacted(endpoint, failure::from_status(endpoint.api, status.as_u16(), &body)))
-        }
+        Ok(self.get_file(endpoint, path, &[], limit, MAX_ANSWER).await?.bytes)
     }
 
-    /// The HTTP client: it uses the proxies of the environment, but not for this machine.
-    fn client(&self, endpoint: &Endpoint) -> Result<&Client, ModelError> {
-        let (cell, local) = if is_loopback(&endpoint.base_url) { (&self.direct, true) } else { (&self.proxied, false) };
-        if let Some(client) = cell.get() {
-            return Ok(client);
+    /// The body of a GET with its media type, at most `max` bytes, within `limit`. No redirect is followed.
+    async fn get_file(
+        &self,
+        endpoint: &Endpoint,
+        path: &str,
+        demanded: &[(&'static str, &'static str)],
+        limit: Duration,
+        max: usize,
+    ) -> Result<FetchedFile, ModelError> {
+        let headers = headers(endpoint, demanded)?;
+        let request = self.client(endpoint, None)?.get(endpoint.url(path)).headers(headers).timeout(limit);
+        let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
+        let (status, media) = (response.status(), media_type(&response));
+        let timeouts = Timeouts { idle: limit, answer: limit, ..self.timeouts };
+        let bytes = read_all(endpoint, response, Vec::new(), max, timeouts).await?;
+        if !status.is_success() {
+            return Err(redacted(endpoint, failure::from_status(endpoint.api, status.as_u16(), &bytes)));
         }
-        let client = build_client(self.timeouts.connect, local)?;
-        Ok(cell.get_or_init(|| client))
+        let media_type = if media.is_empty() { "application/octet-stream".to_owned() } else { media };
+        Ok(FetchedFile { media_type, bytes })
+    }
+
+    /// The HTTP client of a provider, or of one of its models that requires its own: it uses the proxies of the environment, but
+    /// not for this machine.
+    fn client(&self, endpoint: &Endpoint, dedicated: Option<&str>) -> Result<Client, ModelError> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // Names of models may come from anywhere.
+        let dedicated = dedicated.filter(|model| clients.contains_key(*model) || clients.len() < MAX_CLIENTS);
+        let name = dedicated.unwrap_or(&endpoint.provider);
+        if let Some(client) = clients.get(name) {
+            return Ok(client.clone());
+        }
+        let client = build_client(self.timeouts.connect, is_loopback(&endpoint.base_url))?;
+        clients.insert(name.to_owned(), client.clone());
+        Ok(client)
     }
 
     /// The error with its remedy.
@@ -200,7 +223,8 @@ impl HttpModelClient {
             }
         }
         workarounds.apply(&asked.settings, &mut encoded);
-        let sent = self.send(endpoint, &encoded, timeouts, events).await;
+        let dedicated = overrides.requires_dedicated_client.then_some(model);
+        let sent = self.send(endpoint, dedicated, &encoded, timeouts, events).await;
         let (response, first) = match sent {
             Ok(answered) => answered,
             Err(mut error) => {
@@ -250,20 +274,21 @@ impl HttpModelClient {
         request: &EncodedRequest,
         events: &dyn ModelEvents,
     ) -> Result<Vec<u8>, ModelError> {
-        let (response, first) = self.send(endpoint, request, self.timeouts, events).await?;
-        read_all(endpoint, response, first.unwrap_or_default().into(), self.timeouts).await
+        let (response, first) = self.send(endpoint, None, request, self.timeouts, events).await?;
+        read_all(endpoint, response, first.unwrap_or_default().into(), MAX_ANSWER, self.timeouts).await
     }
 
     /// Sends the request once and waits for the first bytes of a good answer.
     async fn send(
         &self,
         endpoint: &Endpoint,
+        dedicated: Option<&str>,
         encoded: &EncodedRequest,
         timeouts: Timeouts,
         events: &dyn ModelEvents,
     ) -> Result<(Response, Option<Bytes>), ModelError> {
         let request = self
-            .client(endpoint)?
+            .client(endpoint, dedicated)?
             .post(endpoint.url(&encoded.path))
             .headers(headers(endpoint, encoded.headers)?)
             .body(encoded.bytes());
@@ -292,15 +317,28 @@ impl ModelClient for HttpModelClient {
     }
 
     fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
-        match self.endpoints.resolve(model) {
+        match self.endpoints.known(model) {
             Ok((endpoint, name)) => lacks_native(endpoint, name, self.endpoints.overrides(model), tool, beside_others),
             Err(error) => Some(error.message),
         }
     }
 
+    async fn fetch_file(&self, model: &str, path: &str, cancel: &Cancel) -> Result<FetchedFile, ModelError> {
+        let (endpoint, _) = self.endpoints.resolve(model)?;
+        let demanded = if endpoint.api == Api::Anthropic { anthropic::FILE_HEADERS } else { &[] };
+        tokio::select! {
+            biased;
+            cause = cancel.cancelled() => {
+                let message = format!("the file's download was cancelled {}", cause.describe());
+                Err(ModelError::new(ModelErrorKind::Canceled, message))
+            }
+            file = self.get_file(endpoint, path, demanded, FILE, MAX_FILE) => file,
+        }
+    }
+
     fn has_tool_search(&self, model: &str) -> bool {
         let overrides = self.endpoints.overrides(model);
-        let Ok((at, name)) = self.endpoints.resolve(model) else { return false };
+        let Ok((at, name)) = self.endpoints.known(model) else { return false };
         let able = || overrides.tool_search.unwrap_or_else(|| takes_deferred_tools(at, name));
         // Calls that are text know no tools but those of the prompt.
         overrides.tool_format.is_none() && has_deferred_tools(at.api) && able()

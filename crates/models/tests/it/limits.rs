@@ -1,5 +1,6 @@
 //! What the client makes of the headers of an answer, of what is known of a model, and of a server that goes away.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -60,6 +61,43 @@ impl ModelEvents for Received {
             Traffic::Limits(limits) => format!("{:?}", limits.requests),
             other => format!("{other:?}"),
         });
+    }
+}
+
+/// A server that answers each request on a connection that stays open, and counts its connections.
+async fn counting_connections() -> (String, Arc<AtomicUsize>) {
+    let body = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}).to_string();
+    let (answer, count) = (response("200 OK", &[], &body), Arc::new(AtomicUsize::new(0)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (url, counted) = (format!("http://{}", listener.local_addr().unwrap()), Arc::clone(&count));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut read = [0; 8192];
+                while stream.read(&mut read).await.is_ok_and(|read| read > 0) {
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    (url, count)
+}
+
+#[tokio::test]
+async fn providers_and_dedicated_models_have_own_connections() {
+    let (url, count) = counting_connections().await;
+    let mut endpoints = Endpoints::default();
+    for provider in ["p", "q"] {
+        endpoints.insert(Endpoint::new(provider, Api::OpenAiChat, url.as_str()).with_key(provider));
+    }
+    let dedicated = ModelOverrides { requires_dedicated_client: true, ..ModelOverrides::default() };
+    endpoints.set_overrides("q/own", dedicated);
+    let client = HttpModelClient::new(endpoints);
+    for (model, connections) in [("p/a", 1), ("p/b", 1), ("q/a", 2), ("q/own", 3), ("q/own", 3), ("q/b", 3)] {
+        client.complete(model, &question(), &IgnoreModelEvents, &Cancel::new()).await.unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), connections, "{model}");
     }
 }
 

@@ -63,7 +63,11 @@ fn cited(title: &str, url: Option<&str>) -> Citation {
 }
 
 fn file(media_type: &str, data: Option<&str>, name: &str) -> Artifact {
-    Artifact { media_type: media_type.into(), data: data.map(Into::into), name: name.into() }
+    Artifact { media_type: media_type.into(), data: data.map(Into::into), name: name.into(), path: None }
+}
+
+fn stored(name: &str, path: &str) -> Artifact {
+    Artifact { path: Some(path.into()), ..file("application/octet-stream", None, name) }
 }
 
 /// The answer as the API gets it back.
@@ -94,7 +98,7 @@ fn searches_of_anthropic_are_read_and_sent_back() {
         ]
     );
     assert_eq!(native.citations, [cited("Tide in Bergen", Some(URL))]);
-    assert_eq!(native.artifacts, [file("application/octet-stream", None, "file_1")]);
+    assert_eq!(native.artifacts, [stored("file_1", "/v1/files/file_1/content")]);
     assert_eq!((native.charged(NativeTool::WebSearch), native.charged(NativeTool::CodeExecution)), (1, 1));
     let back = sent_back(Api::Anthropic, &answer);
     let kinds: Vec<&str> = back.as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap()).collect();
@@ -128,7 +132,7 @@ fn tools_of_openai_are_read_and_sent_back() {
     );
     assert_eq!(native.citations, [cited("Tide in Bergen", Some(URL)), cited("rules.pdf", None)]);
     let image = file("image/png", Some("iVBORw0KGgo="), "ig_1");
-    assert_eq!(native.artifacts, [image, file("application/octet-stream", None, "plot.csv")]);
+    assert_eq!(native.artifacts, [image, stored("plot.csv", "/containers/cntr_1/files/cfile_1/content")]);
     let back = sent_back(Api::OpenAiResponses, &answer);
     let kinds: Vec<&str> = back.as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
     let expect = ["message", "web_search_call", "code_interpreter_call", "file_search_call", "image_generation_call"];

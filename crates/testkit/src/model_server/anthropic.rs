@@ -20,6 +20,12 @@ pub(super) fn check(body: &Value) -> Checked {
                 let place = format!("tools.{at}");
                 let schema = &shown["input_schema"];
                 let name = word(shown, "name", &place)?;
+                // A tool that the provider runs has a version in place of a schema.
+                if shown["type"].as_str().is_some_and(|kind| kind != "custom") {
+                    ensure(schema.is_null(), || format!("{place}.input_schema: Extra inputs are not permitted"))?;
+                    seen.push(name.to_owned());
+                    continue;
+                }
                 tool(name, schema, &mut seen, &place)?;
                 if shown["defer_loading"] == true {
                     ensure(shown["cache_control"].is_null(), || {
@@ -133,6 +139,14 @@ fn check_messages(messages: &[Value]) -> Result<bool, String> {
                     next.push(id);
                 }
                 ("assistant", "thinking" | "redacted_thinking" | "server_tool_use") => {}
+                ("assistant", kind) if kind.ends_with("_tool_result") => {
+                    let id = word(block, "tool_use_id", &place)?;
+                    let uses = message["content"].as_array().into_iter().flatten();
+                    let mut uses = uses.filter(|block| block["type"] == "server_tool_use");
+                    ensure(uses.any(|used| used["id"] == id), || {
+                        format!("{place}: no `server_tool_use` block with id '{id}' in its message")
+                    })?;
+                }
                 (_, "text" | "image") => plain(block, &place)?,
                 _ => return Err(format!("{place}: unexpected block of type '{kind}' from the {expected}")),
             }
@@ -187,13 +201,14 @@ fn plain(block: &Value, place: &str) -> Checked {
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(answer) = reply else { return Sent::error(reply, error_body) };
-    let Answer { thinking, text, calls, tokens, .. } = answer;
+    let Answer { thinking, native, text, calls, tokens, .. } = answer;
     let (stop, details) = stopped(answer);
     let mut blocks = Vec::new();
     if !thinking.is_empty() {
         let signature = format!("c2lnbmF0dXJl{number}");
         blocks.push(json!({"type": "thinking", "thinking": thinking, "signature": signature}));
     }
+    blocks.extend(native.iter().cloned());
     if !text.is_empty() {
         blocks.push(json!({"type": "text", "text": text}));
     }
@@ -228,6 +243,9 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
                 .map(|piece| json!({"type": "thinking_delta", "thinking": piece}))
                 .chain([json!({"type": "signature_delta", "signature": signature})])
                 .collect()
+        } else if block["type"].as_str().is_some_and(|kind| kind.ends_with("_tool_result")) {
+            // Results of the provider's tools come whole.
+            Vec::new()
         } else if block["type"] == "text" {
             block["text"] = json!("");
             pieces(text, 12).map(|piece| json!({"type": "text_delta", "text": piece})).collect()

@@ -98,7 +98,7 @@ fn is_bytes(data: &Value) -> bool {
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
-    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+    let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };
     let signature = format!("c2lnbmF0dXJl{number:04}");

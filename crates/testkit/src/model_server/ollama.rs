@@ -46,7 +46,7 @@ pub(super) fn check(body: &Value) -> Checked {
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, _number: usize) -> Sent {
-    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+    let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };
     let reason = if *stop == Stop::MaxTokens { "length" } else { "stop" };

@@ -107,7 +107,7 @@ fn content(content: &Value, role: &str, may_be_null: bool, place: &str) -> Check
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
-    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+    let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };
     let id = format!("chatcmpl-{number}");

@@ -10,6 +10,7 @@ use super::{Answer, Asked, Reply, Stop};
 use crate::rules::ApiRules;
 
 const CREATED: u64 = 1_700_000_000;
+const NATIVE: [&str; 4] = ["web_search", "file_search", "code_interpreter", "image_generation"];
 
 pub(super) fn check(body: &Value) -> Checked {
     word(body, "model", "body")?;
@@ -23,6 +24,10 @@ pub(super) fn check(body: &Value) -> Checked {
             let place = format!("tools[{at}]");
             if tool_search::is_search(shown) {
                 tool_search::check_tool(shown, &place)?;
+                continue;
+            }
+            // Those that the provider runs.
+            if NATIVE.iter().any(|kind| shown["type"] == *kind) {
                 continue;
             }
             ensure(shown["type"] == "function", || format!("{place}.type: must be 'function'"))?;
@@ -138,7 +143,7 @@ fn content(content: &Value, role: &str, place: &str) -> Checked {
 }
 
 pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
-    let Reply::Answer(Answer { thinking, text, calls, stop, tokens }) = reply else {
+    let Reply::Answer(Answer { thinking, native, text, calls, stop, tokens }) = reply else {
         return Sent::error(reply, error_body);
     };
     let refused = *stop == Stop::Refusal;
@@ -158,6 +163,7 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
             "encrypted_content": format!("ZW5jcnlwdGVk{number}"),
         }));
     }
+    output.extend(native.iter().cloned());
     if !text.is_empty() {
         output.push(json!({
             "id": format!("msg_{number}"), "type": "message", "status": status, "role": "assistant",
@@ -210,6 +216,11 @@ pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
             continue;
         }
         start["status"] = json!("in_progress");
+        if native.contains(item) {
+            events.push(json!({"type": "response.output_item.added", "output_index": index, "item": start}));
+            events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+            continue;
+        }
         if item["type"] == "message" {
             start["content"] = json!([]);
             let of = |kind: &str, key: &str, value: Value| {

@@ -33,6 +33,9 @@ pub struct Answer {
     /// What it thought, as the API shows it, with the signature that has to come back; empty for none. Chat
     /// Completions have no word for it: there it is the `reasoning_content` of compatible servers.
     pub thinking: String,
+    /// What the provider's own tools did, before the text: blocks of Anthropic or items of OpenAI Responses, as the API has
+    /// them. The other APIs leave them out.
+    pub native: Vec<Value>,
     /// Text; empty for none. The words of a refusal, where the model refuses.
     pub text: String,
     /// Names and arguments. Over OpenAI Responses a name that no function has is a call of the tool search,
@@ -152,6 +155,14 @@ impl Turn {
     /// Text, then calls.
     pub fn text_and_calls<N: Into<String>>(text: impl Into<String>, calls: Vec<(N, Value)>) -> Self {
         Reply::text_and_calls(text, calls).into()
+    }
+
+    /// What the provider's own tools did, then text and calls.
+    pub fn native<N: Into<String>>(native: Vec<Value>, text: impl Into<String>, calls: Vec<(N, Value)>) -> Self {
+        match Reply::text_and_calls(text, calls) {
+            Reply::Answer(answer) => Reply::Answer(Answer { native, ..answer }).into(),
+            error @ Reply::Error { .. } => error.into(),
+        }
     }
 
     /// A failure with the usual code of its status.
@@ -351,7 +362,7 @@ impl WrittenTurn {
         }
         let calls = self.calls.into_iter().map(|call| (call.name, call.arguments)).collect();
         let Self { thinking, text, stop, tokens, .. } = self;
-        let answer = Answer { thinking, text, calls, stop, tokens };
+        let answer = Answer { thinking, native: Vec::new(), text, calls, stop, tokens };
         Turn::computed(move |asked| {
             let mut answer = answer.clone();
             fill(&mut answer.text, asked);

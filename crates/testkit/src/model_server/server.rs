@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::uri::Uri;
-use axum::http::{HeaderMap, Response};
+use axum::http::{HeaderMap, HeaderValue, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -109,6 +109,8 @@ impl ScriptedModel {
             .route("/v1beta/{*model}", post(ask).get(gemini_models))
             .route("/v1/models/{*model}", post(ask))
             .route("/api/chat", post(ask))
+            .route("/v1/files/{file}/content", get(file))
+            .route("/v1/containers/{container}/files/{file}/content", get(file))
             .route("/v1/models", get(v1_models))
             .route("/api/tags", get(ollama_tags))
             .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -175,6 +177,22 @@ async fn ask(State(shared): Served, uri: Uri, headers: HeaderMap, bytes: Bytes) 
 async fn gemini_models() -> Response<Body> {
     let methods = ["generateContent", "streamGenerateContent"];
     json_response(200, &json!({"models": [{"name": "models/scripted", "supportedGenerationMethods": methods}]}))
+}
+
+/// A file that a tool of the provider made: always the same table. Anthropic's takes a header of its own.
+async fn file(uri: Uri, headers: HeaderMap) -> Response<Body> {
+    let is_openai = uri.path().starts_with("/v1/containers/");
+    let (api, beta) = if is_openai { (WireApi::Responses, "") } else { (WireApi::Anthropic, "files-api-2025-04-14") };
+    let asked = headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match authorized(api, &headers) {
+        Err(reason) => json_response(401, &api.error_body(401, "", &reason)),
+        Ok(()) if !asked.contains(beta) => json_response(400, &api.error_body(400, "", "anthropic-beta: missing")),
+        Ok(()) => {
+            let mut response = Response::new(Body::from("a,b\n1,2\n"));
+            response.headers_mut().insert("content-type", HeaderValue::from_static("text/csv"));
+            response
+        }
+    }
 }
 
 /// Both APIs list models here; a version header tells Anthropic's clients apart.

@@ -17,6 +17,8 @@ pub(crate) use encode::{DEFAULT_MAX_TOKENS, encode, tool};
 /// The version of the API.
 const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 const API: Api = Api::Anthropic;
+/// Headers of a request for a file (platform.claude.com/docs/en/build-with-claude/files).
+pub(crate) const FILE_HEADERS: &[(&str, &str)] = &[VERSION, ("anthropic-beta", "files-api-2025-04-14")];
 
 /// The API requires this header for the setting.
 const BINDING_HEADER: (&str, &str) = ("anthropic-beta", "thinking-binding-controls-2026-08-01");
