@@ -206,6 +206,8 @@ fn gap(detail: Detail, missed: u64) -> Option<String> {
 fn is_delay(event: &Event) -> bool {
     match event {
         Event::ModelWait { .. } | Event::ModelRetried { .. } | Event::Fallback { .. } => true,
+        // What there is so far, where the end takes a while: it stands on the line of the status, and goes.
+        Event::ToolPartial { .. } => true,
         // What a source asks of a model is a call of its own, and the source is told nothing of why it failed.
         Event::ToolFinished { ok: false, tool: Some(tool), .. } => tool.namespace() == CLIENT,
         _ => false,
