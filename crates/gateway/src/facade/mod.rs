@@ -27,11 +27,11 @@ use toolwright_core::session::Principal;
 use toolwright_core::store::StoreError;
 use toolwright_models::served::{Fault, ServedApi};
 
+use crate::Gateway;
 use crate::agents::{AgentSource, Target};
 use crate::config::{ClientConfig, FacadeApprovals, FacadeConfig};
 use crate::http::Identity;
 use crate::http::body::Bodies;
-use crate::Gateway;
 use output::{Output, Refusal};
 
 /// What is kept.

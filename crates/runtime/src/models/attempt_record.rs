@@ -12,8 +12,8 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Showing;
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NativeOutput, Traffic,
-    Usage, WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
+    NativeOutput, Traffic, Usage, WrittenCall,
 };
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::session::{CallId, Session};
