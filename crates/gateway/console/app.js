@@ -44,6 +44,10 @@ const place = () => {
   return { page: page || "overview", id: rest.map(decodeURIComponent).join("/") };
 };
 
+/** The address holds its token only now: whoever goes to a page takes it out. */
+const signingIn = signIn();
+signingIn.catch(() => {});
+
 function App() {
   const [signedIn, setSignedIn] = useState(null);
   const [at, setAt] = useState(place());
@@ -57,7 +61,7 @@ function App() {
     whenSignedOut(() => setSignedIn(false));
     // A page whose server was restarted is told so at its first request. What it may do is learned while it loads.
     const known = async () => {
-      const isIn = await signIn();
+      const isIn = await signingIn;
       setSignedIn(isIn);
       if (isIn) await learnMe();
       setLearned(true);

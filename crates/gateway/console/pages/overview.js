@@ -5,11 +5,11 @@ import { html, useLoad, Page, Problem, State, Table, number, money, duration, ag
 const midnight = () => new Date().setHours(0, 0, 0, 0);
 
 /** What helps with a source that failed. */
-function remedy({ error, withheld }) {
+function remedy({ name, kind, error, withheld }) {
   if (withheld.length) return "Look at what changed.";
   if (!error) return "";
-  if (/unauthorized|401|log ?in|oauth/i.test(error)) return html`Sign in: <code>toolwright mcp login NAME</code>`;
-  if (/no such file|not found|cannot start|spawn/i.test(error)) return html`Check its command: <code>toolwright doctor</code>`;
+  if (/unauthorized|401|log ?in|oauth/i.test(error)) return html`Sign in: <code>toolwright mcp login ${name}</code>`;
+  if (/no such file|not found|cannot start|spawn/i.test(error)) return html`Check the command of ${kind} ${name} in the configuration: <code>toolwright doctor</code>`;
   return html`See why: <code>toolwright doctor</code>`;
 }
 

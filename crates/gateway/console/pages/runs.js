@@ -54,12 +54,13 @@ function look(trace, filter) {
   return marks;
 }
 
-/** The rows of the tree: all that are not folded away. What failed is always shown. */
+/** The rows of the tree: all that are not folded or filtered away. What failed is always shown. */
 function flatten(trace, folded, filter) {
   const marks = look(trace, filter);
   const rows = [];
   const visit = (op, depth) => {
-    if (!marks.get(op).fits) return;
+    const { fits, fails } = marks.get(op);
+    if (!fits && !fails) return;
     rows.push({ op, depth });
     const isFolded = folded.has(op.op);
     for (const child of op.children) if (!isFolded || marks.get(child).fails) visit(child, depth + 1);
