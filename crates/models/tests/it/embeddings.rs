@@ -55,7 +55,7 @@ impl Server {
         tokio::spawn(async move {
             let mut answers = answers.into_iter().peekable();
             while let Ok((mut stream, _)) = listener.accept().await {
-                let request = read(&mut stream).await;
+                let Some(request) = read(&mut stream).await else { continue };
                 kept.lock().unwrap().push(request);
                 let (status, body) = match answers.peek().cloned() {
                     Some(last) if answers.len() == 1 => last,
@@ -82,17 +82,19 @@ impl Server {
     }
 }
 
-/// The head in lower case, and the body.
-async fn read(stream: &mut TcpStream) -> (String, Value) {
+/// The head of the next request in lower case, and its body; none where the connection has ended.
+pub(super) async fn read(stream: &mut TcpStream) -> Option<(String, Value)> {
     let mut bytes = Vec::new();
     loop {
-        stream.read_buf(&mut bytes).await.unwrap();
+        if stream.read_buf(&mut bytes).await.unwrap_or_default() == 0 {
+            return None;
+        }
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
         let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
         let length: usize =
             head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse().unwrap();
         if bytes.len() - end - 4 == length {
-            return (head, serde_json::from_slice(&bytes[end + 4..]).unwrap());
+            return Some((head, serde_json::from_slice(&bytes[end + 4..]).unwrap()));
         }
     }
 }

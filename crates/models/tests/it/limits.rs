@@ -1,6 +1,6 @@
 //! What the client makes of the headers of an answer, of what is known of a model, and of a server that goes away.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use toolwright_core::model::{
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, TimeoutOverrides, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
+
+use crate::embeddings;
 
 /// A server that gives every connection these bytes and closes it.
 async fn saying(bytes: impl Into<String>) -> String {
@@ -64,30 +66,33 @@ impl ModelEvents for Received {
     }
 }
 
-/// A server that answers each request on a connection that stays open, and counts its connections.
-async fn counting_connections() -> (String, Arc<AtomicUsize>) {
+/// The model and the connection of each request.
+type Served = Arc<Mutex<BTreeSet<(String, usize)>>>;
+
+/// A server whose connections stay open, and what they served.
+async fn keeping_connections() -> (String, Served) {
     let body = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}).to_string();
-    let (answer, count) = (response("200 OK", &[], &body), Arc::new(AtomicUsize::new(0)));
+    let (answer, served) = (response("200 OK", &[], &body), Served::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (url, counted) = (format!("http://{}", listener.local_addr().unwrap()), Arc::clone(&count));
+    let (url, serves) = (format!("http://{}", listener.local_addr().unwrap()), Arc::clone(&served));
     tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            counted.fetch_add(1, Ordering::Relaxed);
-            let answer = answer.clone();
+        for number in 0.. {
+            let Ok((mut stream, _)) = listener.accept().await else { return };
+            let (answer, serves) = (answer.clone(), Arc::clone(&serves));
             tokio::spawn(async move {
-                let mut read = [0; 8192];
-                while stream.read(&mut read).await.is_ok_and(|read| read > 0) {
+                while let Some((_, body)) = embeddings::read(&mut stream).await {
+                    serves.lock().unwrap().insert((body["model"].as_str().unwrap().to_owned(), number));
                     let _ = stream.write_all(answer.as_bytes()).await;
                 }
             });
         }
     });
-    (url, count)
+    (url, served)
 }
 
 #[tokio::test]
 async fn providers_and_dedicated_models_have_own_connections() {
-    let (url, count) = counting_connections().await;
+    let (url, served) = keeping_connections().await;
     let mut endpoints = Endpoints::default();
     for provider in ["p", "q"] {
         endpoints.insert(Endpoint::new(provider, Api::OpenAiChat, url.as_str()).with_key(provider));
@@ -95,9 +100,13 @@ async fn providers_and_dedicated_models_have_own_connections() {
     let dedicated = ModelOverrides { requires_dedicated_client: true, ..ModelOverrides::default() };
     endpoints.set_overrides("q/own", dedicated);
     let client = HttpModelClient::new(endpoints);
-    for (model, connections) in [("p/a", 1), ("p/b", 1), ("q/a", 2), ("q/own", 3), ("q/own", 3), ("q/b", 3)] {
+    for model in ["p/a", "p/b", "q/c", "q/own", "q/d", "q/own", "p/a"] {
         client.complete(model, &question(), &IgnoreModelEvents, &Cancel::new()).await.unwrap();
-        assert_eq!(count.load(Ordering::Relaxed), connections, "{model}");
+    }
+    let served = served.lock().unwrap();
+    for group in [["a", "b"].as_slice(), &["c", "d"], &["own"]] {
+        let (own, others): (Vec<_>, Vec<_>) = served.iter().partition(|(model, _)| group.contains(&model.as_str()));
+        assert!(own.iter().all(|(_, one)| others.iter().all(|(_, other)| one != other)), "{served:?}");
     }
 }
 
