@@ -233,7 +233,7 @@ async fn a_request_handed_over_keeps_its_rights() {
         profile: Profile::Trusted,
         rules: Vec::new(),
         tools: vec!["t:read".to_owned()],
-        limits: AgentLimits { tokens: Some(150), ..AgentLimits::default() },
+        limits: AgentLimits { tokens: Some(90_000), ..AgentLimits::default() },
         root: dir.path().to_owned(),
     };
     let spec = RunSpec {
@@ -245,6 +245,6 @@ async fn a_request_handed_over_keeps_its_rights() {
     tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
     assert_eq!(tree.shown("a"), ["t__read"], "what it may not use itself, no destination gets");
     assert_eq!(tools[1].count(), 0);
-    let limits = AgentLimits { tokens: Some(150), ..AgentLimits::default() };
+    let limits = AgentLimits { tokens: Some(90_000), ..AgentLimits::default() };
     assert_eq!(tree.store.agents_of("run-1").await.unwrap()[0].limits.tokens, limits.tokens);
 }
