@@ -28,8 +28,8 @@ export function Costs() {
       ["tokens in", (row) => number(row.usage.input_tokens), "n"], ["tokens out", (row) => number(row.usage.output_tokens), "n"], ["cost", (row) => money(row.cost_usd), "n"],
     ]} />
     ${budgets.data && html`<h2>Budgets of tokens</h2>
-      <${Table} label="Budgets of tokens" rows=${budgets.data.tokens} none="No token has a budget: server.tokens in the configuration gives one." keyOf=${(row) => row.token} columns=${[
-        ["token", (row) => row.token], ["requests", (row) => html`<${Used} of=${row.spent.requests} most=${row.limits?.requests} shown=${number} />`, "n"],
+      <${Table} label="Budgets of tokens" rows=${budgets.data.tokens.filter((row) => row.spent)} none="No token has a budget: server.tokens in the configuration gives one." keyOf=${(row) => row.token} columns=${[
+        ["token", (row) => html`${row.token} <span class="dim">${row.period}</span>`], ["requests", (row) => html`<${Used} of=${row.spent.requests} most=${row.limits?.requests} shown=${number} />`, "n"],
         ["tokens", (row) => html`<${Used} of=${row.spent.tokens} most=${row.limits?.tokens} shown=${number} />`, "n"], ["cost", (row) => html`<${Used} of=${row.spent.cost_usd} most=${row.limits?.cost_usd} shown=${money} />`, "n"],
       ]} /><p class="note">What they may use of models at <code>/v1</code> in each period. Budgets of runs stand at <a href="#/agents">Agents</a>.</p>`}
   <//>`;
