@@ -142,6 +142,10 @@ pub(crate) fn fit_around(
     if violations.is_empty() {
         return Fitted { arguments: value, provenance, pending, violations };
     }
+    if let Some((spelled, places)) = floats_as_text(schema, &value, &violations, &provenance, &holes) {
+        provenance.coerced.extend(places);
+        return fit_around(schema, spelled, provenance, pending);
+    }
     let Some(Attempt { coerced, valid }) = schema.attempt(&value, &holes) else {
         return Fitted { arguments: value, provenance, pending, violations };
     };
@@ -152,6 +156,30 @@ pub(crate) fn fit_around(
     }
     let left = left_over(violations, schema.violations_around(&coerced.value, &holes), &coerced.paths);
     Fitted { arguments: value, provenance, pending, violations: left }
+}
+
+/// The arguments with those floats as texts that a reference stands for, where a text is wanted, and their places. Their source
+/// wrote them as they are; what a model wrote may have lost digits that count.
+fn floats_as_text(
+    schema: &CompiledSchema,
+    value: &Value,
+    violations: &[Violation],
+    provenance: &Provenance,
+    holes: &[&str],
+) -> Option<(Value, Vec<String>)> {
+    let (mut spelled, mut places) = (value.clone(), Vec::new());
+    for Violation { path, .. } in violations.iter().filter(|found| provenance.resolved.contains(&found.path)) {
+        let Some(float) = spelled.pointer(path).filter(|place| place.is_f64()).cloned() else { continue };
+        if let Some(place) = spelled.pointer_mut(path) {
+            *place = float.to_string().into();
+        }
+        if !schema.violations_around(&spelled, holes).iter().any(|left| left.path == *path) {
+            places.push(path.clone());
+        } else if let Some(place) = spelled.pointer_mut(path) {
+            *place = float;
+        }
+    }
+    (!places.is_empty()).then_some((spelled, places))
 }
 
 /// What is wrong that mending did not mend: the violations `after` it. Those inside a value that was given

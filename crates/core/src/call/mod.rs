@@ -520,6 +520,11 @@ mod tests {
             (call.provenance.resolved, call.provenance.coerced),
             (vec!["/path".into(), "/n".into()], vec!["/n".to_owned()])
         );
+        let float = Values(json!({"input": {"at": 48.85}}));
+        let call = with_state("fs__read", json!({"path": "†input.at"}), &float).expect("valid");
+        assert_eq!((&call.arguments["path"], call.provenance.coerced), (&json!("48.85"), vec!["/path".to_owned()]));
+        assert!(with_state("fs__read", json!({"path": 48.85}), &float).is_err(), "a model may have written 48.850");
+        assert!(with_state("fs__read", json!({"path": "a", "n": "†input.at"}), &float).is_err());
         let missing = with_state("fs__read", json!({"path": "†input.nowhere"}), &values).expect_err("missing");
         assert!(missing.to_string().contains("/path: nothing is there for the reference †input.nowhere"), "{missing}");
         let written = json!({"path": "†input.path"});
