@@ -34,7 +34,7 @@ async fn a_declared_llm_tool_falls_back_and_varies() {
         Turn::text("no idea")
             .expecting("the preferred model", |asked| asked.model() == "first" && asked.body["temperature"] == 0.2)
             .expecting("defaults are filled in", |asked| asked.system().contains("You judge English texts."))
-            .expecting("the example is shown", |asked| asked.system().contains(r#""tone": "calm""#))
+            .expecting("the example is shown", |asked| asked.system().contains(r#""tone":"calm""#))
             .expecting("the template", |asked| asked.last_user_text() == "Tone of: Hi"),
         Turn::text("```json\n{\"tone\": \"warm\"}\n```").expecting("the variant of the second", |asked| {
             asked.model() == "second" && asked.system().contains("Take your time.")
@@ -64,7 +64,7 @@ fn unsafe_tools_are_picked_where_that_is_asked() {
         format!("  {name}: {{description: {description}, url: 'https://api.example/{name}', safe: {safe}}}\n")
     };
     let fixture = Fixture::with(&format!(
-        "defaults: {{builtins_allowed: []}}\nrestTools:\n{}{}{}",
+        "restTools:\n{}{}{}",
         tool("get_weather", "Fetch current weather for the given location.", true),
         tool("get_temperature", "Get the current temperature for a city", true),
         tool("delete_database", "Delete the database.", false),
@@ -77,8 +77,9 @@ fn unsafe_tools_are_picked_where_that_is_asked() {
         picks.iter().map(|pick| pick["wire_name"].as_str().expect("a name").to_owned()).collect()
     };
     assert_eq!(picked(&["weather for this location", "--max", "1"]), ["rest__get_weather"]);
-    assert_eq!(picked(&["delete the database"]), [""; 0]);
-    assert_eq!(picked(&["delete the database", "--allow-unsafe"])[0], "rest__delete_database");
+    let unsafe_tool = "rest__delete_database";
+    assert!(!picked(&["delete the database"]).iter().any(|name| name == unsafe_tool));
+    assert_eq!(picked(&["delete the database", "--allow-unsafe"])[0], unsafe_tool);
     assert_eq!(picked(&["xyzzy"]), [""; 0]);
 }
 
@@ -88,12 +89,12 @@ fn tools_install_triggers_explain_themselves_or_stay_virtual() {
         "tools:\n  add_timer: {type: trigger, class: timer}\n  watch_channel: {type: trigger, class: channel}\n  \
          add_schedule: {type: trigger, class: schedule}\nnative_tools: {image_gen: {}}\n",
     );
-    let listed = ok(&fixture, &["tools", "list"]);
+    let listed = ok(&fixture, &["tools", "ls"]);
     for name in ["trigger__add_timer", "trigger__watch_channel", "trigger__add_schedule", "media__image_gen"] {
         assert!(listed.contains(name), "{name}: {listed}");
     }
     ok(&fixture, &["call", "trigger__add_timer", "interval=1h", "prompt=Look"]);
-    assert!(ok(&fixture, &["triggers", "list"]).contains("Look"));
+    assert!(ok(&fixture, &["triggers", "ls"]).contains("Look"));
     // A manual on demand.
     assert!(ok(&fixture, &["call", "job__info", "name=fs__edit"]).contains("matched_with"));
     let refused = run(&fixture, &["call", "media__image_gen", "{}"]);
