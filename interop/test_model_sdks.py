@@ -1,5 +1,5 @@
-"""The official `openai` and `anthropic` clients know what is sent to load deferred tools, and their request types
-what `toolwright run` asks. Plain requests are judged in test_model_requests.py, answers in test_model_streams.py."""
+"""The official clients know what is sent to load deferred tools and to declare tools that providers run, and their request
+types what `toolwright run` asks. Plain requests are judged in test_model_requests.py, answers in test_model_streams.py."""
 
 import json
 import subprocess
@@ -56,6 +56,29 @@ def test_anthropic_client_knows_deferred_tools():
             assert plain(adapter.validate_python(body)) == body, f"unknown keys in {json.dumps(body)[:2000]}"
             for _ in client.messages.create(**body):
                 pass
+
+
+# ---- tools that the provider runs --------------------------------------------------------------------
+
+@cases(("anthropic",), ("openai_responses",), ("gemini",))
+def test_clients_know_tools_of_the_provider(api):
+    body = json.loads((GOLDEN / f"{api}.native.json").read_text())
+    if api == "gemini":
+        from google.genai import types
+
+        parts = [(types.Tool, tool) for tool in body["tools"]] + [(types.ToolConfig, body["toolConfig"])]
+        for kind, part in parts:
+            known = kind.model_validate(part).model_dump(mode="json", by_alias=True, exclude_none=True)
+            assert known == part, f"unknown keys in {json.dumps(part)[:2000]}"
+        return
+    from pydantic import TypeAdapter
+
+    if api == "anthropic":
+        from anthropic.types.message_create_params import MessageCreateParamsStreaming as Params
+    else:
+        from openai.types.responses.response_create_params import ResponseCreateParamsStreaming as Params
+    adapter = TypeAdapter(Params)
+    assert plain(adapter.validate_python(body)) == body, f"unknown keys in {json.dumps(body)[:2000]}"
 
 
 # ---- and `toolwright run` asks like them -------------------------------------------------------------

@@ -7,10 +7,16 @@ use super::openai::call_id;
 use super::sending::{Sent, pieces};
 use super::{Answer, Asked, Reply, Stop};
 
+const NATIVE: [&str; 2] = ["googleSearch", "codeExecution"];
+
 pub(super) fn check(body: &Value) -> Checked {
     contents(filled(body, "contents")?)?;
     let mut seen = Vec::new();
     for (at, shown) in body["tools"].as_array().into_iter().flatten().enumerate() {
+        // Those that the provider runs.
+        if NATIVE.iter().any(|kind| shown[kind].is_object()) {
+            continue;
+        }
         for declared in filled(shown, "functionDeclarations")? {
             let place = format!("tools[{at}].functionDeclarations[{}]", seen.len());
             let name = word(declared, "name", &place)?;
