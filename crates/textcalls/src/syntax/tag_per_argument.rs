@@ -374,11 +374,18 @@ pub(crate) fn write(form: &Tagged, call: &PastCall<'_>) -> String {
 }
 
 fn padded(form: &Tagged, value: &Value) -> String {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = match value {
+        Value::String(text) => text.clone(),
+        // JSON that holds an end tag in a string says it otherwise.
+        other => match other.to_string() {
+            text if text.contains(form.value_close) => text.replace('<', "\\u003c"),
+            text => text,
+        },
+    };
     match form.padding {
         Padding::None => text,
         Padding::Newlines => format!("\n{text}\n"),
-        Padding::Cdata if value.is_string() && (text.contains(form.value_close) || text.starts_with(CDATA.0)) => {
+        Padding::Cdata if text.contains(form.value_close) || text.starts_with(CDATA.0) => {
             format!("{}{}{}", CDATA.0, text.replace(CDATA.1, CDATA_SPLIT), CDATA.1)
         }
         Padding::Cdata => text,
