@@ -547,7 +547,7 @@ mod tests {
             json!({"$ref": "#/$defs/l", "$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}});
         let object = json!({"type": "object", "properties": {"l": {"type": "array"}}});
         let variants = json!([
-            {"id": "a", "outputSchema": by_reference, "outputExample": [1]}, {"id": "b", "outputExample": ["x"]},
+            {"id": "a", "outputSchema": by_reference, "outputExample": [[]]}, {"id": "b", "outputExample": ["x"]},
             {"id": "c", "outputSchema": object, "outputExample": {"l": []}},
         ]);
         let written = written(json!({"outputSchema": list, "outputExample": [[]], "variants": variants}));
@@ -564,7 +564,7 @@ mod tests {
         assert_eq!((schema(1), third), (None, &object));
         let examples: Vec<_> =
             definition.variants.iter().map(|variant| variant.example.clone().expect("one")).collect();
-        assert_eq!(examples, [json!({"items": [1]}), json!({"items": ["x"]}), json!({"l": []})]);
+        assert_eq!(examples, [json!({"items": [[]]}), json!({"items": ["x"]}), json!({"l": []})]);
         assert_eq!(definition.example, Some(json!({"items": [[]]})));
     }
 
