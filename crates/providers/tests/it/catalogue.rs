@@ -102,7 +102,7 @@ async fn signed_tools_run_within_their_grants() {
             publisher.rest("opener", json!({"allowPrivate": true})),
             publisher.rest("url_key", json!({"url": "https://${ACME_KEY}.example.com/"})),
             json!({"id": "fs:read@1.0.0", "kind": "template", "description": "", "template": "", "parameters": {"type": "object"}}),
-            json!({"id": "acme:ask@1.0.0", "kind": "llm", "prompt": "x"}),
+            llm("ask", json!({"prompt": "x"})),
             llm("chooser", json!({"model_preference": {"preferred_model": "openai/gpt-5"}})),
             llm("broken", json!({"user": "{{ text"})),
             llm("title", json!({})),
