@@ -7,7 +7,7 @@ use crate::agent::{ended, report, start, with_model};
 use crate::cli::{program, stderr};
 use crate::support::Fixture;
 
-const TOOLS: &str = "native_tools:\n  web_search: {price: 0.01, anthropic: {max_uses: 2}}\n  code_execution: {}\n  \
+const TOOLS: &str = "native_tools:\n  web_search: {price: 0.01, anthropic: {max_uses: 2}}\n  code_execution: {price: 0}\n  \
                      image_gen: {price: 0.04}\n";
 const PRICES: &str = "native_tools: true, prices: {input: 0, output: 0}";
 
