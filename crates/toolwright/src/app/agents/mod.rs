@@ -378,10 +378,14 @@ impl Agent {
     /// # Errors
     /// [`Error::Model`] for an unknown model.
     pub async fn conversation(self) -> Result<Conversation, Error> {
-        let app = &self.app;
         if !self.is_resumed {
-            app.models().ready(&self.model).await?;
+            self.app.models().ready(&self.model).await?;
         }
+        Ok(self.begun().await)
+    }
+
+    async fn begun(self) -> Conversation {
+        let app = &self.app;
         // The agent's model answers them if nothing else names one.
         app.offer_llm_tools().await;
         app.catalogue().offer_extraction(true).await;
@@ -393,15 +397,20 @@ impl Agent {
         };
         let options = self.options();
         let spec = self.spec(&driver, &options);
-        Ok(Conversation { app: self.app, driver, options, spec, state: None, on_event: self.on_event })
+        Conversation { app: self.app, driver, options, spec, state: None, on_event: self.on_event }
     }
 
-    /// What its first request shows the model before the task: the system prompt in its sections, and the tools. Asks no model.
+    /// What its first request shows the model before the task: the system prompt in its sections, and the tools. Asks no model,
+    /// so that a model of a public provider needs no key.
     ///
     /// # Errors
-    /// As [`conversation`](Self::conversation).
+    /// [`Error::Model`] for an unknown model.
     pub async fn preview(self) -> Result<PromptPreview, Error> {
-        let Conversation { driver, options, spec, .. } = self.conversation().await?;
+        let models = self.app.models();
+        if models.endpoints().known(&self.model).is_err() {
+            models.ready(&self.model).await?;
+        }
+        let Conversation { driver, options, spec, .. } = self.begun().await;
         Ok(driver.preview(&spec, &options).await)
     }
 
