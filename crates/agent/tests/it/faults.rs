@@ -277,12 +277,12 @@ async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, End)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_streamed_request_with_a_fault_ends_as_documented() {
+async fn a_faulty_stream_ends_as_documented() {
     in_every_api(&STREAMED, async |api, cell| one_request(api, Turn::text(TEXT), cell).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unstreamed_request_with_a_fault_ends_as_documented() {
+async fn a_faulty_answer_ends_as_documented() {
     in_every_api(&WHOLE, async |api, cell| one_request(api, Turn::text(TEXT).whole(), cell).await).await;
 }
 

@@ -61,7 +61,7 @@ async fn agents_run_where_there_are_no_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_only_spawns_stops_at_the_limit() {
+async fn a_spawning_model_stops_at_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     let four = || (0..4).map(|n| start(["1", "2", "3", "4"][n], "agent__a")).collect();
     let scripts = HashMap::from([("root", vec![Reply::Calls(four())]), ("a", vec![Reply::Text("a done")])]);

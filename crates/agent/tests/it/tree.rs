@@ -61,7 +61,7 @@ async fn a_model_is_warned_once_before_tree_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_before_the_report_keeps_an_agent_working() {
+async fn a_message_keeps_an_agent_working() {
     let report = json!({"status": "success", "format": "markdown", "content": "too early"});
     let both = Reply::Calls(vec![("1", "t__slow", json!({})), ("2", "agent__final_report", report)]);
     let dir = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ async fn a_message_before_the_report_keeps_an_agent_working() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sender_learns_that_its_message_was_not_read() {
+async fn a_sender_learns_of_an_unread_message() {
     let dir = tempfile::tempdir().unwrap();
     let slow = Waits::new();
     let work = vec![Reply::Calls(vec![("1", "t__slow", json!({}))])];

@@ -249,7 +249,7 @@ fn decides(policy: &Policy, command: &str) -> Effect {
 }
 
 #[test]
-fn an_agent_file_of_claude_code_is_taken_as_it_is() {
+fn agent_files_of_claude_code_load_unchanged() {
     let fixture = Fixture::with(
         "mcpServers: {postgres: {command: x}, linear: {command: x}}\nmodels: {aliases: {sonnet: openai/gpt-5}}\n",
     );

@@ -110,7 +110,7 @@ impl Case {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_killed_anywhere_in_its_agent_goes_on() {
+async fn a_run_killed_in_its_agent_goes_on() {
     let case = Case {
         config: "agents:\n  worker: {description: Works., prompt: You work.}\n",
         arguments: &["run", "go"],
@@ -127,7 +127,7 @@ async fn a_run_killed_anywhere_in_its_agent_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_killed_anywhere_in_a_hand_off_goes_on() {
+async fn a_run_killed_in_a_handoff_goes_on() {
     let case = Case {
         config: "agents:\n  front: {description: Chooses., prompt: You choose., router: {destinations: [worker]}}\n  \
                  worker: {description: Works., prompt: You work.}\n",
@@ -144,7 +144,7 @@ async fn a_run_killed_anywhere_in_a_hand_off_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_killed_anywhere_beside_its_agent_goes_on() {
+async fn a_run_killed_beside_its_agent_goes_on() {
     let case = Case {
         config: "agents:\n  worker: {description: Works., prompt: You work., background: true}\n",
         arguments: &["run", "go"],

@@ -91,7 +91,7 @@ fn plan_run_has_its_contract() {
 }
 
 #[test]
-fn a_kept_plan_is_shown_approved_and_run_later() {
+fn a_kept_plan_is_approved_and_run_later() {
     let fixture = project();
     let saved =
         ok(&fixture, &["plan", "save", "plan.json", "--approve", "--input", r#"{"command": "echo once >> count"}"#]);
@@ -185,7 +185,7 @@ fn a_plan_is_repeated_for_each_input() {
 }
 
 #[test]
-fn a_plan_without_approval_is_judged_call_by_call() {
+fn unapproved_plans_are_judged_call_by_call() {
     let fixture = project();
     let saved = ok(&fixture, &["plan", "save", "plan.json", "--input", r#"{"command": "echo once >> count"}"#]);
     let output = run(&fixture, &["plan", "run", saved.trim(), "--policy", "ask", "--json"]);
@@ -196,7 +196,7 @@ fn a_plan_without_approval_is_judged_call_by_call() {
 }
 
 #[test]
-fn an_approved_plan_gives_values_back_to_their_source() {
+fn an_approved_plan_gives_values_back() {
     let server = toolwright_testkit::bin("misbehaving-mcp");
     let fixture = Fixture::with(&format!("mcpServers: {{odd: {{command: {}}}}}\n", json!(server)));
     let plan = json!([
@@ -272,7 +272,7 @@ async fn kill_at(nth: u32) -> bool {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_killed_at_any_write_repeats_no_effect() {
+async fn a_killed_plan_repeats_no_effect() {
     for nth in (1..).step_by(4) {
         let kills = tokio::join!(kill_at(nth), kill_at(nth + 1), kill_at(nth + 2), kill_at(nth + 3));
         if kills != (true, true, true, true) {
@@ -287,7 +287,7 @@ fn calls(written: &[(&str, Value)]) -> Turn {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_writes_a_plan_and_mends_it_once() {
+async fn a_model_mends_its_plan_once() {
     for api in [WireApi::OpenAi, WireApi::Anthropic] {
         let fixture = project();
         let script: Script = vec![
@@ -351,7 +351,7 @@ async fn what_failed_of_a_plan_is_planned_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_with_a_plan_plans_first_and_answers_last() {
+async fn run_with_a_plan_plans_first() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
     let script: Script = vec![
@@ -414,7 +414,7 @@ async fn calls_on_the_run_are_for_no_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_waits_for_a_held_one_that_it_needs() {
+async fn a_call_waits_for_a_held_one() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
     let script: Script = vec![
@@ -471,7 +471,7 @@ async fn references_reach_servers_only_where_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn held_calls_run_one_by_one_with_their_verdicts() {
+async fn held_calls_run_one_by_one() {
     let fixture = Fixture::new();
     let turn = Reply::calls(vec![
         ("shell__bash", json!({"command": "echo a >> count"})),

@@ -43,7 +43,7 @@ const MODELS: [&str; 5] =
     ["openai/gpt-5-mini", "anthropic/claude-opus-4-8", "gemini/gemini-3-flash", "mine/qwen3-coder", "ollama/llama3.2"];
 
 #[test]
-fn prompts_of_five_models_are_those_of_the_goldens() {
+fn prompts_of_five_models_match_their_goldens() {
     let fixture = office();
     let mut shared: Option<String> = None;
     for model in MODELS {

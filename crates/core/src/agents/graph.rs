@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_that_nobody_has_are_told_with_the_nearest() {
+    fn unknown_tools_are_told_with_the_nearest() {
         let spec = AgentSpec {
             tools: Some(vec!["fs__raed".into(), "fs:*".into()]),
             disallowed_tools: vec!["github__*".into()],

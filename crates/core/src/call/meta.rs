@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_a_request_over_many_inputs_name_theirs() {
+    fn calls_over_many_inputs_name_theirs() {
         let snapshot = snapshot(&[]);
         let valid = call(&snapshot, "act__greet", json!({"_instance": "②"}), CallMeta::default()).expect("valid");
         assert_eq!((valid.meta.instance.as_deref(), valid.arguments), (Some("②"), json!({})));

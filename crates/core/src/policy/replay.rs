@@ -64,7 +64,7 @@ mod tests {
     use crate::policy::{Effect, HintTrust, Profile, Rule};
 
     #[test]
-    fn a_draft_is_tried_on_calls_that_were_made() {
+    fn a_draft_is_replayed_on_recorded_calls() {
         let definition = |id: &str| ToolDefinition {
             effects: Effects::UNKNOWN,
             ..ToolDefinition::new(ToolId::parse(id).expect("id"), "", None)

@@ -145,7 +145,7 @@ fn tools_of_openai_are_read_and_sent_back() {
 }
 
 #[test]
-fn searches_and_code_of_gemini_are_read_and_sent_back() {
+fn searches_and_code_of_gemini_are_kept() {
     let stream = include_str!("../fixtures/gemini/search_and_code.chunks.txt");
     let answer = decode_all(Api::Gemini, &sse(stream, false));
     let native = &answer.native;

@@ -77,7 +77,7 @@ async fn sessions_keep_folder_and_environment() {
 }
 
 #[tokio::test]
-async fn what_a_session_leaves_is_no_link_to_elsewhere() {
+async fn a_session_leaves_no_link_elsewhere() {
     let ws = Workspace::with(|_| BuiltinOptions {
         shell: ShellConfig { bash: SandboxProfile::Workspace, ..ShellConfig::default() },
         ..BuiltinOptions::default()
@@ -411,7 +411,7 @@ async fn every_definition_is_complete() {
 }
 
 #[test]
-fn every_tool_has_a_manual_examples_and_a_time_limit() {
+fn every_tool_has_manual_examples_and_timeout() {
     let channels = serde_json::from_value(json!({"news": {}})).expect("channels");
     let options = BuiltinOptions { groups: true, channels, ..BuiltinOptions::default() };
     for tool in tools(&options) {

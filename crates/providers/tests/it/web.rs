@@ -155,7 +155,7 @@ async fn a_cut_is_signed() {
 }
 
 #[tokio::test]
-async fn long_pages_are_read_in_parts_and_asked_for_once() {
+async fn long_pages_are_read_in_parts() {
     let lines: String = (0..9_000).map(|n| format!("line {n}\n")).collect();
     let text = lines.clone();
     let server = Server::start(move |request| match request.line.contains("/fresh") {

@@ -116,7 +116,7 @@ async fn words_need_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_scorer_that_fails_is_replaced_and_the_reason_is_kept() {
+async fn a_failed_scorer_is_replaced_with_its_reason() {
     let letter = "send a letter";
     let failing = By::new(|_| Err("out of order".to_owned()));
     check(Method::Custom(failing.clone()), letter, &["mail"], "auto", &[("mine", "out of order")]).await;
@@ -131,7 +131,7 @@ async fn a_scorer_that_fails_is_replaced_and_the_reason_is_kept() {
 }
 
 #[tokio::test]
-async fn scores_of_others_order_and_the_named_come_first() {
+async fn scores_order_and_named_tools_come_first() {
     let scorer = By::new(|name| Ok(if name == "mail" { 7.0 } else { 0.5 }));
     check(Method::Custom(scorer.clone()), "x", &["mail", "weather", "forecast"], "mine", &[]).await;
     check(Method::Custom(scorer.clone()), "t__calendar", &["calendar", "mail", "weather"], "mine", &[]).await;
@@ -139,7 +139,7 @@ async fn scores_of_others_order_and_the_named_come_first() {
 }
 
 #[tokio::test]
-async fn the_dear_pass_sees_only_what_the_cheap_one_lets_through() {
+async fn the_dear_pass_sees_what_the_cheap_keeps() {
     let scorer = By::new(|name| Ok(if name == "forecast" { 0.9 } else { 0.4 }));
     let cascade = |survivors| {
         Method::Cascade(Arc::new(Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors }))
@@ -151,7 +151,7 @@ async fn the_dear_pass_sees_only_what_the_cheap_one_lets_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_the_time_of_somebody_else_s_scorer_the_order_is_that_of_registration() {
+async fn past_a_scorers_time_registration_orders() {
     let snapshot = snapshot().await;
     let slow = Arc::new(By { takes: Duration::from_secs(60), ..Arc::into_inner(By::new(|_| Ok(1.0))).expect("alone") });
     let options = PickOptions {
@@ -216,7 +216,7 @@ async fn judge(client: Arc<dyn ModelClient>, configure: impl FnOnce(&mut Executo
 }
 
 #[tokio::test]
-async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
+async fn garbled_scores_of_a_judge_are_ignored() {
     let snapshot = snapshot().await;
     let check = async |answer: &'static str, expect: &[&str], by: &str, why: &str| {
         let model = answers(answer);
@@ -255,7 +255,7 @@ impl LedgerStore for RecordedLedger {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_request_of_a_judge_is_in_the_ledger() {
+async fn the_ledger_has_each_request_of_a_judge() {
     let snapshot = snapshot().await;
     let ledger = Arc::new(RecordedLedger::default());
     let events = Arc::new(EventHub::default());
@@ -288,7 +288,7 @@ async fn each_request_of_a_judge_is_in_the_ledger() {
 }
 
 #[tokio::test]
-async fn tools_that_a_judge_was_not_asked_about_stay_in_order_behind_the_judged() {
+async fn unjudged_tools_stay_in_order_behind_judged_ones() {
     let names: Vec<&'static str> = (0..400).map(|number| &*format!("tool{number}").leak()).collect();
     let tools = names
         .iter()
@@ -426,7 +426,7 @@ async fn words_count_where_the_embeddings_never_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_pass_stands_where_the_judge_never_answers() {
+async fn the_first_pass_stands_without_a_judges_answer() {
     let snapshot = snapshot().await;
     let selector = Selector::new().with_judge(Arc::new(judge(Arc::new(FakeModel::hanging()), |_| ()).await));
     let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };

@@ -80,7 +80,7 @@ fn guest() -> Principal {
 }
 
 #[tokio::test]
-async fn a_search_gives_a_line_a_tool_and_only_what_the_caller_may_use() {
+async fn a_search_lists_what_the_caller_may_use() {
     let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let (names, text) = setup.finds(json!({"query": "read a text file"})).await;
     assert_eq!(names[0], "fs__read");
@@ -104,7 +104,7 @@ async fn where_nothing_is_found_the_namespaces_are_named() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_marked_unsafe_is_not_found_but_runs_where_policy_lets_it() {
+async fn unsafe_tools_run_but_are_not_found() {
     let setup = SelectFixture::new(Profile::Trusted, Principal::owner()).await;
     assert!(!setup.finds(json!({"query": "raw__format a disk"})).await.0.contains(&"raw__format".to_owned()));
     let (_, text) = setup.finds(json!({"query": "", "namespace": "raw"})).await;
@@ -129,7 +129,7 @@ impl Scorer for Dawdles {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_gets_no_tools_that_merely_come_first() {
+async fn a_model_gets_no_unrelated_tools() {
     let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let options = PickOptions {
         scorer: Method::Custom(Arc::new(Dawdles)),
@@ -144,7 +144,7 @@ async fn a_model_gets_no_tools_that_merely_come_first() {
 }
 
 #[tokio::test]
-async fn a_description_is_whole_and_an_unknown_name_gets_help() {
+async fn descriptions_are_whole_and_unknown_names_get_help() {
     let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let outcome =
         setup.call("tools__describe", json!({"names": ["fs:read@1.0.0", "fs__dellete", "ops__restart", "q"]})).await;
@@ -163,7 +163,7 @@ async fn a_description_is_whole_and_an_unknown_name_gets_help() {
 }
 
 #[tokio::test]
-async fn a_carried_call_runs_and_is_refused_as_the_tool_inside() {
+async fn a_carried_call_is_judged_as_its_tool() {
     let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let carry = |name: &str| json!({"name": name, "arguments": {"path": "a"}});
     let ran = setup.call("tools__call", carry("fs__read")).await;

@@ -45,7 +45,7 @@ fn texts(outcomes: &[Outcome]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn outputs_with_a_path_are_kept_for_later_calls() {
+async fn outputs_with_paths_are_kept_for_later() {
     let (fixture, log) = with_state(RunInput::default(), |_| {}).await;
     let outcomes = fixture
         .all(vec![

@@ -282,7 +282,7 @@ async fn changed_files_fire_with_what_changed() {
 }
 
 #[tokio::test]
-async fn a_firing_is_left_to_others_at_the_end() {
+async fn a_process_that_ends_leaves_its_firing() {
     let held = Starts { held: Some(Semaphore::new(0)), ..Starts::default() };
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", held);
     fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1h", "immediate": true})).await;
@@ -364,7 +364,7 @@ async fn channel_triggers_read_the_channel_of_the_tree() {
 }
 
 #[tokio::test]
-async fn a_message_of_another_fires_and_reaches_a_session() {
+async fn a_message_of_another_fires_a_trigger() {
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     let config = json!({"type": "channel", "prompt": "Review it", "channel": "reviews", "from": "scout"});

@@ -287,7 +287,7 @@ async fn losses_of_agents_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_of_models_have_the_form_of_the_api() {
+async fn failures_have_the_form_of_the_api() {
     let limited = || Turn::text("never").with_fault(Fault::Status(429, Some(7)));
     let cut = || Turn::text("half an answer").with_fault(Fault::ErrorAfter(2));
     // A model that has had enough is left alone for these seconds: each has one of its own.

@@ -56,7 +56,7 @@ fn script(made: &[(&str, Value)]) -> Vec<Turn> {
 type Run<'a> = (&'a str, &'a [(&'a str, Value)], &'a [&'a str], &'a [&'a str]);
 
 #[tokio::test]
-async fn readers_of_a_channel_miss_nothing_and_not_themselves() {
+async fn readers_miss_nothing_but_their_own_messages() {
     let config = json!({"channels": {
         "news": {"reach": "shared"}, "work": {"reach": "shared", "delivery": "queue"},
     }});
@@ -121,7 +121,7 @@ async fn memory_says_who_said_what_in_earlier_runs() {
 }
 
 #[tokio::test]
-async fn a_private_channel_joins_a_run_and_its_agents() {
+async fn a_private_channel_joins_a_runs_agents() {
     let agents = json!({"child": {"description": "Reads."}});
     let config = json!({"models": {"default": MODEL}, "agents": agents, "channels": {"own": {"reach": "private"}}});
     let send = json!({"channel": "own", "message": "the key is under the mat"});

@@ -60,7 +60,7 @@ async fn greetings_come_without_or_with_a_summary() {
 }
 
 #[tokio::test]
-async fn a_useless_answer_is_put_to_the_model_once() {
+async fn a_useless_answer_is_repaired_once() {
     let (none, wrong) = (json!({"output": null, "calls": []}), json!({"output": {"summary": 1}, "calls": []}));
     let right = json!({"output": {"summary": "now"}, "calls": []});
     let (answer, bodies) = asked(vec![wrong.clone(), right]).await;

@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_may_have_the_window_less_buffer_and_answer() {
+    fn a_request_leaves_room_for_the_answer() {
         for (window, answer, expect) in [
             (4000, Some(100), 3700),
             (200_000, Some(8192), 181_808),

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mildest_plan_that_reaches_the_target_is_taken() {
+    fn the_mildest_sufficient_plan_is_taken() {
         let seen = EvictionScope::Seen;
         // Up to nine tenths of the room nothing happens.
         check("u10 c400 c400 c20", Some(100), None, seen, "");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_task_stays_and_no_call_loses_its_result() {
+    fn the_task_and_results_of_calls_stay() {
         let seen = EvictionScope::Seen;
         // The kept message is within the range, and gains nothing.
         check("u10 u400 a300 a300 a20 a20", Some(100), Some(1), seen, "s1..4");

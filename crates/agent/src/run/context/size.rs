@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tokenizer_beats_what_was_learnt_and_both_are_saved() {
+    fn the_tokenizer_beats_what_was_learnt() {
         let mut gauge = learned(&[(2000, 3000)]);
         assert!(!gauge.is_exact());
         gauge.count(1200, 1000);

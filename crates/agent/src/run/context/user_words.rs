@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first_and_leave_room_to_others() {
+    fn the_newest_come_first_and_leave_room() {
         let long = "word ".repeat(400);
         let all = words(&[&long, "short", &long]);
         let shown = all.within(300).expect("words");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_older_message_fits_beside_a_long_one() {
+    fn short_older_messages_fit_beside_long_ones() {
         let long = "word ".repeat(400);
         let shown = words(&["short", &long]).within(20).expect("words");
         assert!(shown.starts_with("(1 more messages") && shown.ends_with("User:\n  short"), "{shown}");

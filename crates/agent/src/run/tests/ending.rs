@@ -184,7 +184,7 @@ fn a_last_turn_is_forced_once_per_task() {
 }
 
 #[test]
-fn open_todo_lists_are_shown_again_after_some_answers() {
+fn open_todo_lists_are_shown_again() {
     let list = |status: &str| TodoList::of_value(Some(json!({"1": {"text": "test it", "status": status}})));
     let mut state = begin(turns(100));
     assert!(state.is_todo_due(), "its session may have a list");

@@ -95,7 +95,7 @@ fn the_first_of_several_hand_offs_counts() {
 }
 
 #[test]
-fn the_destinations_report_ends_a_run_with_a_report() {
+fn the_destinations_report_ends_the_run() {
     let mut spec = spec(turns(5));
     spec.agent_tools.report = Some(ReportSpec::default());
     let mut state = RunState::new(spec, vec![Message::user("task")]);

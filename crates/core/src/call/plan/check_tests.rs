@@ -211,7 +211,7 @@ fn denials_and_costs_are_found_before_anything_runs() {
 }
 
 #[test]
-fn a_result_that_nobody_can_read_is_warned_of() {
+fn unreadable_results_are_warned_of() {
     let write = |path: &str, method: &str| json!({"_tool": "x__search", "_outputPath": path, "_outputMethod": method, "q": "x"});
     let read = json!({"_tool": "x__search", "q": "†state.a.name"});
     for (calls, expect) in [
@@ -227,7 +227,7 @@ fn a_result_that_nobody_can_read_is_warned_of() {
 }
 
 #[test]
-fn the_activity_of_a_call_is_judged_and_approved() {
+fn activities_are_judged_and_approved() {
     let schema = json!({"type": "object", "properties": {"to": {"type": "string"}, "_activity": {"const": "x__send"}}});
     let provider = Arc::new(DeclaredTools::new("schemas", [("post", &schema)]));
     let tools = provider.tools().to_vec();

@@ -49,7 +49,7 @@ fn parameters_and_bodies_of_swagger_become_arguments() {
 }
 
 #[test]
-fn what_swagger_alone_can_say_is_refused_by_operation() {
+fn operations_that_cannot_be_converted_are_refused() {
     let tabs =
         json!({"name": "ids", "in": "query", "type": "array", "items": {"type": "string"}, "collectionFormat": "tsv"});
     let item = json!({"get": {"operationId": "tabs", "parameters": [tabs]}, "delete": {"operationId": "plain"}});
