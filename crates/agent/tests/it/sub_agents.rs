@@ -243,7 +243,7 @@ async fn a_request_handed_over_keeps_its_rights() {
         ..RunSpec::new("test/m", "sys")
     };
     tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
-    assert_eq!(tree.shown("a"), ["t__read"], "what it may not use itself, no destination gets");
+    assert_eq!(tree.shown("a"), ["t__read", "agent__final_report"], "what it may not use itself, no destination gets");
     assert_eq!(tools[1].count(), 0);
     let limits = AgentLimits { tokens: Some(90_000), ..AgentLimits::default() };
     assert_eq!(tree.store.agents_of("run-1").await.unwrap()[0].limits.tokens, limits.tokens);
