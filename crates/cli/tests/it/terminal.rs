@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -19,6 +20,7 @@ pub(crate) struct Terminal {
     child: Child,
     keys: File,
     said: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
 }
 
 impl Drop for Terminal {
@@ -52,14 +54,14 @@ impl Terminal {
         let keys = File::from(ours);
         let (mut screen, said) = (keys.try_clone().expect("a second handle"), Arc::<Mutex<String>>::default());
         let shown = Arc::clone(&said);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // The terminal fails once nobody is at its other side.
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
                 shown.lock().expect("said").push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
-        Self { child, keys, said }
+        Self { child, keys, said, reader }
     }
 
     pub(crate) fn said(&self) -> String {
@@ -75,16 +77,18 @@ impl Terminal {
     /// Its exit code, and all that stood on the terminal.
     pub(crate) fn ended_whole(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().expect("it ends").code();
-        // Whoever reads the terminal may be behind.
-        let mut said = self.said();
-        loop {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            let now = self.said();
-            if now == said {
-                return (code, said);
+        (code, self.said_at_the_end())
+    }
+
+    /// All that stood on the terminal when nobody writes to it any more; what the program left behind may hold it open.
+    fn said_at_the_end(&self) -> String {
+        for _ in 0..500 {
+            if self.reader.is_finished() {
+                break;
             }
-            said = now;
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
+        self.said()
     }
 
     /// Its exit code, and its output.
@@ -92,7 +96,7 @@ impl Terminal {
         let mut output = String::new();
         self.child.stdout.take().expect("stdout").read_to_string(&mut output).expect("text");
         let code = self.child.wait().expect("it ends").code();
-        (code, output, self.said())
+        (code, output, self.said_at_the_end())
     }
 }
 
