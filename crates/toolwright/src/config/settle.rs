@@ -32,10 +32,7 @@ pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path,
         }
     }
     if let Some(search) = &sections.native_tools.file_search
-        && !search
-            .openai_responses
-            .get("vector_store_ids")
-            .is_some_and(|ids| ids.as_array().is_some_and(|ids| !ids.is_empty()))
+        && search.openai_responses.get("vector_store_ids").and_then(|ids| ids.as_array()).is_none_or(Vec::is_empty)
     {
         let (at, message) = (merged.place("native_tools", "file_search"), "it names no stores to search".to_owned());
         let remedy = "name them: `openai_responses: {vector_store_ids: [vs_...]}`";

@@ -40,7 +40,7 @@ impl PlanDocument {
         let mut once = Self { calls: self.calls[..count].to_vec() };
         once.calls.iter_mut().for_each(|call| call.meta.instance = None);
         let instances = self.calls.iter().step_by(count).filter_map(|call| call.meta.instance.as_deref());
-        let is_repeated = self.calls.len() % count == 0 && once.for_each(instances) == *self;
+        let is_repeated = self.calls.len().is_multiple_of(count) && once.for_each(instances) == *self;
         is_repeated.then_some(once)
     }
 }
