@@ -124,8 +124,9 @@ impl Driver {
             snapshot
         } else {
             let is_in = |entry: &Entry, tools: &[String]| tools.is_empty() || entry.is_named_by(tools);
-            let keeps = |entry: &Entry| {
-                entry.provider.kind() == ProviderKind::Agent || (is_in(entry, narrowed) && is_in(entry, rights))
+            let keeps = |entry: &Entry| match entry.provider.kind() {
+                ProviderKind::Agent => agent.router.destination(entry.id().name()).is_some() || is_in(entry, rights),
+                _ => is_in(entry, narrowed) && is_in(entry, rights),
             };
             Arc::new(snapshot.only(keeps, "not among the tools of this run"))
         };
@@ -139,6 +140,7 @@ impl Driver {
             origin: Origin::Agent,
             model: Some(state.spec().model.as_str().into()),
             account: options.account.clone(),
+            limits: state.spec().all_limits(),
             is_attended: options.is_attended,
             handoff: self.handoff_terms(state, options).map(Arc::new),
             ..RunContext::new(

@@ -121,6 +121,14 @@ impl RunSpec {
         self.rights.as_ref().map_or_else(|| own.clone(), |rights| own.within(&rights.limits))
     }
 
+    /// Limits of the run itself, and of it with the agents that it starts.
+    #[must_use]
+    pub fn all_limits(&self) -> AgentLimits {
+        let Limits { turns, calls, time, tokens } = self.limits;
+        let own = AgentLimits { turns: Some(turns), calls, time, tokens, ..AgentLimits::default() };
+        own.within(&self.tree_limits())
+    }
+
     /// The tools of whoever it works for: globs as in [`RunSpec::tools`]; empty for all.
     #[must_use]
     pub fn rights_tools(&self) -> &[String] {
@@ -210,6 +218,14 @@ pub(super) fn last_turn(why: &str) -> Notice {
 }
 
 impl Limits {
+    /// The nearer of each of these limits and of `outer`.
+    #[must_use]
+    pub fn within(&self, outer: &AgentLimits) -> Self {
+        let Self { turns, calls, time, tokens } = *self;
+        let own = AgentLimits { turns: Some(turns), calls, time, tokens, ..AgentLimits::default() }.within(outer);
+        Self { turns: own.turns.unwrap_or(turns), calls: own.calls, time: own.time, tokens: own.tokens }
+    }
+
     /// Why the model is not asked again.
     pub(super) fn exhausted(&self, turns: u32, usage: &Usage) -> Option<String> {
         if turns >= self.turns.max(1) {

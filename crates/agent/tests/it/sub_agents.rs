@@ -230,8 +230,7 @@ async fn a_request_handed_over_keeps_its_rights() {
     let router = serde_json::from_value(json!({"destinations": ["a"]})).unwrap();
     let rights = Rights {
         principal: Principal::owner(),
-        profile: Profile::Trusted,
-        rules: Vec::new(),
+        policies: vec![Policy::of(Profile::Trusted)],
         tools: vec!["t:read".to_owned()],
         limits: AgentLimits { tokens: Some(90_000), ..AgentLimits::default() },
         root: dir.path().to_owned(),

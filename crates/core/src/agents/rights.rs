@@ -6,23 +6,58 @@ use serde::{Deserialize, Serialize};
 
 use super::AgentLimits;
 use crate::identity::session::Principal;
-use crate::policy::{Profile, Rule};
+use crate::policy::{Policy, Profile};
 
 /// What its creator may do: what it starts may do as much, and never more. Kept in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rights {
     /// Its principal.
     pub principal: Principal,
-    /// What decides where no rule of policy matches.
-    pub profile: Profile,
-    /// The rules that deny calls of its creator. They stand before those of the configuration.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rules: Vec<Rule>,
+    /// The policy of its creator, and then each that this is within. The stricter verdict of these and of the policy that
+    /// holds when something is started counts.
+    pub policies: Vec<Policy>,
     /// Its tools, by id or pattern; empty: all.
     pub tools: Vec<String>,
-    /// The limits of its creator, for each run that is started.
+    /// The limits of its creator, for each run that is started; what is absent is not limited by them.
     #[serde(default, skip_serializing_if = "AgentLimits::is_empty")]
     pub limits: AgentLimits,
     /// The workspace.
     pub root: PathBuf,
+}
+
+impl Rights {
+    /// The policies as one; `None`: there are none.
+    #[must_use]
+    pub fn policy(&self) -> Option<Policy> {
+        self.policies.iter().rev().cloned().reduce(|outer, policy| policy.under(outer))
+    }
+
+    /// The strictest profile of the policies.
+    #[must_use]
+    pub fn profile(&self) -> Option<Profile> {
+        self.policy().map(|policy| policy.strictest_profile())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Rule;
+
+    #[test]
+    fn policies_are_kept_in_order() {
+        let outer = Policy { rules: vec![Rule::ask("shell:*")], ..Policy::of(Profile::Trusted) };
+        let own = Policy { rules: vec![Rule::allow("fs:read"), Rule::deny("fs:*")], ..Policy::of(Profile::Ask) };
+        let policy = own.under(outer);
+        let rights = Rights {
+            principal: Principal::owner(),
+            policies: policy.chain(),
+            tools: Vec::new(),
+            limits: AgentLimits::default(),
+            root: "/".into(),
+        };
+        let kept: Rights = serde_json::from_str(&serde_json::to_string(&rights).expect("json")).expect("rights");
+        assert_eq!(kept.policy(), Some(policy));
+        assert_eq!(kept.profile(), Some(Profile::Ask));
+    }
 }

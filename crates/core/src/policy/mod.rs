@@ -280,18 +280,11 @@ impl Policy {
         self.within.as_ref().map_or(self.profile, |within| self.profile.stricter(within.strictest_profile()))
     }
 
-    /// The rules that deny, of this policy and those that it is within, each once.
+    /// This policy and each that it is within, each alone.
     #[must_use]
-    pub fn denials(&self) -> Vec<Rule> {
-        let mut found: Vec<Rule> = Vec::new();
-        for policy in std::iter::successors(Some(self), |policy| policy.within.as_deref()) {
-            for rule in policy.rules.iter().filter(|rule| rule.effect == Effect::Deny) {
-                if !found.contains(rule) {
-                    found.push(rule.clone());
-                }
-            }
-        }
-        found
+    pub fn chain(&self) -> Vec<Self> {
+        let all = std::iter::successors(Some(self), |policy| policy.within.as_deref());
+        all.map(|policy| Self { within: None, ..policy.clone() }).collect()
     }
 
     /// Decides. Pure and total: every call gets an answer. A rule whose condition fails on the call denies it.

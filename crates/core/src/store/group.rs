@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::agents::AgentLimits;
     use crate::identity::session::Principal;
-    use crate::policy::Profile;
+    use crate::policy::{Policy, Profile};
 
     #[test]
     fn persons_and_privileged_members_change_groups() {
@@ -135,8 +135,7 @@ mod tests {
             name: name.into(),
             rights: Rights {
                 principal: Principal::owner(),
-                profile: Profile::Ask,
-                rules: Vec::new(),
+                policies: vec![Policy::of(Profile::Ask)],
                 tools: Vec::new(),
                 limits: AgentLimits::default(),
                 root: "/".into(),

@@ -101,7 +101,7 @@ async fn pdfs_become_text_and_hostile_ones_errors() {
     let nested = pdf(&format!("BT /F1 9 Tf {}(a) Tj ET", "[".repeat(100_000)));
     let looped = good.replace("/Kids[3 0 R]", "/Kids[2 0 R]");
     let (form, drawn) = (pdf("/X Do"), pdf("0 0 1 1 re f"));
-    type Case<'a> = (&'a str, &'a str, &'a [u8], Result<&'a str, &'a str>);
+    type Case<'a> = (&'static str, &'static str, &'a [u8], Result<&'static str, &'static str>);
     let cases: [Case<'_>; 7] = [
         ("application/pdf", "lines", good.as_bytes(), Ok("[Page 1]\nHello PDF\nsecond café end")),
         ("application/octet-stream", "untyped", good.as_bytes(), Ok("[Page 1]\nHello PDF")),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toolwright_core::agents::AgentLimits;
 use toolwright_core::agents::handoff::Conversation;
 use toolwright_core::approval::{AgentStep, Approver};
 use toolwright_core::cancel::Cancel;
@@ -272,6 +273,8 @@ pub struct RunContext {
     pub handoff: Option<Arc<HandoffTerms>>,
     /// Set where a call of an agent hands it the user's request.
     pub handed_over: Option<HandedOver>,
+    /// The limits of their run.
+    pub limits: AgentLimits,
     /// Whether their run reads its mailbox when it has answered.
     pub is_attended: bool,
     /// The agent that pays for the requests to models that they make; `None`: nobody keeps count.
@@ -341,6 +344,7 @@ impl RunContext {
             agents: Arc::default(),
             handoff: None,
             handed_over: None,
+            limits: AgentLimits::default(),
             is_attended: false,
             account: None,
         }

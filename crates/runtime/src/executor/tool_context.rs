@@ -473,13 +473,14 @@ impl InnerCalls for NestedCaller {
     }
 
     fn rights(&self) -> Option<Rights> {
-        let RunContext { session, policy, snapshot, account, .. } = &self.run;
+        let RunContext { session, policy, snapshot, account, limits, .. } = &self.run;
+        let of_tree = account.as_ref().map(|account| account.limits().clone()).unwrap_or_default();
         Some(Rights {
             principal: session.principal.clone(),
-            profile: policy.strictest_profile(),
-            rules: policy.denials(),
-            tools: snapshot.list().iter().map(|entry| entry.id().to_string()).collect(),
-            limits: account.as_ref().map(|account| account.limits().clone()).unwrap_or_default(),
+            policies: policy.chain(),
+            // A later version of a tool is the same tool.
+            tools: snapshot.list().iter().map(|entry| entry.id().without_version().to_owned()).collect(),
+            limits: limits.within(&of_tree),
             root: session.root.clone(),
         })
     }

@@ -18,7 +18,7 @@ use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
     Creator, Firing, FiringState, MAX_TRIGGERS, Target, Trigger, TriggerConfig, TriggerRequest, Triggers as _,
 };
-use toolwright_core::{Cancel, CancelCause, Clock as _, Profile};
+use toolwright_core::{Cancel, CancelCause, Clock as _, Policy, Profile};
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Offered, Parking, WebhookError};
 use toolwright_runtime::{SqliteStore, SystemClock, TriggerManager, TriggerRunner};
 use toolwright_testkit::FakeClock;
@@ -30,8 +30,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn rights(root: &Path) -> Rights {
     Rights {
         principal: Principal::owner(),
-        profile: Profile::Ask,
-        rules: Vec::new(),
+        policies: vec![Policy::of(Profile::Ask)],
         tools: Vec::new(),
         limits: AgentLimits::default(),
         root: root.to_owned(),

@@ -196,3 +196,23 @@ async fn a_member_has_the_rights_of_its_lead() {
     tw.shut_down().await;
     other.shut_down().await;
 }
+
+#[tokio::test]
+async fn a_members_question_waits_in_the_inbox() {
+    let (state, root) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+    let turns = vec![
+        calls("fs__write", json!({"path": "a.txt", "content": "x"})),
+        Turn::text("I wait.").expecting("it waits", |asked| asked.last_result_text().contains("approv")),
+    ];
+    let builder = with_groups(state.path()).policy(Profile::Ask).root(root.path());
+    let (builder, model) = scripted(builder, turns).await;
+    let tw = builder.build().await.expect("builds");
+    // The owner's own call may do anything; who is added by it may not.
+    tw.call("group__add_agent", json!({"name": "scout"})).await.expect("added");
+    tw.call("group__start", json!({"name": "scout", "message": "Write a.txt"})).await.expect("started");
+    let _driven = tw.drive_groups();
+    until("the member has asked", || model.requests().len() == 2).await;
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
+    assert!(!root.path().join("a.txt").exists());
+    tw.shut_down().await;
+}

@@ -325,7 +325,7 @@ impl Trigger {
             "config": self.config,
             "target": self.target,
             "principal": self.rights.principal.id,
-            "profile": self.rights.profile,
+            "profile": self.rights.profile(),
             "root": self.rights.root,
             "creator": self.creator,
             "created": iso(self.created_ms),
@@ -449,5 +449,28 @@ impl Firing {
             "run": self.run_id(),
             "error": self.error,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn catch_up_is_a_word_or_a_number() {
+        for (written, expect) in [
+            (json!("none"), Some(CatchUp::None)),
+            (json!("one"), Some(CatchUp::One)),
+            (json!("all"), Some(CatchUp::All(MAX_CATCH_UP))),
+            (json!({"all": 9}), Some(CatchUp::All(9))),
+            (json!("each"), None),
+        ] {
+            match serde_json::from_value::<CatchUp>(written.clone()) {
+                Ok(read) => assert_eq!(Some(read), expect, "{written}"),
+                Err(error) => {
+                    assert!(expect.is_none() && error.to_string().contains("{all: 100}"), "{written}: {error}")
+                }
+            }
+        }
     }
 }

@@ -104,10 +104,10 @@ impl AgentSource for Facades {
         } else if agent.system.is_none() {
             agent = agent.system(BASE_PROMPT);
         }
+        agent.profile = Some(agent.profile.map_or(order.profile, |own| own.stricter(order.profile)));
         let rights = Rights {
             principal: order.principal,
-            profile: order.profile,
-            rules: Vec::new(),
+            policies: Vec::new(),
             tools: order.tools,
             limits: AgentLimits::default(),
             root: self.0.config().root.clone(),

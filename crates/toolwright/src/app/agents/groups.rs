@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use toolwright_core::Cancel;
+use toolwright_core::approval::{Answers, Approver};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::group::Member;
 use toolwright_core::store::{Claim, RunStore as _};
 
 use super::Agent;
+use super::triggers::PARKED;
 use crate::app::Toolwright;
 use crate::error::Error;
 
@@ -97,7 +99,11 @@ async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
 }
 
 async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
+    // A call that needs a person becomes a job that waits for one; a message tells how it ended.
+    let inbox = || Arc::new(app.ask_inbox_for(PARKED, Answers::Elsewhere, |_| ())) as Arc<dyn Approver>;
+    let approver = app.own_approver().unwrap_or_else(inbox);
     let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).attended();
+    let agent = agent.shared_approver(approver);
     let mut conversation = agent.conversation().await?;
     conversation.attend(introduction(member)).await?;
     loop {

@@ -416,16 +416,12 @@ impl Agent {
 
     fn options(&self) -> RunOptions {
         let app = &self.app;
-        let profile = match (self.profile, &self.rights) {
-            (own, Some(rights)) => Some(own.map_or(rights.profile, |own| own.stricter(rights.profile))),
-            (own, None) => own,
-        };
-        let mut policy = app.config().policy(profile, Profile::Ask);
+        let mut policy = app.config().policy(self.profile, Profile::Ask);
         if let Some(spec) = &self.spec {
             policy = spec.ruled(&policy);
         }
-        if let Some(rights) = &self.rights {
-            policy.rules.splice(..0, rights.rules.iter().cloned());
+        if let Some(outer) = self.rights.as_ref().and_then(|rights| rights.policy()) {
+            policy = policy.under(outer);
         }
         let policy = Arc::new(policy);
         let mut session = as_agent(&app.session(self.session.as_deref().unwrap_or(&self.id)), self.spec.as_deref());
@@ -465,7 +461,10 @@ impl Agent {
         let usual = self.app.run_spec(&self.model);
         let mut spec = RunSpec {
             settings: self.settings.clone(),
-            limits: self.limits.clone(),
+            limits: self
+                .rights
+                .as_ref()
+                .map_or_else(|| self.limits.clone(), |rights| self.limits.within(&rights.limits)),
             dispatch: self.dispatch.unwrap_or(usual.dispatch),
             tools: self.tools.clone(),
             denied: self.denied(),

@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
 use toolwright_agent::Status;
-use toolwright_core::Profile;
 use toolwright_core::agents::{AgentLimits, Rights};
 use toolwright_core::approval::Answers;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
 use toolwright_core::trigger::{Firing, Trigger, TriggerConfig};
+use toolwright_core::{Policy, Profile};
 use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
@@ -21,8 +21,8 @@ use super::Agent;
 use crate::app::{LIST_WAIT, Toolwright};
 use crate::error::Error;
 
-/// How long the questions of a firing wait for a person, who may be away when it fires.
-const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long the questions of a firing, or of a member of a group, wait for a person, who may be away then.
+pub(super) const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The triggers of this process run until it is dropped.
 #[derive(Debug)]
@@ -95,8 +95,7 @@ impl Toolwright {
         let profile = config.policy(None, Profile::Ask).profile;
         Rights {
             principal: Principal::owner(),
-            profile,
-            rules: Vec::new(),
+            policies: vec![Policy::of(profile)],
             tools: Vec::new(),
             limits: AgentLimits::default(),
             root: config.root.clone(),
