@@ -204,10 +204,12 @@ async fn a_members_question_waits_in_the_inbox() {
         calls("fs__write", json!({"path": "a.txt", "content": "x"})),
         Turn::text("I wait.").expecting("it waits", |asked| asked.last_result_text().contains("approv")),
     ];
-    let builder = with_groups(state.path()).policy(Profile::Ask).root(root.path());
+    let builder = with_groups(state.path()).policy(Profile::Ask).root(root.path()).settings(json!({
+        "defaults": {"groups": true}, "models": {"default": MODEL},
+        "policy": {"rules": [{"effect": "allow", "tool": "group:*"}]},
+    }));
     let (builder, model) = scripted(builder, turns).await;
     let tw = builder.build().await.expect("builds");
-    // The owner's own call may do anything; who is added by it may not.
     tw.call("group__add_agent", json!({"name": "scout"})).await.expect("added");
     tw.call("group__start", json!({"name": "scout", "message": "Write a.txt"})).await.expect("started");
     let _driven = tw.drive_groups();
