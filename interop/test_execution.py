@@ -88,10 +88,15 @@ async def test_metrics_are_read_by_prometheus_own_parser():
             for number in range(3):
                 ok, text = await outcome(client, ECHO, {"message": f"number {number}"})
                 assert ok, text
-        page = await asyncio.to_thread(get, gateway.url.replace("/mcp", "/metrics"))
-        samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-        counted = sum(s.value for s in samples if "calls" in s.name and s.labels.get("tool", "").startswith("everything__"))
-        assert counted == 3, [sample for sample in samples if "calls" in sample.name]
+
+        # They are counted from the events of a call, which follow its answer.
+        async def counted():
+            page = await asyncio.to_thread(get, gateway.url.replace("/mcp", "/metrics"))
+            samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+            mine = [s for s in samples if "calls" in s.name and s.labels.get("tool", "").startswith("everything__")]
+            return sum(sample.value for sample in mine) == 3
+
+        await eventually(counted, "three calls are counted")
 
 
 def get(url):
