@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::{Method, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -114,6 +114,14 @@ async fn a_busy_server_answers_only_probes() {
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: 1\r\n"), "{refused}");
     let (head, body) = refused.split_once("\r\n\r\n").expect("a whole answer");
     assert!(head.contains(&format!("content-length: {}", body.len())), "{refused}");
+    for (more, at) in [("", "/error/message"), ("anthropic-version: 2023-06-01\r\n", "/error/type")] {
+        let request = HEALTH.replace("/health", "/v1/models").replace("\r\n\r\n", &format!("\r\n{more}\r\n"));
+        let refused = rest(&mut connect(&http, &request).await).await;
+        assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: 1\r\n"), "{refused}");
+        let body = refused.split_once("\r\n\r\n").expect("a whole answer").1;
+        let body: Value = serde_json::from_str(body).expect("JSON of the API");
+        assert!(body.pointer(at).is_some_and(Value::is_string), "{body}");
+    }
     // More than there are spare connections: they keep nobody out, and the first of them has gone.
     let mut silent = Vec::new();
     for _ in 0..70 {
