@@ -189,29 +189,37 @@ def test_answers_have_the_shape_that_is_asked_for():
 
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+# What the scripted model repeats of a text, and of a document that its API reads itself.
+SAID = ("the note says seven", "paper.pdf")
 
 
 def test_files_and_images_are_taken():
     with served([{"text": "USER {{user}} END"}]) as root:
+        paper = base64.b64encode(b"%PDF-1.4").decode()
+        paper_url = f"data:application/pdf;base64,{paper}"
         note = base64.b64encode(b"the note says seven").decode()
         png, text = f"data:image/png;base64,{PIXEL}", f"data:text/plain;base64,{note}"
         chat = openai(root).chat.completions.create(model=MODEL, messages=[{"role": "user", "content": [
             {"type": "text", "text": "Read."}, {"type": "image_url", "image_url": {"url": png}},
             {"type": "file", "file": {"filename": "note.txt", "file_data": text}},
+            {"type": "file", "file": {"filename": "paper.pdf", "file_data": paper_url}},
         ]}])
-        assert "the note says seven" in chat.choices[0].message.content, chat
+        assert all(said in chat.choices[0].message.content for said in SAID), chat
         response = openai(root).responses.create(model=MODEL, input=[{"role": "user", "content": [
             {"type": "input_text", "text": "Read."}, {"type": "input_image", "image_url": png, "detail": "auto"},
             {"type": "input_file", "filename": "note.txt", "file_data": text},
+            {"type": "input_file", "filename": "paper.pdf", "file_data": paper_url},
         ]}])
-        assert "the note says seven" in response.output_text, response
+        assert all(said in response.output_text for said in SAID), response
         message = anthropic(root).messages.create(model=MODEL, max_tokens=99, messages=[{"role": "user", "content": [
             {"type": "text", "text": "Read."},
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}},
             {"type": "document", "title": "note.txt", "source": {
                 "type": "text", "media_type": "text/plain", "data": "the note says seven"}},
+            {"type": "document", "title": "paper.pdf", "source": {
+                "type": "base64", "media_type": "application/pdf", "data": paper}},
         ]}])
-        assert "the note says seven" in text_of(message), message
+        assert all(said in text_of(message) for said in SAID), message
 
 
 def test_several_turns_are_one_conversation():

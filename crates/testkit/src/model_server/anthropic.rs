@@ -147,7 +147,7 @@ fn check_messages(messages: &[Value]) -> Result<bool, String> {
                         format!("{place}: no `server_tool_use` block with id '{id}' in its message")
                     })?;
                 }
-                (_, "text" | "image") => plain(block, &place)?,
+                (_, "text" | "image" | "document") => plain(block, &place)?,
                 _ => return Err(format!("{place}: unexpected block of type '{kind}' from the {expected}")),
             }
             past_results |= kind != "tool_result";
@@ -192,6 +192,13 @@ fn plain(block: &Value, place: &str) -> Checked {
             ["image/png", "image/jpeg", "image/gif", "image/webp"].iter().any(|media| source["media_type"] == *media);
         return ensure(source["type"] == "url" || (known && source["data"].as_str().is_some_and(is_base64)), || {
             format!("{place}.source: not an image")
+        });
+    }
+    if block["type"] == "document" {
+        let source = &block["source"];
+        let is_pdf = source["type"] == "base64" && source["media_type"] == "application/pdf";
+        return ensure(is_pdf && source["data"].as_str().is_some_and(is_base64), || {
+            format!("{place}.source: not a document")
         });
     }
     ensure(block["text"].as_str().is_some_and(|text| !text.trim().is_empty()), || {

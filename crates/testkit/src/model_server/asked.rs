@@ -63,7 +63,7 @@ impl Asked {
             .collect()
     }
 
-    /// The text of the last user message that has any; notes that carry the images of results count.
+    /// The text of the last user message that has any, and the names of its files; notes that carry the images of results count.
     #[must_use]
     pub fn last_user_text(&self) -> String {
         if let (WireApi::Responses, Some(text)) = (self.api, self.body["input"].as_str()) {
@@ -181,7 +181,11 @@ fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => {
-            let text = parts.iter().filter_map(|part| part["text"].as_str().or(part["tool_name"].as_str()));
+            let text = parts.iter().filter_map(|part| {
+                let named =
+                    [&part["text"], &part["tool_name"], &part["filename"], &part["file"]["filename"], &part["title"]];
+                named.iter().find_map(|text| text.as_str())
+            });
             text.collect::<Vec<_>>().join("\n")
         }
         _ => String::new(),

@@ -62,6 +62,12 @@ pub(super) fn speaks_of_json(messages: &[Value]) -> bool {
     })
 }
 
+/// Whether it is a PDF as the APIs of OpenAI take one.
+pub(super) fn is_file(part: &Value) -> bool {
+    let data = part["file_data"].as_str().and_then(|url| url.strip_prefix("data:application/pdf;base64,"));
+    part["filename"].is_string() && data.is_some_and(is_base64)
+}
+
 /// Base64 without line breaks.
 pub(super) fn is_base64(data: &str) -> bool {
     use base64::Engine as _;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, speaks_of_json, tool, word};
+use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word};
 use super::sending::{Sent, pieces};
 use super::{Answer, Asked, Reply, Stop};
 use crate::rules::ApiRules;
@@ -100,6 +100,9 @@ fn content(content: &Value, role: &str, may_be_null: bool, place: &str) -> Check
                     format!("{place}.content: not an image URL")
                 })
             }
+            Some("file") => ensure(role == "user" && is_file(&part["file"]), || {
+                format!("{place}.content: a file needs 'filename' and 'file_data'")
+            }),
             other => Err(format!("{place}.content: part type {other:?} is not supported")),
         }),
         _ => Err(format!("{place}.content: must be a string or a non-empty array of parts")),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, speaks_of_json, tool, word};
+use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word};
 use super::openai::{call_id, error_body};
 use super::sending::{Sent, pieces};
 use super::tool_search::{self, Loaded};
@@ -136,6 +136,9 @@ fn content(content: &Value, role: &str, place: &str) -> Checked {
                     url.strip_prefix("data:image/").and_then(|rest| rest.split_once(";base64,")).map(|(_, data)| data);
                 ensure(role == "user" && data.is_some_and(is_base64), || format!("{place}.content: not an image URL"))
             }
+            Some("input_file") => ensure(role == "user" && is_file(part), || {
+                format!("{place}.content: a file needs 'filename' and 'file_data'")
+            }),
             other => Err(format!("{place}.content: Invalid value: {other:?}. Supported values are: '{word}'")),
         }),
         _ => Err(format!("{place}.content: must be a string or a non-empty array of parts")),
