@@ -5,35 +5,13 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, RegisteredTool};
 use toolwright_core::{
-    CallId, Caller, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind, RawArguments, Snapshot,
-    ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput, check,
+    CallId, Caller, Principal, ProviderKind, RawArguments, Snapshot, StaticProvider, ToolCall, ToolDefinition, ToolId,
+    check,
 };
-
-struct Nobody;
-
-#[async_trait]
-impl Provider for Nobody {
-    fn name(&self) -> &str {
-        "fs"
-    }
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Native
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(Vec::new())
-    }
-    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::text(""))
-    }
-    fn health(&self) -> Health {
-        Health::Ready
-    }
-}
 
 /// An edit of a file: the size and shape of most calls.
 fn schema() -> Value {
@@ -58,7 +36,8 @@ const MISTYPED: &str = r#"{"path": "crates/core/src/lib.rs", "old": "pub mod pla
 fn benches(criterion: &mut Criterion) {
     let id = ToolId::parse("fs:edit@1.0.0").expect("id");
     let tool = RegisteredTool::own(ToolDefinition::new(id, "", Some(schema()))).expect("registers");
-    let listing = Listing { provider: Arc::new(Nobody), tools: vec![tool], error: None, withheld: Vec::new() };
+    let nobody = StaticProvider::new("fs", ProviderKind::Native, Vec::new()).expect("registers");
+    let listing = Listing { provider: Arc::new(nobody), tools: vec![tool], error: None, withheld: Vec::new() };
     let snapshot = Snapshot::build(&[listing]);
     let owner = Principal::owner();
     let call =

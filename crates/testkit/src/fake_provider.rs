@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
-    ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallScope, ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    StaticProvider, Tool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
-use toolwright_core::session::Principal;
+use toolwright_core::session::{Principal, Session};
 use toolwright_core::tool_id::ToolId;
 
 /// The definition of a tool that takes any object.
@@ -67,6 +68,7 @@ pub struct FakeProvider {
     answer: Answer,
     notify: Mutex<Option<ChangeNotifier>>,
     credentials: Box<dyn Fn() -> Option<ContentHash> + Send + Sync>,
+    scope: Box<dyn Fn(&ToolId, &Value, &Session) -> CallScope + Send + Sync>,
     /// The configuration that defines it.
     pub defined_in: &'static str,
     /// Whether its hints may loosen policy.
@@ -101,6 +103,7 @@ impl FakeProvider {
             answer: Box::new(|_, _| Box::pin(async { Ok(ToolOutput::default()) })),
             notify: Mutex::default(),
             credentials: Box::new(|| None),
+            scope: Box::new(|_, _, _| CallScope::Anywhere),
             defined_in: "",
             trust: HintTrust::Trusted,
             health: Health::Ready,
@@ -110,6 +113,23 @@ impl FakeProvider {
             is_of_methods: false,
             only_waits: false,
         }
+    }
+
+    /// A native provider that runs these tools.
+    ///
+    /// # Panics
+    /// If a definition breaks a rule.
+    #[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
+    #[expect(clippy::disallowed_methods, reason = "it is the provider that the executor calls")]
+    pub fn of_tools(name: &'static str, tools: Vec<Arc<dyn Tool>>) -> Self {
+        let registered = tools.iter().map(|tool| own(tool.definition())).collect();
+        let tools = Arc::new(StaticProvider::new(name, ProviderKind::Native, tools).expect("registers"));
+        let at = Arc::clone(&tools);
+        let fake = Self::new(name, ProviderKind::Native, registered).with_future(move |call, context| {
+            let tools = Arc::clone(&tools);
+            Box::pin(async move { tools.call(call, context).await })
+        });
+        Self { scope: Box::new(move |tool, arguments, session| at.scope(tool, arguments, session)), ..fake }
     }
 
     /// Sets what is public of it.
@@ -205,6 +225,10 @@ impl Provider for FakeProvider {
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
         (self.credentials)()
+    }
+
+    fn scope(&self, tool: &ToolId, arguments: &Value, session: &Session) -> CallScope {
+        (self.scope)(tool, arguments, session)
     }
 
     fn health(&self) -> Health {

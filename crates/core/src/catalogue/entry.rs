@@ -305,47 +305,16 @@ pub fn namespaces<'a>(tools: impl Iterator<Item = &'a Entry>) -> String {
 
 #[cfg(test)]
 mod tests {
-
-    use async_trait::async_trait;
-
     use super::*;
-    use crate::catalogue::context::ToolContext;
-    use crate::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
-    use crate::error::ToolError;
+    use crate::catalogue::{Listing, ProviderKind, Snapshot};
     use crate::model::{ShownTool, shown_tokens};
-    use crate::output::outcome::ToolOutput;
-    use crate::testing::{definition, listing, own};
-
-    /// A server that says so about itself.
-    struct Server(String);
-
-    #[async_trait]
-    impl Provider for Server {
-        fn name(&self) -> &str {
-            "post"
-        }
-        fn kind(&self) -> ProviderKind {
-            ProviderKind::Mcp
-        }
-        async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-            Ok(Vec::new())
-        }
-        async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-            Ok(ToolOutput::text(""))
-        }
-        fn health(&self) -> Health {
-            Health::Ready
-        }
-        fn instructions(&self) -> Option<String> {
-            Some(self.0.clone())
-        }
-    }
+    use crate::testing::{FakeProvider, definition, listing, own};
 
     #[test]
     fn what_a_server_says_is_cut() {
         let tools = vec![own(definition("post:weigh@1.0.0"))];
         let snapshot = |said: String| {
-            let provider = Arc::new(Server(said));
+            let provider = Arc::new(FakeProvider::new("post", ProviderKind::Mcp, Some(&said)));
             Snapshot::build(&[Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() }])
         };
         let long = snapshot("é".repeat(9000) + "x");

@@ -1,13 +1,57 @@
 //! Shared by this crate's tests.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use serde_json::json;
 
-use crate::catalogue::tool::StaticProvider;
-use crate::catalogue::{Listing, ProviderKind, RegisteredTool};
+use crate::catalogue::context::ToolContext;
+use crate::catalogue::{
+    Health, Listing, PromptPart, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+};
 use crate::definition::ToolDefinition;
+use crate::error::ToolError;
 use crate::identity::tool_id::ToolId;
+use crate::output::outcome::ToolOutput;
+
+/// A provider that says something about itself. Tests of other crates use the one of testkit, which needs this crate.
+pub(crate) struct FakeProvider {
+    name: &'static str,
+    kind: ProviderKind,
+    pub(crate) says: Mutex<Option<String>>,
+    pub(crate) part: fn(&ToolId) -> Option<PromptPart>,
+}
+
+impl FakeProvider {
+    pub(crate) fn new(name: &'static str, kind: ProviderKind, says: Option<&str>) -> Self {
+        Self { name, kind, says: Mutex::new(says.map(str::to_owned)), part: |_| None }
+    }
+}
+
+#[async_trait]
+impl Provider for FakeProvider {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn kind(&self) -> ProviderKind {
+        self.kind
+    }
+    fn instructions(&self) -> Option<String> {
+        self.says.lock().expect("lock").clone()
+    }
+    fn prompt_part(&self, tool: &ToolId) -> Option<PromptPart> {
+        (self.part)(tool)
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(Vec::new())
+    }
+    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::default())
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
 
 pub(crate) fn definition(id: &str) -> ToolDefinition {
     ToolDefinition::new(ToolId::parse(id).expect("id"), "", Some(json!({"type": "object"})))
@@ -27,6 +71,5 @@ pub(crate) fn carrying() -> Listing {
 }
 
 pub(crate) fn of_kind(name: &str, kind: ProviderKind, tools: Vec<Arc<RegisteredTool>>) -> Listing {
-    let provider = StaticProvider::new(name, kind, Vec::new()).expect("nothing to register");
-    Listing { provider: Arc::new(provider), tools, error: None, withheld: Vec::new() }
+    Listing { provider: Arc::new(FakeProvider::new(name, kind, None)), tools, error: None, withheld: Vec::new() }
 }

@@ -21,7 +21,7 @@ mod whose;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -29,7 +29,7 @@ use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{Provider, ProviderCall};
-use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
+use toolwright_core::context::{PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, EventSink, Partial};
 use toolwright_core::outcome::ToolOutput;
@@ -37,6 +37,7 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ManifestCache, StoreError};
 use toolwright_mcp::client::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+use toolwright_testkit::FakeClock;
 
 /// What the tests look at from outside.
 #[derive(Default)]
@@ -103,7 +104,7 @@ impl Rig {
     fn context(&self, session: &str) -> ToolContext {
         let id = SessionId::new(session);
         let session = Session { id, principal: Principal::owner(), root: PathBuf::from("/"), agent: None };
-        let services = Arc::new(Services::none(Arc::new(RealTime)));
+        let services = Arc::new(Services::none(Arc::new(FakeClock::real())));
         ToolContext {
             cancel: self.cancel.clone(),
             partials: Arc::clone(&self.world) as _,
@@ -125,17 +126,6 @@ impl Rig {
             _ => None,
         };
         events.iter().filter_map(code).collect()
-    }
-}
-
-struct RealTime;
-
-impl Clock for RealTime {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-    fn wall(&self) -> SystemTime {
-        SystemTime::now()
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::joined_text;
-use toolwright_core::context::{Clock, NoFileState};
+use toolwright_core::context::NoFileState;
 use toolwright_core::event::Partial;
 use toolwright_core::{ContentHash, ErrorKind};
 use toolwright_providers::builtin::PathGuard;
+use toolwright_testkit::FakeClock;
 
 use crate::workspace::Workspace;
 
@@ -314,18 +314,6 @@ async fn tree_lists_folders() {
     ws.fails("fs:tree", json!({"path": "README.md"}), FAILED, &["fs__read"]).await;
 }
 
-/// A second passes whenever somebody looks.
-struct Ticking(Instant, AtomicU64);
-
-impl Clock for Ticking {
-    fn now(&self) -> Instant {
-        self.0 + Duration::from_secs(self.1.fetch_add(1, Ordering::Relaxed))
-    }
-    fn wall(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH
-    }
-}
-
 #[tokio::test]
 async fn searches_say_how_far_they_came() {
     let mut ws = Workspace::new();
@@ -337,7 +325,7 @@ async fn searches_say_how_far_they_came() {
         let output = ws.call(tool, arguments).await.expect("searches");
         assert_eq!((&output.extras["complete"], &output.extras["looked_at"]), (&whole, &json!(44)), "{tool}");
     }
-    ws.services().clock = Arc::new(Ticking(Instant::now(), AtomicU64::new(0)));
+    ws.services().clock = Arc::new(FakeClock::ticking());
     for (tool, arguments, expect) in [
         ("fs:glob", json!({"pattern": "*", "timeout_ms": 9000}), "d0/f00\n"),
         ("fs:glob", json!({"pattern": "nowhere", "timeout_ms": 9000}), "so far: no file matches"),

@@ -3,29 +3,18 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::catalogue::{CallScope, RegisteredTool};
 use toolwright_core::content::joined_text;
-use toolwright_core::context::{Clock, FileSeen, FileState, PartialSink, Services, ToolContext};
+use toolwright_core::context::{FileSeen, FileState, PartialSink, Services, ToolContext};
 use toolwright_core::error::Unsupported;
 use toolwright_core::event::Partial;
 use toolwright_core::schema::fill_defaults;
 use toolwright_core::{CallId, ErrorKind, Principal, Session, SessionId, Tool, ToolDefinition, ToolError, ToolOutput};
 use toolwright_providers::builtin::{BuiltinOptions, PathGuard, tools};
-
-/// The real time, for what runs without an executor.
-pub(crate) struct RealTime;
-
-impl Clock for RealTime {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-    fn wall(&self) -> SystemTime {
-        SystemTime::now()
-    }
-}
+use toolwright_testkit::FakeClock;
 
 #[derive(Default)]
 struct Seen(Mutex<HashMap<(SessionId, PathBuf), FileSeen>>);
@@ -77,7 +66,7 @@ impl Workspace {
     /// In a folder that is there and stays.
     pub(crate) fn at(root: PathBuf, options: impl FnOnce(&Path) -> BuiltinOptions) -> Self {
         let outer = tempfile::tempdir().expect("folder");
-        let mut services = Services::none(Arc::new(RealTime));
+        let mut services = Services::none(Arc::new(FakeClock::real()));
         services.files = Arc::new(Seen::default());
         let reports = Arc::new(Reports::default());
         let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root, agent: None };

@@ -10,18 +10,17 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::call::ValidCall;
-use toolwright_core::catalogue::{
-    CallScope, Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot,
-};
+use toolwright_core::catalogue::{CallScope, Entry, Listing, Provider, Snapshot};
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::{Event, EventSink, Partial};
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{
-    Cancel, CancelCause, ContentHash, Effects, ErrorKind, Outcome, Policy, Profile, Services, Session, StaticProvider,
-    Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+    Cancel, CancelCause, ContentHash, Effects, ErrorKind, Outcome, Policy, Profile, Services, Session, Tool,
+    ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::executor::{Before, GuardBinding, Interceptor, ResponseCache, Verdict};
 use toolwright_runtime::{ExecutorOptions, QueueConfig, Queues, RunContext};
+use toolwright_testkit::FakeProvider;
 
 use crate::fixture::{Fixture, call, fixture};
 
@@ -99,38 +98,6 @@ impl Tool for Ends {
             "flaky" if attempt < 3 => Err(ToolError::new(ErrorKind::TransportError, "not sent").retryable()),
             _ => Ok(ToolOutput::text(format!("ran with {}", arguments["n"]))),
         }
-    }
-}
-
-/// Tools on tasks of their own, or within their calls.
-struct Ending {
-    tools: StaticProvider,
-    only_waits: bool,
-}
-
-#[async_trait]
-impl Provider for Ending {
-    fn name(&self) -> &str {
-        self.tools.name()
-    }
-    fn kind(&self) -> ProviderKind {
-        self.tools.kind()
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        self.tools.list().await
-    }
-    #[expect(clippy::disallowed_methods, reason = "it is the provider that the executor calls")]
-    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        self.tools.call(call, context).await
-    }
-    fn scope(&self, tool: &ToolId, arguments: &Value, session: &Session) -> CallScope {
-        self.tools.scope(tool, arguments, session)
-    }
-    fn health(&self) -> Health {
-        self.tools.health()
-    }
-    fn only_waits(&self) -> bool {
-        self.only_waits
     }
 }
 
@@ -225,8 +192,7 @@ impl Scene {
         let tool = |name| {
             Arc::new(Ends { name, started: Arc::clone(&started), attempts: AtomicUsize::new(0) }) as Arc<dyn Tool>
         };
-        let tools = StaticProvider::new("ends", ProviderKind::Native, TOOLS.map(tool).to_vec()).expect("provider");
-        let provider = Ending { tools, only_waits };
+        let provider = FakeProvider::of_tools("ends", TOOLS.map(tool).to_vec()).with(|it| it.only_waits = only_waits);
         let fixture = fixture(|options| {
             options.defaults.tool_timeout = Duration::from_millis(500);
             options.grace = Duration::from_millis(60);

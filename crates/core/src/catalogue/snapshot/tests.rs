@@ -1,40 +1,6 @@
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use async_trait::async_trait;
-
 use super::*;
-use crate::catalogue::context::ToolContext;
-use crate::catalogue::{Health, ProviderCall, ProviderError};
 use crate::definition::ToolDefinition;
-use crate::error::ToolError;
-use crate::output::outcome::ToolOutput;
-use crate::testing::listing;
-
-/// Has something to tell of itself once it is set.
-#[derive(Default)]
-struct Telling(AtomicBool);
-
-#[async_trait]
-impl Provider for Telling {
-    fn name(&self) -> &str {
-        "a"
-    }
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Native
-    }
-    fn instructions(&self) -> Option<String> {
-        self.0.load(Ordering::Relaxed).then(|| "for the sea".to_owned())
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(Vec::new())
-    }
-    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::default())
-    }
-    fn health(&self) -> Health {
-        Health::Ready
-    }
-}
+use crate::testing::{FakeProvider, listing};
 
 fn own(id: &str) -> Arc<RegisteredTool> {
     crate::testing::own(crate::testing::definition(id))
@@ -56,7 +22,7 @@ fn first_provider_of_an_id_wins() {
 #[test]
 fn it_knows_what_it_is_of() {
     let (one, other) = (own("a:t@1.0.0"), own("b:t@1.0.0"));
-    let telling = Arc::new(Telling::default());
+    let telling = Arc::new(FakeProvider::new("a", ProviderKind::Native, None));
     let first: Arc<dyn Provider> = Arc::clone(&telling) as _;
     let second = listing("b", Vec::new()).provider;
     let of = |provider: &Arc<dyn Provider>, tool: &Arc<RegisteredTool>| Listing {
@@ -91,7 +57,7 @@ fn it_knows_what_it_is_of() {
         change(&mut listings);
         assert!(!snapshot.is_of(&listings, &why(), &held, &issues), "change {n}");
     }
-    telling.0.store(true, Ordering::Relaxed);
+    *telling.says.lock().expect("lock") = Some("for the sea".to_owned());
     assert!(!snapshot.is_of(&whole(), &why(), &held, &issues), "its instructions are searched");
 }
 
