@@ -33,7 +33,7 @@ pub(crate) struct Row {
     /// To the first event of a stream, or of the whole answer.
     p50_us: f64,
     p99_us: f64,
-    /// Beside the model alone, at the median.
+    /// Beside the model alone with the same request, at the median.
     added_p50_us: Option<f64>,
     requests_per_s: f64,
     /// Answers that were not whole.
@@ -42,11 +42,11 @@ pub(crate) struct Row {
     rss_mb: f64,
 }
 
-/// Somebody who answers Chat Completions.
-#[derive(Clone, Copy)]
+/// A request of Chat Completions, and who answers it.
+#[derive(Clone)]
 struct Peer {
     addr: SocketAddr,
-    model: &'static str,
+    body: Arc<Value>,
 }
 
 struct Timed {
@@ -55,11 +55,15 @@ struct Timed {
 }
 
 impl Peer {
-    async fn ask(self, stream: bool) -> Result<Timed, Failure> {
-        let body = json!({
-            "model": self.model, "stream": stream, "messages": [{"role": "user", "content": "Say something."}],
-        })
-        .to_string();
+    fn of(addr: SocketAddr, model: &str) -> Self {
+        let messages = json!([{"role": "user", "content": "Say something."}]);
+        Self { addr, body: Arc::new(json!({"model": model, "messages": messages})) }
+    }
+
+    async fn ask(&self, stream: bool) -> Result<Timed, Failure> {
+        let mut body = Value::clone(&self.body);
+        body["stream"] = json!(stream);
+        let body = body.to_string();
         let mut connection = TcpStream::connect(self.addr).await?;
         connection.set_nodelay(true)?;
         let head = format!(
@@ -146,12 +150,12 @@ fn row(what: &'static str, times: &[Timed], elapsed: Duration, base: Option<f64>
 }
 
 /// Asks `count` times, so many at once.
-async fn many(peer: Peer, count: usize, at_once: usize, stream: bool) -> Result<(Vec<Timed>, Duration), Failure> {
+async fn many(peer: &Peer, count: usize, at_once: usize, stream: bool) -> Result<(Vec<Timed>, Duration), Failure> {
     let room = Arc::new(Semaphore::new(at_once));
     let started = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..count {
-        let permit = Arc::clone(&room).acquire_owned().await?;
+        let (permit, peer) = (Arc::clone(&room).acquire_owned().await?, peer.clone());
         tasks.spawn(async move {
             let asked = peer.ask(stream).await;
             drop(permit);
@@ -181,16 +185,21 @@ pub(crate) fn run(binary: &Path, runs: usize, streams: usize, requests: usize) -
         let (server, addr) = serve(binary, &config, dir.path())?;
         let pid = server.0.id();
         let direct = model.url().trim_start_matches("http://").trim_end_matches('/').parse()?;
+        let (raw, agent) = (Peer::of(addr, "raw/scripted/m"), Peer::of(addr, "scripted/m"));
+        agent.ask(true).await?;
+        // An agent asks the model with its prompt and tools, which the model alone has to read as well.
+        let own = model.requests().pop().ok_or("the agent asks no model")?.body;
         let peers = [
-            ("model alone", Peer { addr: direct, model: "m" }),
-            ("raw model", Peer { addr, model: "raw/scripted/m" }),
-            ("default agent", Peer { addr, model: "scripted/m" }),
+            ("model alone", Peer::of(direct, "m"), None),
+            ("raw model", raw.clone(), Some(0)),
+            ("model alone, agent's request", Peer { addr: direct, body: Arc::new(own) }, None),
+            ("default agent", agent.clone(), Some(2)),
         ];
-        let mut times: [Vec<Timed>; 3] = Default::default();
-        let mut spent = [Duration::ZERO; 3];
+        let mut times: [Vec<Timed>; 4] = Default::default();
+        let mut spent = [Duration::ZERO; 4];
         // Turn by turn, so that what else the machine does hits all alike; the first twentieth warms up.
         for round in 0..runs + runs / 20 {
-            for (at, (_, peer)) in peers.iter().enumerate() {
+            for (at, (_, peer, _)) in peers.iter().enumerate() {
                 let started = Instant::now();
                 let timed = peer.ask(true).await?;
                 if round >= runs / 20 {
@@ -199,18 +208,17 @@ pub(crate) fn run(binary: &Path, runs: usize, streams: usize, requests: usize) -
                 }
             }
         }
-        let mut rows = Vec::new();
-        let mut base = None;
-        for ((what, _), (times, spent)) in peers.iter().zip(times.iter().zip(spent)) {
+        let mut rows: Vec<Row> = Vec::new();
+        for ((what, _, base), (times, spent)) in peers.iter().zip(times.iter().zip(spent)) {
+            let base = base.and_then(|base: usize| rows.get(base)).map(|row| row.p50_us);
             rows.push(row(what, times, spent, base, pid));
-            base = base.or(Some(rows[0].p50_us));
         }
-        let (times, elapsed) = many(peers[1].1, streams, streams, true).await?;
+        let (times, elapsed) = many(&raw, streams, streams, true).await?;
         rows.push(row("raw streams at once", &times, elapsed, None, pid));
-        let (times, elapsed) = many(peers[2].1, streams, streams, true).await?;
+        let (times, elapsed) = many(&agent, streams, streams, true).await?;
         rows.push(row("agent streams at once", &times, elapsed, None, pid));
         for (what, count) in [("first tenth", requests / 10), ("all the rest", requests - requests / 10)] {
-            let (times, elapsed) = many(peers[1].1, count, AT_ONCE, false).await?;
+            let (times, elapsed) = many(&raw, count, AT_ONCE, false).await?;
             rows.push(row(what, &times, elapsed, None, pid));
         }
         Ok(rows)
