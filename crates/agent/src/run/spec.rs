@@ -124,9 +124,7 @@ impl RunSpec {
     /// Limits of the run itself, and of it with the agents that it starts.
     #[must_use]
     pub fn all_limits(&self) -> AgentLimits {
-        let Limits { turns, calls, time, tokens } = self.limits;
-        let own = AgentLimits { turns: Some(turns), calls, time, tokens, ..AgentLimits::default() };
-        own.within(&self.tree_limits())
+        AgentLimits::from(&self.limits).within(&self.tree_limits())
     }
 
     /// The tools of whoever it works for: globs as in [`RunSpec::tools`]; empty for all.
@@ -202,6 +200,13 @@ impl Default for Limits {
     }
 }
 
+impl From<&Limits> for AgentLimits {
+    fn from(limits: &Limits) -> Self {
+        let Limits { turns, calls, time, tokens } = *limits;
+        Self { turns: Some(turns), calls, time, tokens, ..Self::default() }
+    }
+}
+
 /// A notice to the model before its next turn.
 pub(super) struct Notice {
     pub(super) text: String,
@@ -221,9 +226,8 @@ impl Limits {
     /// The nearer of each of these limits and of `outer`.
     #[must_use]
     pub fn within(&self, outer: &AgentLimits) -> Self {
-        let Self { turns, calls, time, tokens } = *self;
-        let own = AgentLimits { turns: Some(turns), calls, time, tokens, ..AgentLimits::default() }.within(outer);
-        Self { turns: own.turns.unwrap_or(turns), calls: own.calls, time: own.time, tokens: own.tokens }
+        let AgentLimits { turns, calls, time, tokens, .. } = AgentLimits::from(self).within(outer);
+        Self { turns: turns.unwrap_or(self.turns), calls, time, tokens }
     }
 
     /// Why the model is not asked again.

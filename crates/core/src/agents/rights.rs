@@ -29,13 +29,13 @@ impl Rights {
     /// The policies as one; `None`: there are none.
     #[must_use]
     pub fn policy(&self) -> Option<Policy> {
-        self.policies.iter().rev().cloned().reduce(|outer, policy| policy.under(outer))
+        Policy::of_chain(&self.policies)
     }
 
     /// The strictest profile of the policies.
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
-        self.policy().map(|policy| policy.strictest_profile())
+        self.policies.iter().map(|policy| policy.profile).reduce(Profile::stricter)
     }
 }
 

@@ -274,17 +274,17 @@ impl Policy {
         Self { within: Some(Arc::new(within)), ..self }
     }
 
-    /// The strictest profile of this policy and those that it is within.
-    #[must_use]
-    pub fn strictest_profile(&self) -> Profile {
-        self.within.as_ref().map_or(self.profile, |within| self.profile.stricter(within.strictest_profile()))
-    }
-
     /// This policy and each that it is within, each alone.
     #[must_use]
     pub fn chain(&self) -> Vec<Self> {
         let all = std::iter::successors(Some(self), |policy| policy.within.as_deref());
         all.map(|policy| Self { within: None, ..policy.clone() }).collect()
+    }
+
+    /// The policy whose [`chain`](Self::chain) this is; `None` for an empty one.
+    #[must_use]
+    pub fn of_chain(chain: &[Self]) -> Option<Self> {
+        chain.iter().rev().cloned().reduce(|outer, policy| policy.under(outer))
     }
 
     /// Decides. Pure and total: every call gets an answer. A rule whose condition fails on the call denies it.

@@ -49,7 +49,7 @@ pub(crate) struct JobTerms {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) run: Option<String>,
     /// Its policy, and then each that it is within.
-    pub(crate) policies: Vec<Arc<Policy>>,
+    pub(crate) policies: Vec<Policy>,
     /// The tools that the job's calls may reach; `None`: it makes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tools: Option<Vec<ToolId>>,

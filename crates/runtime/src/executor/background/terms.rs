@@ -15,11 +15,10 @@ use crate::store::jobs::JobTerms;
 
 impl JobTerms {
     pub(super) fn of(run: &RunContext, call: &ValidCall) -> Self {
-        let chain = std::iter::successors(Some(&run.policy), |policy| policy.within.as_ref());
         let reachable = || run.snapshot.list().iter().map(|entry| entry.id().clone()).collect();
         Self {
             run: run.journal.as_ref().map(|(_, run)| run.to_string()),
-            policies: chain.cloned().collect(),
+            policies: run.policy.chain(),
             tools: call.awaits_others().then(reachable),
             request: run.request.clone(),
             agents: run.agents.to_vec(),
@@ -31,9 +30,7 @@ impl JobTerms {
 
     /// These terms within those of a run: the stricter policy, only these tools, and the user's words of that time.
     fn restrict(&self, run: RunContext) -> RunContext {
-        let kept =
-            self.policies.iter().rev().map(|policy| Policy::clone(policy)).reduce(|outer, policy| policy.under(outer));
-        let policy = match kept {
+        let policy = match Policy::of_chain(&self.policies) {
             Some(kept) => Arc::new(Policy::clone(&run.policy).under(kept)),
             None => Arc::clone(&run.policy),
         };
