@@ -36,8 +36,8 @@ pub struct RunOrder {
     pub principal: Principal,
     /// Decides where no rule matches, unless the agent has a stricter one.
     pub profile: Profile,
-    /// The tools that it may use at most, by id; empty for all.
-    pub tools: Vec<String>,
+    /// The tools that it may use at most, by id; `None` for all.
+    pub tools: Option<Vec<String>>,
     /// The client's own instructions.
     pub system: String,
     /// Answers where policy asks.

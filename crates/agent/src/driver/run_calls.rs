@@ -120,15 +120,17 @@ impl Driver {
         // What a person narrows holds for every agent of the run.
         let narrowed = Some(&*spec.tools).filter(|tools| agent.tools.as_deref() != Some(*tools)).unwrap_or_default();
         let rights = spec.rights_tools();
-        let snapshot = if narrowed.is_empty() && rights.is_empty() {
+        let snapshot = if narrowed.is_empty() && rights.is_none() {
             snapshot
         } else {
-            let is_in = |entry: &Entry, tools: &[String]| tools.is_empty() || entry.is_named_by(tools);
+            let is_its = |entry: &Entry| rights.is_none_or(|tools| entry.is_named_by(tools));
             let keeps = |entry: &Entry| match entry.provider.kind() {
-                ProviderKind::Agent => agent.router.destination(entry.id().name()).is_some() || is_in(entry, rights),
-                _ => is_in(entry, narrowed) && is_in(entry, rights),
+                ProviderKind::Agent => agent.router.destination(entry.id().name()).is_some() || is_its(entry),
+                _ => (narrowed.is_empty() || entry.is_named_by(narrowed)) && is_its(entry),
             };
-            Arc::new(snapshot.only(keeps, "not among the tools of this run"))
+            // The same for each turn.
+            let key = json!(["handed over", narrowed, rights, agent.router]).to_string();
+            snapshot.derived(&key, |snapshot| snapshot.only(keeps, "not among the tools of this run"))
         };
         Some(HandoffTerms { conversation: state.conversation(), snapshot })
     }

@@ -111,10 +111,13 @@ impl ToolView {
     fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, allow_unsafe: bool) -> Self {
         let (allowed, denied, rights) = (spec.tools.as_slice(), spec.denied.as_slice(), spec.rights_tools());
         let is_allowed = |entry: &Entry, by: &[String]| by.is_empty() || entry.is_named_by(by);
-        let is_in =
-            |entry: &Entry| is_allowed(entry, allowed) && is_allowed(entry, rights) && !entry.is_named_by(denied);
+        let is_in = |entry: &Entry| {
+            is_allowed(entry, allowed)
+                && rights.is_none_or(|tools| entry.is_named_by(tools))
+                && !entry.is_named_by(denied)
+        };
         let tools = match (allowed, denied, rights) {
-            ([], [], []) => Arc::clone(catalogue),
+            ([], [], None) => Arc::clone(catalogue),
             _ => Arc::new(catalogue.only(is_in, "not among the tools of this run")),
         };
         // One that its author marks unsafe is shown where it is asked for by its name, however many tools there are.
@@ -420,7 +423,7 @@ struct CachedView {
     catalogue: Arc<Snapshot>,
     allowed: Vec<String>,
     denied: Vec<String>,
-    rights: Vec<String>,
+    rights: Option<Vec<String>>,
     pinned: Vec<String>,
     report: Option<ReportSpec>,
     router: Router,
@@ -445,7 +448,7 @@ impl ToolViewCache {
                 Arc::ptr_eq(&cached.catalogue, &catalogue)
                     && cached.allowed == *allowed
                     && cached.denied == *denied
-                    && cached.rights == spec.rights_tools()
+                    && cached.rights.as_deref() == spec.rights_tools()
                     && cached.pinned == spec.pinned
                     && cached.report == *report
                     && cached.router == *spec.router()
@@ -471,7 +474,7 @@ impl ToolViewCache {
             catalogue,
             allowed: allowed.clone(),
             denied: denied.clone(),
-            rights: spec.rights_tools().to_vec(),
+            rights: spec.rights_tools().map(<[_]>::to_vec),
             pinned: spec.pinned.clone(),
             report: report.clone(),
             router: spec.router().clone(),

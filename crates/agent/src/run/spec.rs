@@ -127,10 +127,10 @@ impl RunSpec {
         AgentLimits::from(&self.limits).within(&self.tree_limits())
     }
 
-    /// The tools of whoever it works for: globs as in [`RunSpec::tools`]; empty for all.
+    /// The tools of whoever it works for: globs as in [`RunSpec::tools`]; `None` for all.
     #[must_use]
-    pub fn rights_tools(&self) -> &[String] {
-        self.rights.as_ref().map_or(&[], |rights| &rights.tools)
+    pub fn rights_tools(&self) -> Option<&[String]> {
+        self.rights.as_ref()?.tools.as_deref()
     }
 
     /// What happens to agents that still run in the background when the model gives its answer.

@@ -84,6 +84,17 @@ async fn a_spawning_model_stops_at_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_agent_starts_one_above_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let chain = |next| vec![Reply::Calls(vec![start("1", next)]), Reply::Text("done")];
+    let scripts = HashMap::from([("root", chain("agent__a")), ("a", chain("agent__b")), ("b", chain("agent__a"))]);
+    let tree = Tree::new(dir.path(), scripts, ["a", "b"].map(agent).to_vec(), Vec::new()).await;
+    tree.run(&options()).await;
+    assert_eq!(tree.agents().await, (2, 0));
+    assert!(!tree.shown("b").iter().any(|name| name == "agent__a"), "{:?}", tree.shown("b"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn depth_and_agents_at_once_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let chain = |next| vec![Reply::Calls(vec![start("1", next)]), Reply::Text("done")];
@@ -219,31 +230,37 @@ async fn rights_of_agents_only_narrow() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_handed_over_keeps_its_rights() {
-    let dir = tempfile::tempdir().unwrap();
-    let scripts = HashMap::from([
-        ("root", vec![Reply::Calls(vec![("1", "router__handoff-to", json!({"agent": "a"}))])]),
-        ("a", vec![Reply::Calls(vec![("1", "t__write", json!({}))]), Reply::Text("a done")]),
-    ]);
-    let tools = [Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::UNKNOWN)];
-    let tree =
-        Tree::new(dir.path(), scripts, vec![agent("a")], tools.iter().map(|tool| tool.clone() as _).collect()).await;
-    let router = serde_json::from_value(json!({"destinations": ["a"]})).unwrap();
-    let rights = Rights {
-        principal: Principal::owner(),
-        policies: vec![Policy::of(Profile::Trusted)],
-        tools: vec!["t:read".to_owned()],
-        limits: AgentLimits { tokens: Some(90_000), ..AgentLimits::default() },
-        root: dir.path().to_owned(),
-    };
-    let spec = RunSpec {
-        agent: Some(Arc::new(AgentSpec { router, tools: Some(Vec::new()), ..agent("triage") })),
-        denied: vec!["*".to_owned()],
-        rights: Some(Arc::new(rights)),
-        ..RunSpec::new("test/m", "sys")
-    };
-    tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
-    assert_eq!(tree.shown("a"), ["t__read", "agent__final_report"], "what it may not use itself, no destination gets");
-    assert_eq!(tools[1].count(), 0);
-    let limits = AgentLimits { tokens: Some(90_000), ..AgentLimits::default() };
-    assert_eq!(tree.store.agents_of("run-1").await.unwrap()[0].limits.tokens, limits.tokens);
+    let of = |tools: &[&str]| Some(tools.iter().map(|&tool| tool.to_owned()).collect::<Vec<_>>());
+    for (rights, shown, ran) in [
+        (of(&["t:read"]), &["t__read", "agent__final_report"][..], 0),
+        (of(&[]), &["agent__final_report"], 0),
+        (None, &["t__read", "t__write", "agent__final_report"], 1),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let scripts = HashMap::from([
+            ("root", vec![Reply::Calls(vec![("1", "router__handoff-to", json!({"agent": "a"}))])]),
+            ("a", vec![Reply::Calls(vec![("1", "t__write", json!({}))]), Reply::Text("a done")]),
+        ]);
+        let tools = [Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::UNKNOWN)];
+        let all = tools.iter().map(|tool| tool.clone() as _).collect();
+        let tree = Tree::new(dir.path(), scripts, vec![agent("a")], all).await;
+        let router = serde_json::from_value(json!({"destinations": ["a"]})).unwrap();
+        let rights = Rights {
+            principal: Principal::owner(),
+            policies: vec![Policy::of(Profile::Trusted)],
+            tools: rights,
+            limits: AgentLimits { tokens: Some(90_000), ..AgentLimits::default() },
+            root: dir.path().to_owned(),
+        };
+        let spec = RunSpec {
+            agent: Some(Arc::new(AgentSpec { router, tools: Some(Vec::new()), ..agent("triage") })),
+            denied: vec!["*".to_owned()],
+            rights: Some(Arc::new(rights)),
+            ..RunSpec::new("test/m", "sys")
+        };
+        tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
+        assert_eq!(tree.shown("a"), shown, "what it may not use itself, no destination gets");
+        assert_eq!(tools[1].count(), ran);
+        assert_eq!(tree.store.agents_of("run-1").await.unwrap()[0].limits.tokens, Some(90_000));
+    }
 }

@@ -16,8 +16,9 @@ pub struct Rights {
     /// The policy of its creator, and then each that this is within. The stricter verdict of these and of the policy that
     /// holds when something is started counts.
     pub policies: Vec<Policy>,
-    /// Its tools, by id or pattern; empty: all.
-    pub tools: Vec<String>,
+    /// Its tools, by id or pattern; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
     /// The limits of its creator, for each run that is started; what is absent is not limited by them.
     #[serde(default, skip_serializing_if = "AgentLimits::is_empty")]
     pub limits: AgentLimits,
@@ -52,7 +53,7 @@ mod tests {
         let rights = Rights {
             principal: Principal::owner(),
             policies: policy.chain(),
-            tools: Vec::new(),
+            tools: None,
             limits: AgentLimits::default(),
             root: "/".into(),
         };

@@ -136,7 +136,7 @@ mod tests {
             rights: Rights {
                 principal: Principal::owner(),
                 policies: vec![Policy::of(Profile::Ask)],
-                tools: Vec::new(),
+                tools: None,
                 limits: AgentLimits::default(),
                 root: "/".into(),
             },

@@ -128,9 +128,9 @@ impl Facade {
         }
     }
 
-    /// The tools that a caller may use, by id; empty for all.
-    fn tools_of(&self, identity: &Identity) -> Vec<String> {
-        let Some(names) = identity.views() else { return Vec::new() };
+    /// The tools that a caller may use, by id; `None` for all.
+    fn tools_of(&self, identity: &Identity) -> Option<Vec<String>> {
+        let names = identity.views()?;
         let snapshot = self.gateway.options.catalogue.snapshot();
         let principal = identity.principal();
         let views: Vec<_> = names.iter().map(|name| (name, self.gateway.view(name))).collect();
@@ -140,13 +140,7 @@ impl Facade {
                 None => entry.provider.name() == name.as_str(),
             })
         };
-        let mut tools: Vec<String> =
-            snapshot.list().iter().filter(|entry| is_in(entry)).map(|entry| entry.id().to_string()).collect();
-        if tools.is_empty() {
-            // An empty list would be all of them.
-            tools.push("no tool".into());
-        }
-        tools
+        Some(snapshot.list().iter().filter(|entry| is_in(entry)).map(|entry| entry.id().to_string()).collect())
     }
 
     /// What decides for a caller where no rule of the policy does: the strictest of its views, each as at its own address.

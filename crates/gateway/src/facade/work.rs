@@ -44,8 +44,8 @@ pub(super) struct Work {
     pub(super) principal: Principal,
     /// Decides where no rule of the policy does.
     pub(super) profile: Profile,
-    /// The tools that it may use, by id; empty for all.
-    pub(super) tools: Vec<String>,
+    /// The tools that it may use, by id; `None` for all.
+    pub(super) tools: Option<Vec<String>>,
     pub(super) approvals: FacadeApprovals,
     /// The client's: who it is is looked up only where it approves calls, as that takes time.
     pub(super) connection: Connection,

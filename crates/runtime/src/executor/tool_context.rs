@@ -479,7 +479,7 @@ impl InnerCalls for NestedCaller {
             principal: session.principal.clone(),
             policies: policy.chain(),
             // A later version of a tool is the same tool.
-            tools: snapshot.list().iter().map(|entry| entry.id().without_version().to_owned()).collect(),
+            tools: Some(snapshot.list().iter().map(|entry| entry.id().without_version().to_owned()).collect()),
             limits: limits.within(&of_tree),
             root: session.root.clone(),
         })

@@ -31,7 +31,7 @@ fn rights(root: &Path) -> Rights {
     Rights {
         principal: Principal::owner(),
         policies: vec![Policy::of(Profile::Ask)],
-        tools: Vec::new(),
+        tools: None,
         limits: AgentLimits::default(),
         root: root.to_owned(),
     }

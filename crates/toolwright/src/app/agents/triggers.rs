@@ -96,7 +96,7 @@ impl Toolwright {
         Rights {
             principal: Principal::owner(),
             policies: vec![Policy::of(profile)],
-            tools: Vec::new(),
+            tools: None,
             limits: AgentLimits::default(),
             root: config.root.clone(),
         }
