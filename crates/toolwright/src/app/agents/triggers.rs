@@ -12,7 +12,6 @@ use toolwright_core::approval::Answers;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
 use toolwright_core::trigger::{Firing, Trigger, TriggerConfig};
-use toolwright_core::{Policy, Profile};
 use toolwright_gateway::WebhookOptions;
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
@@ -91,14 +90,13 @@ impl Toolwright {
     /// The rights of triggers that the owner makes, by the command line or the configuration.
     #[must_use]
     pub fn owners_rights(&self) -> Rights {
-        let config = self.config();
-        let profile = config.policy(None, Profile::Ask).profile;
         Rights {
             principal: Principal::owner(),
-            policies: vec![Policy::of(profile)],
+            // The configuration that holds when it fires is the owner's word.
+            policies: Vec::new(),
             tools: None,
             limits: AgentLimits::default(),
-            root: config.root.clone(),
+            root: self.config().root.clone(),
         }
     }
 
