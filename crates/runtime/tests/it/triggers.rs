@@ -16,7 +16,8 @@ use toolwright_core::store::channel::ChannelConfig;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, RunStore as _, SessionLog as _};
 use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
-    Creator, Firing, FiringState, MAX_TRIGGERS, Target, Trigger, TriggerConfig, TriggerRequest, Triggers as _,
+    Creator, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Target, Trigger, TriggerConfig, TriggerRequest,
+    Triggers as _,
 };
 use toolwright_core::{Cancel, CancelCause, Clock as _, Policy, Profile};
 use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Offered, Parking, WebhookError};
@@ -278,6 +279,80 @@ async fn changed_files_fire_with_what_changed() {
         assert_eq!(begun[n].payload.as_deref(), Some(expect));
         fixture.clock.pass(Duration::from_millis(1));
     }
+}
+
+/// The database of a fixture, in which a trigger has this many firings that wait for long.
+fn with_waiting(fixture: &Fixture, trigger: &Trigger, count: usize) -> rusqlite::Connection {
+    let db = rusqlite::Connection::open(fixture.dir.path().join("state/toolwright.sqlite3")).expect("database");
+    let sql = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) \
+         INSERT INTO firings (trigger_id, slot, due_ms, state, created_ms) \
+         SELECT ?1, 'waits ' || i, 9000000000000, 'pending', 0 FROM n"
+    );
+    db.execute(&sql, [&trigger.id]).expect("filled");
+    db
+}
+
+/// Ends so many of the firings that wait.
+fn make_room(db: &rusqlite::Connection, count: usize) {
+    let sql = format!(
+        "UPDATE firings SET state = 'done', ended_ms = 1 WHERE rowid IN \
+         (SELECT rowid FROM firings WHERE slot LIKE 'waits %' AND ended_ms IS NULL LIMIT {count})"
+    );
+    assert_eq!(db.execute(&sql, []).expect("ended"), count);
+}
+
+#[tokio::test]
+async fn slots_without_room_are_missed_slots() {
+    for (catch_up, expect) in [
+        (json!("all"), &["00:05", "00:10", "00:15", "00:20", "00:25"][..]),
+        (json!({"all": 2}), &["00:05", "00:20", "00:25"]),
+        (json!("one"), &["00:05", "00:25"]),
+        (json!("none"), &["00:05"]),
+    ] {
+        let starts = Starts { held: Some(Semaphore::new(0)), ..Starts::default() };
+        let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
+        let config =
+            json!({"type": "timer", "prompt": "p", "interval": "5m", "overlap": "allow", "catch_up": catch_up});
+        let trigger = fixture.install(config).await;
+        let db = with_waiting(&fixture, &trigger, MAX_WAITING - 1);
+        for _ in 0..5 {
+            fixture.clock.pass(Duration::from_secs(300));
+            fixture.step().await;
+        }
+        fixture.clock.pass(Duration::from_secs(120));
+        make_room(&db, 9);
+        fixture.step().await;
+        fixture.starts.held.as_ref().expect("held").add_permits(9);
+        fixture.runner.settled().await;
+        let begun = fixture.starts.begun.lock().expect("lock").clone();
+        let at = |firing: &Firing| jiff::Timestamp::from_millisecond(firing.slot.parse().expect("a slot"));
+        let time = |firing: &Firing| at(firing).expect("a time").to_string()[11..16].to_owned();
+        let slots: BTreeSet<String> = begun.iter().map(time).collect();
+        assert_eq!(slots.iter().collect::<Vec<_>>(), expect, "{catch_up}");
+    }
+}
+
+#[tokio::test]
+async fn changes_of_files_wait_for_room() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let file = fixture.dir.path().join("a.rs");
+    std::fs::write(&file, "a").expect("file");
+    let config = json!({"type": "file", "prompt": "p", "globs": ["*.rs"], "debounce": "20ms"});
+    let trigger = fixture.install(config).await;
+    let db = with_waiting(&fixture, &trigger, MAX_WAITING);
+    let kept = "SELECT count(*) FROM triggers WHERE id = ?1 AND seen IS NOT NULL";
+    fixture.step().await;
+    fixture.until(async || db.query_row(kept, [&trigger.id], |row| row.get::<_, u32>(0)).expect("read") == 1).await;
+    std::fs::write(&file, "longer").expect("file");
+    // The watch finds it meanwhile, and no room.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let firings = async || fixture.manager.firings(None, 2 * MAX_WAITING).await.expect("firings");
+    assert_eq!(firings().await.len(), MAX_WAITING);
+    make_room(&db, 1);
+    let changed = async || firings().await.into_iter().find_map(|firing| firing.payload);
+    fixture.until(async || changed().await.is_some()).await;
+    assert_eq!(changed().await.as_deref(), Some("modified a.rs"));
 }
 
 #[tokio::test]

@@ -28,7 +28,8 @@ pub const WEBHOOKS: &str = "/webhooks";
 
 /// Triggers that one principal may have.
 pub const MAX_TRIGGERS: usize = 50;
-/// Firings of one trigger that may wait; further ones are refused.
+/// Firings of one trigger that may wait. What it finds beyond, it finds again when there is room: messages, changes of
+/// files, and slots, of which `catch_up` says how many. Requests beyond are refused.
 pub const MAX_WAITING: usize = 1000;
 /// Bytes of what came with a firing, like the body of a webhook.
 pub const MAX_PAYLOAD: usize = 192 << 10;
@@ -66,7 +67,7 @@ impl TriggerKind {
     }
 }
 
-/// What becomes of the slots of a timer or schedule that passed while nothing ran the triggers.
+/// What becomes of the slots of a timer or schedule that passed while nothing ran the triggers, or too many firings waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", from = "WrittenCatchUp")]
 #[schemars(with = "WrittenCatchUp")]

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use toolwright_core::trigger::{MAX_WAITING, Trigger};
 
 use super::TriggerManager;
+use super::runner::PERIOD;
 use crate::store::agents::triggers::Offered;
 
 /// Files of one trigger that are looked at.
@@ -84,13 +85,21 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
         if changes.is_empty() {
             continue;
         }
-        let now_ms = manager.clock.wall_ms();
-        match manager.store.offer_change(id, now_ms, listed(&changes), written(&now)).await {
-            Ok(Offered::Full) => {
-                tracing::warn!("trigger {id}: {MAX_WAITING} firings wait, so this change is offered again later");
-                tokio::time::sleep(POLL).await;
-                waits = false;
+        let (now_ms, mut is_told) = (manager.clock.wall_ms(), false);
+        let offered = loop {
+            match manager.store.offer_change(id, now_ms, listed(&changes), written(&now)).await {
+                Ok(Offered::Full) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!(
+                            "trigger {id}: {MAX_WAITING} firings wait, so this change waits until there is room"
+                        );
+                    }
+                    tokio::time::sleep(PERIOD).await;
+                }
+                offered => break offered,
             }
+        };
+        match offered {
             Ok(_) => {
                 seen = now;
                 manager.changed.notify_one();

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::Cancel;
+use toolwright_core::duration::iso;
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
@@ -25,7 +26,7 @@ const UNDER_WAY: usize = 64;
 /// Messages of one channel that one look takes.
 const MESSAGES: usize = 64;
 /// How often it looks for what is due.
-const PERIOD: Duration = Duration::from_millis(500);
+pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
 /// What firings start.
 #[async_trait]
@@ -168,9 +169,13 @@ impl TriggerRunner {
                 // How far was looked is kept with the slots that were found.
                 if !due.slots.is_empty() {
                     let (id, config) = (trigger.id.clone(), trigger.config.clone());
-                    let refused = store.advance_trigger(trigger, due, move |slot| config.due_ms(&id, slot)).await?;
-                    if refused > 0 {
-                        tracing::warn!("trigger {}: {MAX_WAITING} firings wait, so {refused} more do not", trigger.id);
+                    let left = store.advance_trigger(trigger, due, move |slot| config.due_ms(&id, slot)).await?;
+                    if let Some(slot) = left {
+                        tracing::warn!(
+                            "trigger {}: {MAX_WAITING} firings wait, so the slots from {} on are missed until there is room",
+                            trigger.id,
+                            iso(slot)
+                        );
                     }
                 }
             }

@@ -127,29 +127,37 @@ impl SqliteStore {
     }
 
     /// Commits the slots that are due and how far was looked, unless another process has looked meanwhile. `due_ms` says
-    /// when a slot is to start. Returns how many were refused because too many wait.
+    /// when a slot is to start. Where too many wait, the cursor stays before the first slot without room, so that the next
+    /// look finds it again; returns that slot if this look is the first to leave it.
     pub(crate) async fn advance_trigger(
         &self,
         of: &Trigger,
         due: Due,
         due_ms: impl Fn(u64) -> u64 + Send + 'static,
-    ) -> Result<usize, StoreError> {
-        let (id, before) = (of.id.clone(), of.cursor.cast_signed());
+    ) -> Result<Option<u64>, StoreError> {
+        let (id, before) = (of.id.clone(), of.cursor);
         self.thread
             .run("note the slots of a trigger", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let moved = transaction
-                    .prepare_cached("UPDATE triggers SET cursor = ?3 WHERE id = ?1 AND cursor = ?2")?
-                    .execute(params![id, before, due.cursor.cast_signed()])?;
-                let mut refused = 0;
-                if moved > 0 {
-                    for slot in due.slots {
-                        let offered = offer(&transaction, &id, &slot.to_string(), due_ms(slot), None)?;
-                        refused += usize::from(offered == Offered::Full);
+                let is_unmoved = transaction
+                    .prepare_cached("SELECT 1 FROM triggers WHERE id = ?1 AND cursor = ?2")?
+                    .exists(params![id, before.cast_signed()])?;
+                if !is_unmoved {
+                    return Ok(None);
+                }
+                let (mut cursor, mut left) = (due.cursor, None);
+                for slot in due.slots {
+                    if offer(&transaction, &id, &slot.to_string(), due_ms(slot), None)? == Offered::Full {
+                        cursor = slot.saturating_sub(1);
+                        left = (cursor != before).then_some(slot);
+                        break;
                     }
                 }
+                transaction
+                    .prepare_cached("UPDATE triggers SET cursor = ?2 WHERE id = ?1")?
+                    .execute(params![id, cursor.cast_signed()])?;
                 transaction.commit()?;
-                Ok(refused)
+                Ok(left)
             })
             .await
     }
