@@ -16,6 +16,12 @@ pub const MAX_MEMBERS: usize = 64;
 pub const CHANGES: [&str; 6] =
     ["group:add_agent", "group:remove_agent", "group:start", "group:stop", "group:channel", "group:wire"];
 
+/// What stands before a member's session in the name of its claim.
+pub const CLAIM: &str = "group/";
+
+/// The state of a member that is started, and that no process drives.
+const UNSERVED: &str = "unserved";
+
 /// An agent of a group. It is driven whenever its mailbox has mail, by any process that drives groups, while it is started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
@@ -31,8 +37,10 @@ pub struct Member {
     pub session: SessionId,
     /// Whether it may change the group.
     pub privileged: bool,
-    /// Whether it is driven.
+    /// Whether it is to be driven.
     pub started: bool,
+    /// Whether a living process has it: one that drives the groups of its workspace. The store tells.
+    pub is_driven: bool,
     /// When it was added.
     pub created_ms: u64,
     /// Messages that wait for it.
@@ -48,6 +56,7 @@ impl Member {
             "agent": self.agent,
             "session": self.session,
             "state": self.state(),
+            "root": self.rights.root,
             "privileged": self.privileged,
             "waiting": self.waiting,
             "created": iso(self.created_ms),
@@ -59,11 +68,26 @@ impl Member {
     pub fn line(&self) -> String {
         let Self { name, waiting, .. } = self;
         let agent = if self.agent.is_empty() { String::new() } else { format!(" ({})", self.agent) };
-        format!("{name}{agent} is {}; {waiting} messages wait", self.state())
+        let root = self.rights.root.display();
+        let state = match self.state() {
+            UNSERVED => format!("started, but no process serves its workspace {root}: run `toolwright serve` there"),
+            state => state.to_owned(),
+        };
+        format!("{name}{agent} is {state}; {waiting} messages wait")
     }
 
     fn state(&self) -> &'static str {
-        if self.started { "started" } else { "stopped" }
+        match (self.started, self.is_driven) {
+            (false, _) => "stopped",
+            (true, true) => "started",
+            (true, false) => UNSERVED,
+        }
+    }
+
+    /// What the process that drives it claims.
+    #[must_use]
+    pub fn claim(&self) -> String {
+        format!("{CLAIM}{}", self.session)
     }
 }
 
@@ -145,6 +169,7 @@ mod tests {
             session: SessionId::new(name),
             privileged,
             started: true,
+            is_driven: true,
             created_ms: 0,
             waiting: 0,
         };

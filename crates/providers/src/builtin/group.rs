@@ -227,6 +227,7 @@ impl GroupTool {
                     session: SessionId::new(format!("group-{principal}-{name}-{created_ms}")),
                     privileged: arguments.privileged,
                     started: false,
+                    is_driven: false,
                     created_ms,
                     waiting: 0,
                 };

@@ -218,3 +218,26 @@ async fn a_members_question_waits_in_the_inbox() {
     assert!(!root.path().join("a.txt").exists());
     tw.shut_down().await;
 }
+
+#[tokio::test]
+async fn status_names_workspaces_that_nobody_serves() {
+    let dirs = [(); 3].map(|()| tempfile::tempdir().expect("dir"));
+    let [state, root, elsewhere] = dirs.each_ref().map(tempfile::TempDir::path);
+    let tw = with_groups(state).root(root).build().await.expect("builds");
+    let other = with_groups(state).root(elsewhere).build().await.expect("builds");
+    tw.call("group__add_agent", json!({"name": "scout"})).await.expect("added");
+    tw.call("group__start", json!({"name": "scout"})).await.expect("started");
+    let _of_another_workspace = other.drive_groups();
+    let status = async || other.call("group__status", json!({})).await.expect("status").text();
+    let expect = format!("scout is started, but no process serves its workspace {}", root.display());
+    assert!(status().await.starts_with(&expect), "{}", status().await);
+    let _driven = tw.drive_groups();
+    let is_served = async {
+        while status().await != "scout is started; 0 messages wait" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LONG, is_served).await.expect("it is served");
+    tw.shut_down().await;
+    other.shut_down().await;
+}

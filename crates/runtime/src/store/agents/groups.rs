@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use rusqlite::{Row, TransactionBehavior, params};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::StoreError;
-use toolwright_core::store::group::{Groups, MAX_MEMBERS, Member};
+use toolwright_core::store::group::{CLAIM, Groups, MAX_MEMBERS, Member};
 
+use crate::store::owner::Owner;
 use crate::store::{SqliteStore, json_column, to_json};
 
 #[async_trait]
@@ -88,12 +89,13 @@ impl Groups for SqliteStore {
         let principal = principal.map(str::to_owned);
         self.thread
             .run("list the members of groups", move |db| {
-                let sql = "SELECT name, rights, agent, instructions, session, privileged, started, created_ms, \
-                           (SELECT count(*) FROM session_log WHERE session_log.session = group_members.session \
+                let sql = "SELECT name, rights, agent, instructions, session, privileged, group_members.started, \
+                           created_ms, (SELECT count(*) FROM session_log WHERE session_log.session = group_members.session \
                            AND is_message AND taken_by IS NULL AND seq > ifnull((SELECT seq FROM session_log_cursors \
-                           WHERE mailbox = group_members.session AND reader = mailbox), 0)) \
-                           FROM group_members WHERE ?1 IS NULL OR principal = ?1 ORDER BY name, principal";
-                db.prepare_cached(sql)?.query_map([principal], member)?.collect()
+                           WHERE mailbox = group_members.session AND reader = mailbox), 0)), \
+                           pid, boot, run_claims.started \
+                           FROM group_members LEFT JOIN run_claims ON run = ?2 || session WHERE ?1 IS NULL OR principal = ?1 ORDER BY name, principal";
+                db.prepare_cached(sql)?.query_map(params![principal, CLAIM], member)?.collect()
             })
             .await
     }
@@ -119,6 +121,9 @@ fn found(rows: usize, name: &str) -> Result<(), StoreError> {
 }
 
 fn member(row: &Row<'_>) -> rusqlite::Result<Member> {
+    let pid: Option<u32> = row.get(9)?;
+    let driver = pid.map(|pid| Ok::<_, rusqlite::Error>(Owner { pid, boot: row.get(10)?, started: row.get(11)? }));
+    let driver = driver.transpose()?;
     Ok(Member {
         name: row.get(0)?,
         rights: json_column(row, 1)?,
@@ -127,6 +132,7 @@ fn member(row: &Row<'_>) -> rusqlite::Result<Member> {
         session: SessionId::new(row.get::<_, String>(4)?),
         privileged: row.get(5)?,
         started: row.get(6)?,
+        is_driven: driver.is_some_and(|driver| driver == *Owner::this() || driver.is_alive()),
         created_ms: row.get::<_, i64>(7)?.cast_unsigned(),
         waiting: row.get::<_, i64>(8)?.cast_unsigned(),
     })

@@ -83,7 +83,7 @@ fn settle(app: &Arc<Toolwright>, driven: &mut HashMap<SessionId, Driven>, member
 /// Drives a member until it is cancelled, and after failures again.
 async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
     // Held by its process for good, so that two never share a mailbox.
-    let claim = format!("group/{}", member.session);
+    let claim = member.claim();
     while let Some(app) = Weak::upgrade(&app) {
         match app.store.claim(&claim).await {
             Ok(Claim::Held) => {
