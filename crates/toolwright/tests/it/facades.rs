@@ -14,7 +14,7 @@ const KEY: &str = "sesame";
 
 /// A server, and the program behind it.
 pub(crate) struct Served {
-    tw: std::sync::Arc<Toolwright>,
+    pub(crate) tw: std::sync::Arc<Toolwright>,
     gateway: toolwright::Serving,
 }
 

@@ -11,6 +11,7 @@ mod examples;
 mod facade_answers;
 mod facades;
 mod groups;
+mod guests;
 mod memory;
 mod requests;
 mod runs;

@@ -378,10 +378,23 @@ impl Agent {
     /// # Errors
     /// [`Error::Model`] for an unknown model.
     pub async fn conversation(self) -> Result<Conversation, Error> {
+        self.check_principal()?;
         if !self.is_resumed {
             self.app.models().ready(&self.model).await?;
         }
         Ok(self.begun().await)
+    }
+
+    /// What is started later on behalf of a token ends with the token, and so does its budget.
+    fn check_principal(&self) -> Result<(), Error> {
+        let Some(Rights { principal, .. }) = self.rights.as_deref() else { return Ok(()) };
+        if principal.owner || self.app.config().sections.server.tokens.contains_key(&principal.id) {
+            return Ok(());
+        }
+        let name = &principal.id;
+        Err(usage(&format!(
+            "it would run for `{name}`, and `server.tokens` has no such token any more: put it back, or remove what it made"
+        )))
     }
 
     async fn begun(self) -> Conversation {
