@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Limits, RunState, Status};
+use toolwright_agent::{Limits, ReportSpec, RunSpec, RunState, Status};
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::definition::Mode;
 use toolwright_core::model::Message;
 use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
-use crate::fixture::{Fixture, Reply, begin, options};
+use crate::fixture::{Fixture, Reply, begin, begin_with, options};
 use crate::resume::Fragile;
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -81,6 +81,29 @@ async fn an_answered_run_waits_for_its_jobs() {
     assert_eq!(later.0.load(Ordering::SeqCst), 1);
     let requests = fixture.requests();
     assert!(requests[1].contains("goes on as background job") && requests[2].contains("found it"), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_report_stays_when_a_job_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = json!({"status": "success", "format": "text", "content": "It has begun."});
+    let script = vec![
+        Reply::Calls(vec![("a", "t__later", json!({}))]),
+        Reply::Calls(vec![("b", "agent__final_report", report)]),
+        Reply::Text("It was found."),
+    ];
+    let fixture = Fixture::new(dir.path(), script, vec![Arc::new(Later::default()) as _]).await;
+    let mut spec = RunSpec::new("test/m", "sys");
+    spec.agent_tools.report = Some(ReportSpec::default());
+    let mut state = begin_with(spec);
+    let driver = fixture.driver.clone().with_job_wait(WAIT);
+    for when in ["before the job ends", "after it"] {
+        let report = driver.run(&mut state, &options()).await.unwrap();
+        let report = report.final_report.and_then(|report| report.content);
+        assert_eq!(report.as_deref(), Some("It has begun."), "{when}");
+        assert!(fixture.executor.services().log.wait(&options().session.id, 0, WAIT).await.unwrap());
+    }
+    assert_eq!(fixture.requests().len(), 2);
 }
 
 #[tokio::test]

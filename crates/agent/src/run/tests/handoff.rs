@@ -19,6 +19,21 @@ const APIS: [(WireApi, Api); 5] = [
     (WireApi::Ollama, Api::Ollama),
 ];
 
+/// An answer of the model with the reasoning that this API wants back.
+fn with_reasoning(message: Message, api: Api) -> Message {
+    let data = match api {
+        Api::OpenAiResponses => json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}),
+        Api::Anthropic => json!({"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmF0dXJl"}),
+        _ => return message,
+    };
+    match message {
+        Message::Assistant { text, calls, opaque } if !opaque.is_empty() => {
+            Message::Assistant { text, calls, opaque: vec![OpaqueData { api: api.as_str().into(), data }] }
+        }
+        other => other,
+    }
+}
+
 /// What an API refuses the conversation for.
 fn refusals(messages: &[Message]) -> Vec<String> {
     let tool = |name: &str| ShownTool {
@@ -27,15 +42,15 @@ fn refusals(messages: &[Message]) -> Vec<String> {
         parameters: json!({"type": "object", "properties": {}}),
         ..ShownTool::default()
     };
-    let request = ModelRequest {
+    let asked = |api: Api| ModelRequest {
         system: "be brief".into(),
-        messages: messages.to_vec(),
+        messages: messages.iter().cloned().map(|message| with_reasoning(message, api)).collect(),
         tools: [tool("fs__read"), tool(HANDOFF)].into(),
         max_tokens: Some(100),
         ..ModelRequest::default()
     };
     let refusal = |(wire, api): (WireApi, Api)| {
-        let encoded = encode(api, &request, "m");
+        let encoded = encode(api, &asked(api), "m");
         let body = encoded.body();
         wire.check(&body).err().map(|why| format!("{wire:?}: {why}\n{body:#}"))
     };
