@@ -160,3 +160,25 @@ async fn a_model_of_the_program_answers() {
     assert_eq!(report.answer, "mine/parrot says hello");
     tw.shut_down().await;
 }
+
+#[tokio::test]
+async fn a_run_pays_for_its_guards() {
+    let guard = json!({"name": "sums", "model": MODEL, "instructions": "Sums are fine.", "tool": "math:*"});
+    let verdict = json!({"verdict": "allow", "reason": "It is a sum.", "arguments": null}).to_string();
+    let judges =
+        || Turn::text(verdict.clone()).expecting("its rules", |asked| asked.system().contains("Sums are fine."));
+    for (guards, judged) in [(json!([]), Vec::new()), (json!([guard]), vec![judges()])] {
+        let mut turns = vec![calls("math__add", sum(2, 40))];
+        turns.extend(judged);
+        turns.push(Turn::text("It is 42."));
+        let requests = turns.len();
+        let builder = builder().tool(Add).settings(json!({"policy": {"guards": guards}}));
+        let (builder, model) = scripted(builder, turns).await;
+        let tw = builder.build().await.expect("builds");
+        let report = tw.agent(MODEL).task("What is 2 + 40?").run().await.expect("runs");
+        assert_eq!(report.answer, "It is 42.");
+        assert_eq!(report.usage.input_tokens, 10 * requests as u64, "each request has ten tokens");
+        assert!(model.failures().is_empty(), "{:?}", model.failures());
+        tw.shut_down().await;
+    }
+}
