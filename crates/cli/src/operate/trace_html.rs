@@ -73,6 +73,7 @@ fn operation(op: &TraceOp, trace: &Trace, known: &HashMap<OpId, &LedgerEntry>, o
     for (name, text) in [
         ("Arguments", entry.and_then(|entry| entry.arguments.as_deref())),
         ("Result", entry.and_then(|entry| entry.result.as_deref())),
+        ("Why", op.note.as_deref()),
     ] {
         if let Some(text) = text {
             let _ = write!(out, "<p class=\"in\">{name}</p><pre class=\"in\">{}</pre>", escaped(text));
@@ -95,7 +96,7 @@ mod tests {
         let op = Lineage::named("r").begin(OpId::new(1));
         let entry = LedgerEntry {
             arguments: Some("{\"a\": \"<script>\"}".into()),
-            result: Some("no & never".into()),
+            note: Some("no & never".into()),
             status: "timeout".into(),
             ..LedgerEntry::new(op, 9, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:<b>@1.0.0".into())
         };

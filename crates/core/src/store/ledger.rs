@@ -95,7 +95,8 @@ pub struct LedgerEntry {
     /// The arguments as JSON, redacted, for a tool; none where they are over [`MAX_KEPT`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<str>>,
-    /// The beginning of the result's text or of the error, redacted, for a tool that takes no secrets; at most [`MAX_KEPT`] bytes.
+    /// The beginning of the result's text, redacted, for a call that went well of a tool that takes no secrets; at most
+    /// [`MAX_KEPT`] bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<str>>,
     /// Why it failed, or why its request shows these tools; redacted and short.

@@ -334,12 +334,12 @@ fn kept_arguments(characters: usize, shown: impl FnOnce() -> Value) -> Option<Bo
     Some(shown().to_string()).filter(|text| text.len() <= MAX_KEPT).map(String::into_boxed_str)
 }
 
-/// What the ledger keeps of a result: the beginning of its text, or of the error.
+/// What the ledger keeps of a result: the beginning of its text. The note of a failed call says what its text would.
 fn kept_result(outcome: &Outcome, redactor: &dyn Redactor) -> Option<Box<str>> {
-    let text = match &outcome.error {
-        Some(error) => error.message(),
-        None => outcome.content.iter().find_map(|block| block.as_text())?,
-    };
+    if outcome.error.is_some() {
+        return None;
+    }
+    let text = outcome.content.iter().find_map(|block| block.as_text())?;
     // A secret that the end cuts in two is known only as a whole.
     let seen = &text[..text.floor_char_boundary(2 * MAX_KEPT)];
     let shown = redactor.redact(seen);

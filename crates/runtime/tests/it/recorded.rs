@@ -66,6 +66,16 @@ async fn calls_with_effect_are_recorded_before_they_run() {
 }
 
 #[tokio::test]
+async fn results_and_errors_are_recorded_once() {
+    let (fixture, ledger) = with(LedgerMode::BestEffort, false).await;
+    assert!(fixture.one("echo", json!({"n": 1})).await.ok);
+    assert!(!fixture.one("fails", json!({})).await.ok);
+    let ended = ledger.ended.lock().expect("entries");
+    let kept: Vec<_> = ended.iter().map(|entry| (entry.result.as_deref(), entry.note.as_deref())).collect();
+    assert_eq!(kept, [(Some("echo 1"), None), (None, Some("it did not work"))]);
+}
+
+#[tokio::test]
 async fn a_required_ledger_refuses_unrecorded_calls() {
     for (mode, ran) in [(LedgerMode::BestEffort, 1), (LedgerMode::Required, 0)] {
         let (fixture, ledger) = with(mode, true).await;
