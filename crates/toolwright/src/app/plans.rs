@@ -195,13 +195,13 @@ impl Toolwright {
     ) -> PlanCheck {
         let policy = self.config().policy(profile, Profile::Ask);
         let values = RunVariables::in_memory(for_all_tools(input));
-        self.checked(plan, None, (&self.call_session(), &policy, &values), max_cost).0
+        self.checked((plan, 0), None, (&self.call_session(), &policy, &values), max_cost).0
     }
 
-    /// The check of a plan, and what an approval of it covers.
+    /// The check of a plan for the inputs behind the first `before` of its array, and what an approval of it covers.
     fn checked(
         &self,
-        plan: &PlanDocument,
+        (plan, before): (&PlanDocument, usize),
         request: Option<&Arc<UserRequest>>,
         (session, policy, values): (&Session, &Policy, &RunVariables),
         max_cost: Option<f64>,
@@ -216,7 +216,7 @@ impl Toolwright {
         };
         let redactor = &*self.executor.services().redactor;
         let mut approval = None;
-        let check = check_over(plan, &values.given(), &context, |plan, check| {
+        let check = check_over(plan, (&values.given(), before), &context, |plan, check| {
             // One run has the inputs of one batch.
             approval.get_or_insert_with(|| PlanApproval::of(plan, check, redactor));
         });
@@ -240,7 +240,8 @@ impl Toolwright {
         // All inputs are checked before anything is kept, and again, with the state of their run, before they are worked on.
         let run = self.plan_run(&id, options);
         let values = RunVariables::in_memory(for_all_tools(&options.input));
-        let (check, mut approval) = self.checked(plan, None, (&run.session, &run.policy, &values), options.max_cost);
+        let (check, mut approval) =
+            self.checked((plan, 0), None, (&run.session, &run.policy, &values), options.max_cost);
         if !check.is_valid() {
             return Err(PlanRefused::Check(Box::new(check)));
         }
@@ -249,7 +250,7 @@ impl Toolwright {
             let run = self.plan_run(&batch_id(&id, batch), options);
             if batch > 0 && options.approved {
                 let values = RunVariables::in_memory(for_all_tools(input));
-                approval = self.checked(plan, None, (&run.session, &run.policy, &values), None).1;
+                approval = self.checked((plan, 0), None, (&run.session, &run.policy, &values), None).1;
             }
             let driver = self.driver();
             let spec = RunSpec { input: for_all_tools(input), ..RunSpec::new("", "") };
@@ -293,12 +294,12 @@ impl Toolwright {
     /// # Errors
     /// [`PlanRefused::NotFound`]; the check of a plan that did not begin, where the catalogue has changed; or that of the store.
     pub async fn resume_plan(self: &Arc<Self>, id: &str, options: PlanOptions) -> Result<PlanReport, PlanRefused> {
-        let mut whole = self.resume_batch(id, &options).await?;
+        let mut whole = self.resume_batch(id, 0, &options).await?;
         for batch in 1.. {
             if options.cancel.is_cancelled() {
                 break;
             }
-            match self.resume_batch(&batch_id(id, batch), &options).await {
+            match self.resume_batch(id, batch, &options).await {
                 Ok(next) => whole.join(next),
                 Err(PlanRefused::NotFound(_)) => break,
                 Err(error) => return Err(error),
@@ -308,7 +309,14 @@ impl Toolwright {
     }
 
     /// Runs the plan of one batch of inputs, or of one input.
-    async fn resume_batch(self: &Arc<Self>, id: &str, options: &PlanOptions) -> Result<PlanReport, PlanRefused> {
+    async fn resume_batch(
+        self: &Arc<Self>,
+        id: &str,
+        batch: usize,
+        options: &PlanOptions,
+    ) -> Result<PlanReport, PlanRefused> {
+        let id = batch_id(id, batch);
+        let id = id.as_str();
         let (mut state, _) = self.saved_state(id).await?;
         let plan = plan_of(id, &state)?;
         let run = self.plan_run(id, options);
@@ -318,8 +326,8 @@ impl Toolwright {
         let is_new = state.is_held();
         if is_new {
             let written = plan.repeated().filter(|once| once.over(&input) == plan).unwrap_or(plan);
-            let (check, approval) =
-                self.checked(&written, None, (&run.session, &run.policy, &values), options.max_cost);
+            let written = (&written, batch * MAX_INSTANCES);
+            let (check, approval) = self.checked(written, None, (&run.session, &run.policy, &values), options.max_cost);
             if !check.is_valid() {
                 return Err(PlanRefused::Check(Box::new(check)));
             }
@@ -427,7 +435,7 @@ impl Toolwright {
             let faults = match read_plan(&answer) {
                 Ok(document) => {
                     let (check, approval) =
-                        self.checked(&document, words, (&run.session, &run.policy, values), writer.max_cost);
+                        self.checked((&document, 0), words, (&run.session, &run.policy, values), writer.max_cost);
                     if is_last || check.is_valid() {
                         return Ok(WrittenPlan { document, check, approval, usage });
                     }

@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::super::PlanApproval;
+use super::super::{PlanApproval, check_over};
 use super::*;
+use crate::call::run_input::RunInput;
 use crate::catalogue::declared::DeclaredTools;
 use crate::catalogue::{Listing, RegisteredTool};
 use crate::definition::{Effects, ToolDefinition};
@@ -81,6 +82,45 @@ fn a_plan_that_can_run_has_edges() {
             "cost": {"usd": 0.5, "unknown": 2},
         })
     );
+}
+
+/// Inputs, and what their references stand for.
+struct Inputs(RunInput, Vec<String>);
+
+impl Variables for Inputs {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
+        (kind == Kind::Input).then(|| self.0.get(path, instance)).flatten()
+    }
+
+    fn instances(&self) -> &[String] {
+        &self.1
+    }
+}
+
+#[test]
+fn faults_name_inputs_of_the_whole_array() {
+    let plan = PlanDocument::of_value(json!([{"_tool": "x__search", "q": "†input.q"}])).expect("a plan");
+    let (snapshot, session) = (snapshot(), session());
+    for (inputs, before, expect) in [
+        (json!([{"q": "a"}, {"q": [1]}, {"q": "c"}]), 0, &["/1"][..]),
+        (json!([{"q": "a"}, {"q": [1]}, {"q": "c"}]), 100, &["/101"]),
+        (json!([{"q": [1]}, {"q": [1]}]), 0, &[""]),
+        (json!([{"q": [1]}, {"q": [1]}]), 200, &["/200", "/201"]),
+    ] {
+        let input = RunInput::of_value(inputs.clone()).expect("inputs");
+        let values = Inputs(input.clone(), input.instances.keys().cloned().collect());
+        let context = PlanContext {
+            snapshot: &snapshot,
+            session: &session,
+            policy: None,
+            request: None,
+            variables: Some(&values),
+            max_cost: None,
+        };
+        let found = check_over(&plan, (&input, before), &context, |_, _| {});
+        let items: Vec<&str> = found.errors.iter().map(|issue| issue.item.as_deref().unwrap_or_default()).collect();
+        assert_eq!(items, expect, "{inputs} behind {before}: {:?}", found.errors);
+    }
 }
 
 #[test]

@@ -46,11 +46,12 @@ impl PlanDocument {
 }
 
 /// Checks a plan with the inputs of the context's variables, and has the check of what runs of each hundred inputs handed to
-/// `see`. What is found is said of the plan as it is written: once where it is so for all inputs, else of each input.
+/// `see`. What is found is said of the plan as it is written: once where it is so for all inputs, else of each input. The inputs
+/// are those behind the first `before` of the whole array, which are done.
 #[must_use]
 pub fn check_over(
     plan: &PlanDocument,
-    input: &RunInput,
+    (input, before): (&RunInput, usize),
     context: &PlanContext<'_>,
     mut see: impl FnMut(&PlanDocument, &PlanCheck),
 ) -> PlanCheck {
@@ -66,8 +67,9 @@ pub fn check_over(
         let batch_plan = plan.for_each(names.iter().copied());
         let mut check = check_plan(&batch_plan, &PlanContext { max_cost: None, ..*context });
         see(&batch_plan, &check);
-        errors.take(std::mem::take(&mut check.errors), count, batch * MAX_INSTANCES);
-        warnings.take(std::mem::take(&mut check.warnings), count, batch * MAX_INSTANCES);
+        let first = before + batch * MAX_INSTANCES;
+        errors.take(std::mem::take(&mut check.errors), count, first);
+        warnings.take(std::mem::take(&mut check.warnings), count, first);
         match &mut whole {
             Some(whole) => whole.cost.add(check.cost),
             None => {
@@ -78,7 +80,8 @@ pub fn check_over(
         }
     }
     let Some(mut whole) = whole else { return check_plan(plan, context) };
-    (whole.errors, whole.warnings) = (errors.issues(names.len()), warnings.issues(names.len()));
+    let all = before + names.len();
+    (whole.errors, whole.warnings) = (errors.issues(all), warnings.issues(all));
     whole.errors.extend(whole.cost.over(context.max_cost));
     whole
 }
