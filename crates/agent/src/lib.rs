@@ -21,7 +21,7 @@ pub use delegate::{DelegateDocument, DelegateDocuments, FoundDelegate, ModelDele
 pub use driver::{Driver, DriverError, PromptPreview, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, offer, plan_calls, read_calls};
-pub use plan_writer::{PLANNER, mend_request, plan_request, read_plan, rest_request, show_for_plan};
+pub use plan_writer::{mend_request, plan_request, read_plan, rest_request};
 pub use prompt::BASE_PROMPT;
 pub use report::{
     CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, MadeFile, ReportSpec, RunReport,

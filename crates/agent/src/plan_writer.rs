@@ -27,7 +27,7 @@ const MAX_TOLD: usize = 200;
 const REPEATED: &str = "\nA plan without any `_instance` is repeated for each input: write it once.";
 
 /// What a planner is told.
-pub const PLANNER: &str = "You plan the whole work on a request before any of it is done. Answer with tool calls alone: all calls that \
+const PLANNER: &str = "You plan the whole work on a request before any of it is done. Answer with tool calls alone: all calls that \
 the request needs, in one answer. Nothing runs before the plan is whole, and you will not see results in between.\n\
 A call whose result another call needs has an `_outputPath`: a short name. In another call the text `†state.NAME` or \
 `†state.NAME.field` or `†state.NAME.0.field`, as a whole argument, stands for that result or a part of it. `†state.a || †state.b` falls back. Write \
@@ -72,7 +72,7 @@ pub(crate) fn instance_field(input: &RunInput) -> Value {
 }
 
 /// Shows a tool with the path of its result among the parameters, and what it returns.
-pub fn show_for_plan(tool: &mut ShownTool, output: Option<&Value>) {
+fn show_for_plan(tool: &mut ShownTool, output: Option<&Value>) {
     show_field(tool, OUTPUT_PATH, json!({"type": "string", "description": "Names the result for other calls."}));
     if let Some(output) = output {
         let _ = write!(tool.description, "\nReturns: {}", head_and_tail(&output.to_string(), MAX_OUTPUT_SCHEMA));

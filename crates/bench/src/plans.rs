@@ -1,15 +1,21 @@
-//! Turns and tokens of work that is planned first, beside work call by call: requests with the calls that answer them, a scripted
-//! model, and results of one size.
+//! Turns and tokens of work that is planned first, beside work call by call: real requests with the calls that answer them, run
+//! as agents run, by a scripted model over a server whose results have one size. What the model received is counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
-use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, Message, ModelRequest, ShownTool, WrittenCall};
+use toolwright::app::{PlanOptions, PlanWriter};
+use toolwright::{ModelApi, Profile, Status, Toolwright};
+use toolwright_core::approval::NoApprover;
+use toolwright_core::catalogue::{ProviderKind, RegisteredTool};
 use toolwright_core::plan::PlanDocument;
-use toolwright_models::{Api, encode};
+use toolwright_core::{Cancel, Effects, ErrorKind, RunInput, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_testkit::FakeProvider;
+use toolwright_testkit::model_server::{Reply, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::requests::{PlannedRequest, ServerScript, ServerTool, call_key, read_lines};
 
 use crate::Failure;
 
@@ -17,77 +23,83 @@ use crate::Failure;
 const TOKEN: usize = 4;
 /// Bytes of a final answer.
 const ANSWER: usize = 400;
+const MODEL: &str = "scripted/model";
+const SERVER: &str = "requests";
 
 #[derive(Serialize)]
 pub(crate) struct Row {
     way: &'static str,
     result_bytes: usize,
-    requests: usize,
+    /// Those whose plans are valid, of all.
+    requests: String,
     turns: usize,
     input_tokens: usize,
     output_tokens: usize,
 }
 
-#[derive(Deserialize)]
-struct Task {
-    request: String,
-    plan: Value,
+/// A way of working on a request.
+#[derive(Clone, Copy)]
+enum Way {
+    OneByOne,
+    Together,
+    /// `run --plan`.
+    PlannedAndAnswered,
+    /// `plan make`, then `plan run`.
+    Planned,
 }
 
-#[derive(Deserialize)]
-struct ToolOfServer {
-    name: String,
-    description: String,
-    parameters: Value,
-    output_schema: Value,
+impl Way {
+    const ALL: [(&'static str, Self); 4] = [
+        ("one call a turn", Self::OneByOne),
+        ("independent calls together", Self::Together),
+        ("planned, and answered", Self::PlannedAndAnswered),
+        ("planned alone", Self::Planned),
+    ];
 }
-
-/// What a piece of work takes one way, with results of so many bytes.
-type Spend = fn(&Work<'_>, usize) -> Spent;
 
 /// The work on one request.
 struct Work<'a> {
     request: &'a str,
+    tools: Vec<&'a ServerTool>,
     plan: PlanDocument,
-    tools: Vec<&'a ToolOfServer>,
-    /// The calls by the turn in which all that they refer to is known.
-    levels: Vec<Vec<usize>>,
+    /// What the model calls the tool of each call.
+    names: Vec<String>,
 }
 
 pub(crate) fn run(data: Option<&Path>) -> Result<Vec<Row>, Failure> {
     let folder =
         data.ok_or("name the data with TOOLWRIGHT_TEST_DATA: a folder with plans/plans.jsonl and plans/tools.jsonl")?;
-    let tools: Vec<ToolOfServer> = lines(&folder.join("plans/tools.jsonl"))?;
-    let tools: BTreeMap<&str, &ToolOfServer> = tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
-    let tasks: Vec<Task> = lines(&folder.join("plans/plans.jsonl"))?;
-    let works: Vec<Work<'_>> = tasks.iter().map(|task| Work::of(task, &tools)).collect::<Result<_, _>>()?;
+    let tools: Vec<ServerTool> = read_lines(&folder.join("plans/tools.jsonl"))?;
+    let tools: BTreeMap<&str, &ServerTool> = tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
+    let requests: Vec<PlannedRequest> = read_lines(&folder.join("plans/plans.jsonl"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(measure(&tools, &requests))
+}
+
+async fn measure(tools: &BTreeMap<&str, &ServerTool>, requests: &[PlannedRequest]) -> Result<Vec<Row>, Failure> {
+    let mut works = Vec::new();
+    for request in requests {
+        works.extend(Work::of(request, tools).await?);
+    }
     let mut rows = Vec::new();
     for result_bytes in [200, 2_000, 12_000] {
-        let ways: [(&'static str, Spend); 4] = [
-            ("one call a turn", |work, bytes| work.in_turns(&work.one_by_one(), bytes)),
-            ("independent calls together", |work, bytes| work.in_turns(&work.levels, bytes)),
-            ("planned, and answered", |work, bytes| work.planned(Some(bytes))),
-            ("planned alone", |work, _| work.planned(None)),
-        ];
-        for (way, spend) in ways {
-            let spent = works.iter().map(|work| spend(work, result_bytes)).fold(Spent::default(), Spent::add);
-            let Spent { turns, input, output } = spent;
+        for (name, way) in Way::ALL {
+            let mut spent = Spent::default();
+            for work in &works {
+                let fails = |error| format!("{name}, {result_bytes} bytes, {:?}: {error}", work.request);
+                spent.add(&work.run(way, result_bytes).await.map_err(fails)?);
+            }
             rows.push(Row {
-                way,
+                way: name,
                 result_bytes,
-                requests: works.len(),
-                turns,
-                input_tokens: input / TOKEN,
-                output_tokens: output / TOKEN,
+                requests: format!("{} of {}", works.len(), requests.len()),
+                turns: spent.turns,
+                input_tokens: spent.input / TOKEN,
+                output_tokens: spent.output / TOKEN,
             });
         }
     }
     Ok(rows)
-}
-
-fn lines<T: for<'de> Deserialize<'de>>(file: &Path) -> Result<Vec<T>, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
 /// Turns, and bytes of requests and of answers.
@@ -99,118 +111,171 @@ struct Spent {
 }
 
 impl Spent {
-    fn add(self, other: Self) -> Self {
-        Self { turns: self.turns + other.turns, input: self.input + other.input, output: self.output + other.output }
+    fn add(&mut self, other: &Self) {
+        self.turns += other.turns;
+        self.input += other.input;
+        self.output += other.output;
+    }
+}
+
+/// What the model answers in one turn: calls, or else a text.
+struct Said(Vec<(String, Value)>);
+
+impl Said {
+    fn bytes(&self) -> usize {
+        let bytes = self.0.iter().map(|(name, arguments)| name.len() + arguments.to_string().len()).sum();
+        if self.0.is_empty() { ANSWER } else { bytes }
     }
 
-    /// One more turn: this request, and this answer.
-    fn turn(&mut self, request: &ModelRequest, answer: usize) {
-        self.turns += 1;
-        self.input += encode(Api::OpenAiChat, request, "m").bytes().len();
-        self.output += answer;
+    fn turn(self) -> Turn {
+        match self.0 {
+            calls if calls.is_empty() => Turn::text("x".repeat(ANSWER)),
+            calls => Reply::calls(calls).into(),
+        }
     }
 }
 
 impl<'a> Work<'a> {
-    fn of(task: &'a Task, tools: &BTreeMap<&str, &'a ToolOfServer>) -> Result<Self, Failure> {
-        let plan = PlanDocument::of_value(task.plan.clone()).map_err(|faults| format!("no plan: {faults:?}"))?;
-        let mut used: Vec<&ToolOfServer> = Vec::new();
+    /// The work on a request; none where the check refuses its plan.
+    async fn of(request: &'a PlannedRequest, tools: &BTreeMap<&str, &'a ServerTool>) -> Result<Option<Self>, Failure> {
+        let plan = PlanDocument::of_value(request.plan.clone())
+            .map_err(|faults| format!("{} is no plan: {faults:?}", request.id))?;
+        let mut used: Vec<&ServerTool> = Vec::new();
         for call in &plan.calls {
-            let tool = tools.get(&*call.tool).ok_or_else(|| format!("no tool {}", call.tool))?;
+            let tool = tools.get(&*call.tool).ok_or_else(|| format!("there is no tool {}", call.tool))?;
             if !used.iter().any(|known| known.name == tool.name) {
                 used.push(tool);
             }
         }
-        let mut depths: Vec<usize> = Vec::new();
-        for (index, call) in plan.calls.iter().enumerate() {
-            let text = Value::Object(call.arguments.clone()).to_string();
-            let reads = |other: usize| {
-                plan.calls[other].meta.output_path.as_deref().is_some_and(|path| {
-                    text.contains(&format!("†state.{path}.")) || text.contains(&format!("†state.{path}\""))
-                })
-            };
-            depths.push((0..index).filter(|&other| reads(other)).map(|other| depths[other] + 1).max().unwrap_or(0));
+        let (app, model) = opened(&used, BTreeMap::new(), Vec::new()).await?;
+        let is_valid = app.check_plan(&plan, Some(Profile::Trusted), &RunInput::default(), None).is_valid();
+        let snapshot = app.catalogue().snapshot();
+        let named = |raw: &str| snapshot.list().iter().find(|entry| entry.tool.raw_name() == raw);
+        let names = plan.calls.iter().filter_map(|call| Some(named(&call.tool)?.wire_name.clone())).collect();
+        app.shut_down().await;
+        drop(model);
+        if !is_valid {
+            return Ok(None);
         }
-        let last = depths.iter().copied().max().unwrap_or(0);
-        let level = |depth| (0..depths.len()).filter(|&index| depths[index] == depth).collect();
-        let levels = (0..=last).map(level).collect();
-        Ok(Self { request: &task.request, plan, tools: used, levels })
+        Ok(Some(Self { request: &request.request, tools: used, plan, names }))
     }
 
-    fn one_by_one(&self) -> Vec<Vec<usize>> {
-        (0..self.plan.calls.len()).map(|index| vec![index]).collect()
-    }
-
-    fn asked(&self, is_plan: bool) -> ModelRequest {
-        let shown = |tool: &&ToolOfServer| {
-            let mut shown = ShownTool {
-                name: tool.name.clone(),
-                description: tool.description.clone(),
-                parameters: tool.parameters.clone(),
-                ..ShownTool::default()
-            };
-            if is_plan {
-                toolwright_agent::show_for_plan(&mut shown, Some(&tool.output_schema));
-            }
-            shown
+    /// What the model answers, turn by turn.
+    fn said(&self, way: Way, script: &ServerScript) -> Vec<Said> {
+        let call = |index: usize| (self.names[index].clone(), script.arguments[index].clone());
+        let planned = || {
+            let calls = self.plan.calls.iter().zip(&self.names).map(|(call, name)| {
+                let mut written = call.to_value();
+                if let Some(members) = written.as_object_mut() {
+                    members.remove("_tool");
+                }
+                (name.clone(), written)
+            });
+            Said(calls.collect())
         };
-        ModelRequest {
-            system: if is_plan { toolwright_agent::PLANNER.to_owned() } else { String::new() },
-            messages: vec![Message::user(self.request)],
-            tools: self.tools.iter().map(shown).collect(),
-            ..ModelRequest::default()
+        let answer = || Said(Vec::new());
+        match way {
+            Way::OneByOne => (0..self.names.len()).map(|index| Said(vec![call(index)])).chain([answer()]).collect(),
+            Way::Together => {
+                let level = |level: Vec<usize>| Said(level.into_iter().map(call).collect());
+                levels(&script.producers).into_iter().map(level).chain([answer()]).collect()
+            }
+            Way::PlannedAndAnswered => vec![planned(), answer()],
+            Way::Planned => vec![planned()],
         }
     }
 
-    fn written(&self, index: usize, is_plan: bool) -> WrittenCall {
-        let call = &self.plan.calls[index];
-        let mut arguments = call.arguments.clone();
-        if let Some(path) = call.meta.output_path.as_ref().filter(|_| is_plan) {
-            arguments.insert("_outputPath".into(), path.as_str().into());
+    /// Does the work with results of so many bytes. Fails unless every call succeeds.
+    async fn run(&self, way: Way, result_bytes: usize) -> Result<Spent, Failure> {
+        let tools = self.tools.iter().map(|&tool| (tool.name.as_str(), tool)).collect();
+        let script = ServerScript::of(&self.plan, &tools, result_bytes)?;
+        let said = self.said(way, &script);
+        let output = said.iter().map(Said::bytes).sum();
+        let turns = said.into_iter().map(Said::turn).collect();
+        let (app, model) = opened(&self.tools, script.answers, turns).await?;
+        let ended = self.done(&app, way).await;
+        app.shut_down().await;
+        let failures = model.failures();
+        match ended? {
+            Some(wrong) => return Err(format!("{wrong}; {failures:?}").into()),
+            None if !failures.is_empty() => return Err(format!("{failures:?}").into()),
+            None => {}
         }
-        WrittenCall {
-            id: format!("call_{index}"),
-            name: call.tool.clone(),
-            arguments: Value::from(arguments).to_string(),
-        }
+        let received = model.requests();
+        let input = received.iter().map(|request| request.bytes.len()).sum();
+        Ok(Spent { turns: received.len(), input, output })
     }
 
-    /// Puts an answer with these calls into the conversation, and their results. The bytes of the answer.
-    fn answer(&self, request: &mut ModelRequest, calls: &[usize], result: usize, is_plan: bool) -> usize {
-        let calls: Vec<WrittenCall> = calls.iter().map(|&index| self.written(index, is_plan)).collect();
-        let bytes = calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
-        let results = calls.iter().map(|call| CallResult {
-            call_id: call.id.clone(),
-            name: call.name.clone(),
-            content: vec![ContentBlock::text("x".repeat(result))],
-            ..CallResult::default()
-        });
-        let results = results.collect();
-        request.messages.push(Message::Assistant { text: String::new(), calls, opaque: Vec::new() });
-        request.messages.push(Message::Tool { results });
-        bytes
+    /// What went wrong, if anything did.
+    async fn done(&self, app: &Arc<Toolwright>, way: Way) -> Result<Option<String>, Failure> {
+        let agent = || app.agent(MODEL).policy(Profile::Trusted);
+        let report = match way {
+            Way::OneByOne | Way::Together => agent().task(self.request).run().await?,
+            Way::PlannedAndAnswered => {
+                let mut conversation = agent().conversation().await?;
+                let plan = conversation.plan(self.request, None).await?;
+                conversation.run_plan(&plan, true);
+                conversation.proceed().await?
+            }
+            Way::Planned => {
+                let profile = Some(Profile::Trusted);
+                let writer = PlanWriter { model: MODEL.to_owned(), profile, ..PlanWriter::default() };
+                let plan = app.write_plan(self.request, &writer).await?;
+                let options = PlanOptions {
+                    profile,
+                    input: RunInput::default(),
+                    approver: Arc::new(NoApprover { remedy: String::new() }),
+                    max_cost: None,
+                    approved: true,
+                    cancel: Cancel::new(),
+                };
+                let report = app.run_plan(&plan.document, options).await?;
+                return Ok((report.status != Status::Success).then(|| report.to_json().to_string()));
+            }
+        };
+        let done = report.calls.iter().filter(|call| call.ok).count();
+        let is_done = report.status == Status::Success && done == self.plan.calls.len();
+        Ok((!is_done).then(|| format!("{:?} {:?} {:?}", report.status, report.reason, report.calls)))
     }
+}
 
-    fn in_turns(&self, turns: &[Vec<usize>], result: usize) -> Spent {
-        let (mut spent, mut request) = (Spent::default(), self.asked(false));
-        for calls in turns {
-            let before = request.clone();
-            let bytes = self.answer(&mut request, calls, result, false);
-            spent.turn(&before, bytes);
-        }
-        spent.turn(&request, ANSWER);
-        spent
+/// The calls by the turn in which all that they wait for is there.
+fn levels(producers: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
+    let mut depths: Vec<usize> = Vec::new();
+    for producers in producers {
+        depths.push(producers.iter().map(|&producer| depths[producer] + 1).max().unwrap_or(0));
     }
+    let last = depths.iter().copied().max().unwrap_or(0);
+    (0..=last).map(|depth| (0..depths.len()).filter(|&index| depths[index] == depth).collect()).collect()
+}
 
-    /// Planned in one turn; with results, the model then answers.
-    fn planned(&self, result: Option<usize>) -> Spent {
-        let (mut spent, asked, mut request) = (Spent::default(), self.asked(true), self.asked(false));
-        let all: Vec<usize> = (0..self.plan.calls.len()).collect();
-        let bytes = self.answer(&mut request, &all, result.unwrap_or_default(), true);
-        spent.turn(&asked, bytes);
-        if result.is_some() {
-            spent.turn(&request, ANSWER);
-        }
-        spent
+/// A Toolwright with these tools, whose server gives `answers`, and a model that answers with `turns`.
+async fn opened(
+    tools: &[&ServerTool],
+    answers: BTreeMap<String, Value>,
+    turns: Vec<Turn>,
+) -> Result<(Arc<Toolwright>, ScriptedModel), Failure> {
+    let model = ScriptedModel::start(turns).await?;
+    let url = model.base_url(WireApi::OpenAi);
+    let builder = Toolwright::builder().model_endpoint("scripted", ModelApi::OpenAiChat, url);
+    let app = builder.model_key("scripted", "k").variables(|_| None).build().await?;
+    let mut defined = Vec::new();
+    for tool in tools {
+        let id = ToolId::foreign(SERVER, &tool.name)?;
+        let mut definition = ToolDefinition::new(id, &*tool.description, Some(tool.parameters.clone()));
+        definition.output_schema = Some(tool.output_schema.clone());
+        definition.effects = Effects::READ;
+        defined.push(RegisteredTool::foreign(definition, tool.name.as_str()));
     }
+    let provider = FakeProvider::new(SERVER, ProviderKind::Mcp, defined).with_future(move |call, _| {
+        let answer = answers.get(&call_key(call.raw_name, &call.arguments)).cloned();
+        let unexpected = format!("nobody asks {} for {}", call.raw_name, call.arguments);
+        Box::pin(async move {
+            let structured = answer.ok_or_else(|| ToolError::new(ErrorKind::ExecutionError, unexpected))?;
+            Ok(ToolOutput { structured: Some(structured.clone()), ..ToolOutput::text(structured.to_string()) })
+        })
+    });
+    app.catalogue().add_provider(Arc::new(provider)).await?;
+    app.catalogue().refresh(SERVER).await;
+    Ok((app, model))
 }

@@ -12,6 +12,7 @@ mod locate;
 pub mod misbehaving;
 #[cfg(feature = "servers")]
 pub mod model_server;
+pub mod requests;
 #[cfg(feature = "servers")]
 pub mod rules;
 #[cfg(feature = "servers")]
