@@ -1,9 +1,13 @@
 //! What several tests use: own tools, a scripted model, a server over stdio.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright::{Builder, ModelApi, Toolwright, tool};
+use toolwright::app::PlanOptions;
+use toolwright::core::RunInput;
+use toolwright::core::approval::NoApprover;
+use toolwright::{Builder, Cancel, ModelApi, Profile, Toolwright, tool};
 use toolwright_testkit::bin;
 use toolwright_testkit::model_server::{ScriptedModel, Turn, WireApi};
 
@@ -41,6 +45,18 @@ pub(crate) async fn scripted(builder: Builder, turns: Vec<Turn>) -> (Builder, Sc
 pub(crate) fn with_model(builder: Builder, model: &ScriptedModel) -> Builder {
     let url = model.base_url(WireApi::OpenAi);
     builder.model_endpoint("scripted", ModelApi::OpenAiChat, url).model_key("scripted", "sk-scripted")
+}
+
+/// Options of a plan that is approved as it is written, and of which nobody is asked.
+pub(crate) fn approved(input: RunInput) -> PlanOptions {
+    PlanOptions {
+        profile: Some(Profile::Trusted),
+        input,
+        approver: Arc::new(NoApprover { remedy: String::new() }),
+        max_cost: None,
+        approved: true,
+        cancel: Cancel::new(),
+    }
 }
 
 /// A server called `odd` over stdio.
