@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright::{Error, Toolwright};
+use toolwright::core::RunInput;
+use toolwright::core::plan::PlanDocument;
+use toolwright::{Error, Profile, Toolwright};
 use toolwright_testkit::model_server::{Reply, Turn};
 
-use crate::support::{builder, calls, scripted};
+use crate::support::{Send, approved, builder, calls, scripted};
 
 const MODEL: &str = "scripted/model";
 
@@ -50,6 +52,27 @@ fn script(made: &[(&str, Value)]) -> Vec<Turn> {
     let mut turns: Vec<Turn> = made.iter().map(|(tool, arguments)| calls(tool, arguments.clone())).collect();
     turns.push(Turn::computed(|asked| Reply::text(asked.last_result_text())));
     turns
+}
+
+#[tokio::test]
+async fn scratch_references_read_what_was_kept() {
+    let keep = json!({"op": "set", "key": "to.name", "value": "ada@example.org"});
+    let send = json!({"to": "†scratch.to.name"});
+    let turns = script(&[("memory__scratchpad", keep.clone()), ("mail__send", send.clone())]);
+    let (builder, _model) = scripted(builder().builtins(true).tool(Send), turns).await;
+    let tw = builder.build().await.expect("builds");
+    let report = tw.agent(MODEL).policy(Profile::Trusted).task("Send it.").run().await.expect("runs");
+    assert_eq!(report.answer, "sent to ada@example.org", "{report:?}");
+    let named = |tool: &str, mut call: Value| {
+        call["_tool"] = tool.into();
+        call
+    };
+    let plan = json!([named("memory__scratchpad", keep), named("mail__send", send)]);
+    let plan = PlanDocument::of_value(plan).expect("a plan");
+    let ran = tw.run_plan(&plan, approved(RunInput::default())).await.expect("runs").to_json();
+    assert_eq!(ran["calls"][1]["output"], "sent to ada@example.org", "{ran}");
+    assert_eq!(ran["calls"][1]["arguments"], json!({"to": "ada@example.org"}), "{ran}");
+    tw.shut_down().await;
 }
 
 /// What one agent does: its name, its calls, and what its last result has and has not.
