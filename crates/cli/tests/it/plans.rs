@@ -1,6 +1,12 @@
 //! `plan`: the contract of its output, plans that are kept, and plans that a model writes.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use toolwright::core::approval::{ApprovalDecision, InboxStore as _, QuestionState};
+use toolwright::core::store::RunStore as _;
+use toolwright::runtime::SqliteStore;
 use toolwright_testkit::model_server::{Reply, Script, Turn, WireApi};
 
 use crate::agent::{ended, report, start, with_model};
@@ -195,6 +201,33 @@ fn unapproved_plans_are_judged_call_by_call() {
     assert!(!fixture.path("project/count").exists());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_argument_changed_after_approval_asks_again() {
+    let altered = |value: &Value| -> Value {
+        serde_json::from_str(&value.to_string().replace("echo once", "echo twice")).expect("JSON")
+    };
+    // With the plan, what was shown of it changes too: the approval is bound to what it was.
+    for (changes, ok) in [("nothing", true), ("the call", false), ("the plan and what was shown", false)] {
+        let fixture = Fixture::new();
+        let plan = json!([{"_tool": "shell__bash", "command": "echo once >> count"}]);
+        fixture.write("project/plan.json", &plan.to_string());
+        let saved = self::ok(&fixture, &["plan", "save", "plan.json", "--approve"]);
+        let id = saved.trim();
+        let store = SqliteStore::open(&fixture.state_dir()).expect("the store");
+        let state = store.run(id).await.expect("read").expect("a run").state;
+        let mut changed = if changes == "nothing" { state.clone() } else { altered(&state) };
+        if changes == "the call" {
+            changed["plan"] = state["plan"].clone();
+        }
+        assert_eq!(changed == state, ok, "{changes}");
+        store.save_run(id, &changed).await.expect("saved");
+        let ran = json_of(&run(&fixture, &["plan", "run", id, "--policy", "ask", "--json"]));
+        let call = &ran["calls"][0];
+        assert_eq!((&call["ok"], call["error"]["kind"] == "denied"), (&json!(ok), !ok), "{changes}: {ran}");
+        assert_eq!(fixture.path("project/count").exists(), ok, "{changes}");
+    }
+}
+
 #[test]
 fn an_approved_plan_gives_values_back() {
     let server = toolwright_testkit::bin("misbehaving-mcp");
@@ -215,11 +248,14 @@ fn an_approved_plan_gives_values_back() {
     assert!(!fixture.path("project/count").exists());
 }
 
-/// Twenty calls: commands that leave a line each, and searches that wait for them.
+/// Twenty calls: commands that leave a line each, and searches that wait for them. What the second command prints is too long
+/// for the session's log: it is a stored output.
 fn twenty() -> Value {
     let call = |n: usize| match n % 4 {
         0 => {
-            json!({"_tool": "shell__bash", "_outputPath": format!("v{n}"), "command": format!("echo once >> count{n}")})
+            let more = if n == 4 { "; head -c 300000 /dev/zero | tr '\\0' x" } else { "" };
+            let command = format!("echo once >> count{n}{more}");
+            json!({"_tool": "shell__bash", "_outputPath": format!("v{n}"), "command": command})
         }
         _ => {
             json!({"_tool": "fs__glob", "_outputPath": format!("v{n}"), "pattern": format!("†state.v{} && \"*.txt\"", n - 1)})
@@ -228,12 +264,14 @@ fn twenty() -> Value {
     (0..20).map(call).collect()
 }
 
-/// Kills the plan at its `nth` write, and goes on with it. Returns whether there is such a write.
+/// Kills the plan at its `nth` write, and goes on with it: before and after it is approved, before each call is dispatched and
+/// is in the ledger, and between its effect, what it leaves under its path, and its outcome. Returns whether there is such a
+/// write.
 async fn kill_at(nth: u32) -> bool {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "");
     fixture.write("project/plan.json", &twenty().to_string());
-    let stop = Stop::before(&fixture, nth, &["runs", "run_calls", "session_log"]).await;
+    let stop = Stop::before(&fixture, nth, &["runs", "run_calls", "begun", "session_log"]).await;
     let from_file = ["plan", "run", "plan.json", "--json"];
     let mut child = start(&fixture, &[], &from_file);
     let is_stopped = stop.reached(|| child.try_wait().expect("looked").is_some()).await;
@@ -244,7 +282,8 @@ async fn kill_at(nth: u32) -> bool {
         let said = stderr(&output);
         let id = said.split("plan run ").nth(1).and_then(|rest| rest.split_whitespace().next());
         let again: Vec<&str> = match id {
-            Some(id) => vec!["plan", "run", id, "--json"],
+            // Nobody is there to be asked: what was approved before counts.
+            Some(id) => vec!["plan", "run", id, "--policy", "ask", "--json"],
             // Nothing has run yet.
             None => from_file.to_vec(),
         };
@@ -261,7 +300,8 @@ async fn kill_at(nth: u32) -> bool {
                 done == "once\n" || (done.is_empty() && why.contains("may or may not")),
                 "{nth}: {done:?} {call}"
             ),
-            _ => assert!(call["ok"] == true || !why.is_empty(), "{nth}: {call}"),
+            // It runs if and only if it has the value that it waits for.
+            _ => assert!(call["ok"] == calls[n - 1]["ok"] && (call["ok"] == true || !why.is_empty()), "{nth}: {ran}"),
         }
     }
     // Nothing fails but commands whose ends were lost, and searches that wait for them.
@@ -277,6 +317,69 @@ async fn a_killed_plan_repeats_no_effect() {
         let kills = tokio::join!(kill_at(nth), kill_at(nth + 1), kill_at(nth + 2), kill_at(nth + 3));
         if kills != (true, true, true, true) {
             assert!(nth > 40, "it is stopped {nth} times");
+            return;
+        }
+    }
+}
+
+/// Kills a plan whose command a person approves in the inbox, at its `nth` write or while it is asked about, and goes on with it.
+/// Returns whether there is such a write.
+async fn kill_asked_at(nth: Option<u32>) -> bool {
+    let fixture = Fixture::new();
+    let plan = json!([
+        {"_tool": "shell__bash", "_outputPath": "ran", "command": "echo once >> count"},
+        {"_tool": "fs__glob", "pattern": "†state.ran && \"*\""},
+    ]);
+    fixture.write("project/plan.json", &plan.to_string());
+    let saved = ok(&fixture, &["plan", "save", "plan.json"]);
+    let goes_on = ["plan", "run", saved.trim(), "--policy", "ask", "--ask", "inbox", "--json"];
+    let store = SqliteStore::open(&fixture.state_dir()).expect("the store");
+    let approve = {
+        let store = Arc::clone(&store);
+        async move {
+            loop {
+                for question in store.questions(Some(QuestionState::Pending), 9).await.unwrap_or_default() {
+                    // It may be withdrawn meanwhile.
+                    let _ = store.answer(&question.id, &ApprovalDecision::Approve, "owner").await;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    };
+    let stop = Stop::before(&fixture, nth.unwrap_or(u32::MAX), &["runs", "run_calls", "begun", "session_log"]).await;
+    let mut child = start(&fixture, &[], &goes_on);
+    let (is_stopped, approving) = if nth.is_some() {
+        let approving = tokio::spawn(approve);
+        (stop.reached(|| child.try_wait().expect("looked").is_some()).await, approving)
+    } else {
+        while store.questions(Some(QuestionState::Pending), 9).await.expect("read").is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        (true, tokio::spawn(approve))
+    };
+    child.kill().expect("killed");
+    let mut output = ended(child).await;
+    stop.clear();
+    if is_stopped {
+        output = ended(start(&fixture, &[], &goes_on)).await;
+    }
+    approving.abort();
+    let ran = report(&output);
+    let done = std::fs::read_to_string(fixture.path("project/count")).unwrap_or_default();
+    let why = ran["calls"][0]["error"]["message"].as_str().unwrap_or_default();
+    assert!(done == "once\n" || (done.is_empty() && why.contains("may or may not")), "{nth:?}: {done:?} {ran}");
+    assert_eq!(ran["calls"][0]["ok"], ran["calls"][1]["ok"], "{nth:?}: {ran}");
+    is_stopped
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_plan_keeps_to_its_approvals() {
+    assert!(kill_asked_at(None).await);
+    for nth in (1..).step_by(4) {
+        let kill = |more: u32| kill_asked_at(Some(nth + more));
+        if tokio::join!(kill(0), kill(1), kill(2), kill(3)) != (true, true, true, true) {
+            assert!(nth > 4, "it is stopped {nth} times");
             return;
         }
     }
