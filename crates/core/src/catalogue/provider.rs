@@ -185,6 +185,10 @@ pub trait Provider: Send + Sync {
     fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
+    /// What a call would change, for a person who decides about it; see [`crate::Tool::changes`].
+    fn changes(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> Option<String> {
+        None
+    }
     /// Whether the tool makes or awaits other calls; see [`crate::Tool::awaits_others`].
     fn awaits_others(&self, _tool: &ToolId) -> bool {
         false

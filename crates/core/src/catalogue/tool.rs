@@ -36,6 +36,12 @@ pub trait Tool: Send + Sync {
         CallScope::Anywhere
     }
 
+    /// What a call with these arguments would change, as a unified difference for a person who decides about it: read
+    /// only, and blocking. `None` where it cannot be told.
+    fn changes(&self, _arguments: &Value, _session: &Session) -> Option<String> {
+        None
+    }
+
     /// Whether it makes or awaits other calls: it then holds no queue slot and no lock while it runs, which
     /// those calls may need, and its context lets it make them.
     fn awaits_others(&self) -> bool {
@@ -148,6 +154,10 @@ impl Provider for StaticProvider {
 
     fn scope(&self, tool: &ToolId, arguments: &Value, session: &Session) -> CallScope {
         self.by_id.get(tool).map_or(CallScope::Anywhere, |tool| tool.scope(arguments, session))
+    }
+
+    fn changes(&self, tool: &ToolId, arguments: &Value, session: &Session) -> Option<String> {
+        self.by_id.get(tool)?.changes(arguments, session)
     }
 
     fn awaits_others(&self, tool: &ToolId) -> bool {

@@ -360,3 +360,28 @@ async fn a_killed_edit_is_whole_or_undone() {
     }
     assert!(interrupted > 0 && moved > 0, "some were killed in the middle: {interrupted}");
 }
+
+#[test]
+fn a_change_is_shown_before_it_is_made() {
+    let ws = Workspace::new();
+    ws.put("a.txt", "one\ntwo\n");
+    ws.put("b.txt", "three\n");
+    ws.put("image", [0, 1, 2]);
+    let check = |id: &str, arguments: Value, expect: Option<&str>| {
+        assert_eq!(ws.changes(id, &arguments).as_deref(), expect, "{id} {arguments}");
+    };
+    let edit = |path: &str, old: &str, new: &str| json!({"path": path, "old_string": old, "new_string": new});
+    let two = "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n";
+    check("fs:edit", edit("a.txt", "two", "2"), Some(two));
+    check("fs:edit", edit("a.txt", "four", "4"), None);
+    check("fs:edit", edit("c.txt", "two", "2"), None);
+    check("fs:write", json!({"path": "a.txt", "content": "one\n2\n"}), Some(two));
+    let created = "--- d/new.txt\n+++ d/new.txt\n@@ -1,0 +1,1 @@\n+hello\n";
+    check("fs:write", json!({"path": "d/new.txt", "content": "hello\n"}), Some(created));
+    check("fs:write", json!({"path": "image", "content": "x"}), None);
+    check("fs:write", json!({"path": "../outside", "content": "x"}), None);
+    let both = format!("{two}--- b.txt\n+++ b.txt\n@@ -1,1 +1,1 @@\n-three\n+3\n");
+    let edits = json!([edit("a.txt", "two", "zwei"), edit("b.txt", "three", "3"), edit("a.txt", "zwei", "2")]);
+    check("fs:multi_edit", json!({"edits": edits, "mode": "strict", "dry_run": false}), Some(&both));
+    assert_eq!(ws.get("a.txt"), "one\ntwo\n");
+}

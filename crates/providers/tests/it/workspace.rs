@@ -106,6 +106,10 @@ impl Workspace {
         self.tool(id).scope(arguments, &self.context.session)
     }
 
+    pub(crate) fn changes(&self, id: &str, arguments: &Value) -> Option<String> {
+        self.tool(id).changes(arguments, &self.context.session)
+    }
+
     /// Fills defaults, validates and runs, as a call through the executor would.
     pub(crate) async fn call(&self, id: &str, mut arguments: Value) -> Result<ToolOutput, ToolError> {
         let tool = self.tool(id);

@@ -12,10 +12,11 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
+use super::edit::unified;
 use super::guard::WriteGuard;
 use super::{
-    MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, lines_of, path_schema, read, read_existing,
-    with_warning,
+    MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, lines_of, looks_binary, path_schema, read,
+    read_existing, with_warning,
 };
 use crate::builtin::{blocking, define, parse};
 
@@ -84,5 +85,12 @@ impl Tool for Write {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or_default())
+    }
+
+    fn changes(&self, arguments: &Value, session: &Session) -> Option<String> {
+        let content = arguments["content"].as_str()?.as_bytes();
+        let target = self.0.paths.admit(session, arguments["path"].as_str()?).ok()?;
+        let old = read_existing(&target).ok()?.map(|(bytes, _)| bytes).unwrap_or_default();
+        (!looks_binary(&old)).then(|| unified(&target.shown(), &old, content))
     }
 }

@@ -113,6 +113,16 @@ impl Tool for Edit {
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or_default())
     }
+
+    fn changes(&self, arguments: &Value, session: &Session) -> Option<String> {
+        let Arguments { path, change, .. } = parse(arguments.clone()).ok()?;
+        let target = self.0.paths.admit(session, &path).ok()?;
+        let (old, _) = read_existing(&target).ok()??;
+        match change.apply(&old, &path).ok()? {
+            Applied::Now(edited) => Some(unified(&target.shown(), &old, &edited.bytes)),
+            Applied::Before(_) => None,
+        }
+    }
 }
 
 /// What a change came to, where it did not fail.

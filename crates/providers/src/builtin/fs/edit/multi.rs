@@ -119,6 +119,26 @@ impl Tool for MultiEdit {
         // Without an edit there is nothing to touch, and no such call passes the schema.
         paths.map(|path| self.guard.scope(session, path.unwrap_or_default())).max().unwrap_or(CallScope::Anywhere)
     }
+
+    fn changes(&self, arguments: &Value, session: &Session) -> Option<String> {
+        let arguments: Arguments = parse(arguments.clone()).ok()?;
+        // Of each file its name, its content and what the edits make of it.
+        let mut files: IndexMap<PathBuf, (String, Vec<u8>, Vec<u8>)> = IndexMap::new();
+        let mut room = MAX_BYTES;
+        for edit in &arguments.edits {
+            let target = self.guard.paths.admit(session, &edit.path).ok()?;
+            if !files.contains_key(&target.path) {
+                let (old, _) = read_existing(&target).ok()??;
+                room = room.checked_sub(old.len())?;
+                files.insert(target.path.clone(), (target.shown(), old.clone(), old));
+            }
+            let (.., new) = files.get_mut(&target.path)?;
+            if let Applied::Now(edited) = edit.change.apply(new, &edit.path).ok()? {
+                *new = edited.bytes;
+            }
+        }
+        Some(files.values().map(|(name, old, new)| unified(name, old, new)).collect())
+    }
 }
 
 /// What the edits of a call came to, before anything is written.
