@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use serde_json::Value;
+use toolwright_core::ApprovalRequest;
 use toolwright_core::store::StoreError;
 
 /// Whether a changed definition is let in.
@@ -31,6 +32,10 @@ pub trait Operator: std::fmt::Debug + Send + Sync {
         word: PinWord,
         by: &str,
     ) -> Result<(), StoreError>;
+
+    /// What helps to decide about a call: what it would change, and the rule that approving it for always writes, or why there
+    /// is none.
+    async fn prospect(&self, asked: &ApprovalRequest) -> Result<Value, StoreError>;
 
     /// What a model would be shown for a prompt, and why.
     async fn pick(&self, prompt: &str, max: usize) -> Result<Value, StoreError>;

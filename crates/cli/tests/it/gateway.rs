@@ -147,6 +147,18 @@ pub(crate) fn posted_to(address: &str, path: &str, headers: &str, body: &Value) 
     answer(sent_to(address, path, headers, body))
 }
 
+/// What this path of the API answers.
+pub(crate) fn got(fixture: &Fixture, address: &str, path: &str) -> Value {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    let token = api_token(fixture);
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+    )
+    .expect("sent");
+    answer(stream)
+}
+
 /// As [`posted`], without waiting for the answer: it comes on this connection.
 pub(crate) fn sent(fixture: &Fixture, address: &str, body: &Value) -> TcpStream {
     let token = format!("authorization: Bearer {}\r\n", api_token(fixture));

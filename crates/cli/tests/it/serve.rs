@@ -12,7 +12,7 @@ use toolwright::config::LoadOptions;
 use toolwright::providers::catalogue::SigningKey;
 
 use crate::cli::{ok, run, stderr};
-use crate::gateway::{Gateway, api_token, posted, posted_to};
+use crate::gateway::{Gateway, api_token, got, posted, posted_to};
 use crate::support::{Fixture, signal, until};
 use crate::views::Client;
 
@@ -185,6 +185,33 @@ fn http_gives_no_shell_unasked() {
     fixture.write("project/a.txt", "hello\n");
     assert!(client.call("fs__read", &json!({"path": "a.txt"})).contains("hello"));
     assert!(!fixture.path("project/done").exists());
+}
+
+#[test]
+fn an_approval_for_always_writes_what_it_shows() {
+    let fixture = Fixture::with(
+        "policy:\n  rules:\n    # never\n    - {effect: deny, tool: \"fs:write\", when: \"args.path == 'no.txt'\"}\n    - effect: ask\n      tool: fs:write\n",
+    );
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
+    let address = gateway.address();
+    let write = |path: &str| {
+        posted(&fixture, &address, &json!({"tool": "fs__write", "arguments": {"path": path, "content": "hi\n"}}))
+    };
+    assert_eq!(write("a.txt")["status"], "approval");
+    let waiting = || got(&fixture, &address, "/api/approvals")["questions"][0]["id"].as_str().map(str::to_owned);
+    until("it asks", || waiting().is_some());
+    let shown = got(&fixture, &address, &format!("/api/approvals/{}", waiting().expect("an id")));
+    let (changes, always) = (&shown["prospect"]["changes"], &shown["prospect"]["always"]);
+    assert_eq!(changes, "--- a.txt\n+++ a.txt\n@@ -1,0 +1,1 @@\n+hi\n", "{shown}");
+    let rule =
+        "- effect: allow\n  tool: fs:write\n  when: workspace.inside\n  reason: \"A person approved it for always.\"\n";
+    assert_eq!(always["rule"], rule, "{shown}");
+    let token = format!("authorization: Bearer {}\r\n", api_token(&fixture));
+    let draft = json!({"draft": always["draft"], "base": always["base"]});
+    let saved = posted_to(&address, "/api/policy/save", &token, &draft);
+    assert_eq!((&saved["diff"], &saved["in_force"]), (&always["diff"], &json!(true)), "{saved}");
+    until("the rule decides", || write("b.txt")["status"] == "done");
+    assert_eq!(write("no.txt")["status"], "error");
 }
 
 #[test]

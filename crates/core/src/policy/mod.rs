@@ -9,6 +9,7 @@
 //! An `allow` rule lets it run only if its condition names `workspace.configuration`: one that was written about files in
 //! general is no word about the file that the rules themselves are in.
 
+mod always;
 mod condition;
 mod facts;
 pub mod pins;
@@ -36,6 +37,7 @@ use crate::identity::taint::Tainted;
 use crate::identity::tool_id::ToolId;
 use crate::store::todo::TODO_ID;
 
+pub use self::always::AlwaysRule;
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
 pub use self::replay::{Changed, Hits};
 pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};

@@ -86,6 +86,22 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
     api.ok(&json!({"questions": questions, "total": page.total, "next": page.next}))
 }
 
+/// `GET /api/approvals/{id}`.
+pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> Answer {
+    api.owner_only()?;
+    let inbox = &api.stores.inbox;
+    let (mut shown, call) = match (inbox.question(&id).await?, inbox.form(&id).await?) {
+        (Some(question), _) => (question.to_json(), Some(question)),
+        (None, Some(form)) => (form.to_json(), None),
+        (None, None) => return Err(ApiError::not_found(format!("no question has the id {id}"))),
+    };
+    let pending = call.filter(|question| question.state == QuestionState::Pending);
+    if let (Some(question), Some(operator)) = (pending, &api.operator) {
+        shown["prospect"] = operator.prospect(&question.request).await?;
+    }
+    api.ok(&shown)
+}
+
 /// `POST /api/approvals/{id}`.
 pub(super) async fn answer(
     State(api): State<Arc<Api>>,

@@ -8,7 +8,7 @@ use serde_json::json;
 use toolwright_core::store::TraceSums;
 use toolwright_core::trace;
 use toolwright_core::trace::MAX_OPERATIONS;
-use toolwright_core::usage::UsageBy;
+use toolwright_core::usage::{UsageBy, UsageRow};
 
 use super::{Answer, Api, PathParam, QueryParams, bounded};
 use crate::http::ApiError;
@@ -93,8 +93,11 @@ pub(super) async fn budgets(State(api): State<Arc<Api>>) -> Answer {
 pub(super) async fn sums(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Sums>) -> Answer {
     let ledger = api.gateway.options.executor.ledger();
     let rows = ledger.usage(asked.by, asked.since_ms).await?;
-    let days = ledger.usage(UsageBy::Day, asked.since_ms).await?;
     let mut totals = TraceSums::default();
-    days.iter().for_each(|day| totals.add_all(&day.sums));
+    let mut add = |days: &[UsageRow]| days.iter().for_each(|day| totals.add_all(&day.sums));
+    match asked.by {
+        UsageBy::Day => add(&rows),
+        _ => add(&ledger.usage(UsageBy::Day, asked.since_ms).await?),
+    }
     api.ok(&json!({"rows": rows, "totals": totals}))
 }

@@ -1,12 +1,14 @@
 //! Pins, policy, agents, triggers and saved runs: what the program around the gateway has besides tools and calls.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolwright_core::content::EstimatedTokens;
+use toolwright_core::Entry;
+use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
 use toolwright_core::model::ShownTool;
 use toolwright_models::dialect::translate;
 use toolwright_models::{Api as ModelApi, tools_json};
@@ -43,13 +45,16 @@ pub(super) fn routes() -> Vec<Route> {
             "/api/tokens",
             "countTokens",
             tokens,
-            "Counts what each definition takes as the API of a model is sent it.",
+            "Counts what each definition, each source and the whole list take as the API of a model is sent them.",
         )
-        .query([optional(
-            "api",
-            "string",
-            "The model API: openai_chat, openai_responses, anthropic, gemini or ollama.",
-        )])
+        .query([
+            optional("api", "string", "The model API: openai_chat, openai_responses, anthropic, gemini or ollama."),
+            optional(
+                "model",
+                "string",
+                "Counts as this model, PROVIDER/MODEL, does, where its tokenizer is configured.",
+            ),
+        ])
         .gives("TokenCounts"),
         Route::new(
             Get,
@@ -212,6 +217,7 @@ pub(super) async fn pick(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
 #[serde(deny_unknown_fields)]
 pub(super) struct Encoding {
     api: Option<String>,
+    model: Option<String>,
 }
 
 /// `GET /api/tokens`: each definition as the API of a model is sent it.
@@ -221,29 +227,60 @@ pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): Quer
         let all = ModelApi::ALL.map(ModelApi::as_str).join(", ");
         return Err(ApiError::bad_request(format!("`api` is one of {all}")));
     };
+    let tokens = &api.gateway.options.executor.services().tokens;
+    let counter = asked.model.as_deref().and_then(|model| tokens.of_model(model));
     let snapshot = api.snapshot();
-    let mut total = 0;
-    let rows = snapshot.list().iter().map(|entry| {
-        let shown = ShownTool {
+    // A tokenizer may have to be read.
+    let counted = tokio::task::spawn_blocking(move || {
+        let entries: Vec<&Entry> = snapshot.list().iter().map(|entry| &**entry).collect();
+        let count = |entries: &[&Entry]| Encoded::of(entries, model_api, counter.as_deref());
+        let rows = entries.iter().map(|entry| {
+            let Encoded { bytes, tokens, losses, .. } = count(&[entry]);
+            let (wire_name, provider) = (&entry.wire_name, entry.provider_name());
+            json!({"wire_name": wire_name, "provider": provider, "bytes": bytes, "tokens": tokens, "losses": losses})
+        });
+        let rows: Value = rows.collect();
+        let mut of_providers: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+        entries.iter().for_each(|entry| of_providers.entry(entry.provider_name()).or_default().push(entry));
+        let providers = of_providers.iter().map(|(name, entries)| {
+            let Encoded { bytes, tokens, .. } = count(entries);
+            json!({"name": name, "tools": entries.len(), "bytes": bytes, "tokens": tokens})
+        });
+        let providers: Value = providers.collect();
+        let Encoded { bytes, tokens, is_exact, .. } = count(&entries);
+        json!({
+            "api": model_api.as_str(), "model": asked.model.filter(|_| is_exact), "tools": rows, "providers": providers,
+            "bytes": bytes, "tokens": tokens,
+        })
+    });
+    api.ok(&counted.await.map_err(|error| ApiError::internal(error.to_string()))?)
+}
+
+/// Definitions in the encoding of a model API, together.
+struct Encoded {
+    bytes: usize,
+    tokens: usize,
+    /// Whether a model's own tokenizer counted.
+    is_exact: bool,
+    /// What the API cannot be told of their schemas.
+    losses: usize,
+}
+
+impl Encoded {
+    fn of(entries: &[&Entry], api: ModelApi, counter: Option<&dyn TokenCounter>) -> Self {
+        let shown = entries.iter().map(|entry| ShownTool {
             name: entry.wire_name.clone(),
             description: entry.definition().description.clone(),
             parameters: entry.shown_schema(),
             ..ShownTool::default()
-        };
-        let set = translate(model_api.dialect(), &[shown], false);
-        let bytes = tools_json(model_api, &set).to_string().len();
-        let tokens = if set.tools.is_empty() { 0 } else { EstimatedTokens::of_bytes(bytes) };
-        total += tokens;
-        json!({
-            "wire_name": entry.wire_name,
-            "provider": entry.provider_name(),
-            "bytes": bytes,
-            "tokens": tokens,
-            "losses": set.losses.len(),
-        })
-    });
-    let rows: Value = rows.collect();
-    api.ok(&json!({"api": model_api.as_str(), "tools": rows, "tokens": total}))
+        });
+        let shown: Vec<ShownTool> = shown.collect();
+        let set = translate(api.dialect(), &shown, false);
+        let text = if set.tools.is_empty() { String::new() } else { tools_json(api, &set).to_string() };
+        let exact = counter.map(|counter| counter.count(&text)).filter(|(_, how)| *how == Exactness::Exact);
+        let tokens = exact.map_or_else(|| EstimatedTokens::of_bytes(text.len()), |(tokens, _)| tokens);
+        Self { bytes: text.len(), tokens, is_exact: exact.is_some(), losses: set.losses.len() }
+    }
 }
 
 #[derive(Deserialize)]

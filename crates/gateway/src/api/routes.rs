@@ -258,6 +258,15 @@ pub(super) fn routes() -> Vec<Route> {
         .gives("QuestionList")
         .also(OWNER),
         Route::new(
+            Get,
+            "/api/approvals/{id}",
+            "showApproval",
+            approvals::show,
+            "Shows a question, with what a call would change and the rule that approving it for always writes.",
+        )
+        .gives("ShownQuestion")
+        .also(NO_QUESTION),
+        Route::new(
             Post,
             "/api/approvals/{id}",
             "answerApproval",

@@ -27,6 +27,8 @@ async fn a_waiting_call_runs_after_approval() {
         let job = begun["structured"]["job"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
         let question = api.question().await;
         let path = format!("/api/approvals/{}", question["id"].as_str().expect("id"));
+        let shown = api.answer(Method::GET, one, &path, None, 200).await;
+        assert_eq!((&shown["id"], &shown["tool"]), (&question["id"], &question["tool"]), "{shown}");
         let said = Some(json!({"decision": word}));
         let answered = api.answer(Method::POST, one, &path, said.clone(), 200).await;
         assert_eq!(answered["state"], state);
@@ -40,6 +42,7 @@ async fn a_waiting_call_runs_after_approval() {
             assert_eq!((&again["status"], again.get("structured")), (&json!("done"), None), "{again}");
         }
     }
+    api.answer(Method::GET, one, "/api/approvals/ask_none", None, 404).await;
     let standing = "/api/approvals/standing";
     let rows = api.answer(Method::GET, standing, standing, None, 200).await;
     let path = format!("{standing}/{}", rows[0]["id"].as_str().expect("id"));

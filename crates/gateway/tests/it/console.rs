@@ -81,6 +81,9 @@ async fn traces_and_sums_tell_of_calls() {
     let [small, large] =
         [get("/api/tokens", "/api/tokens?api=anthropic").await, get("/api/tokens", "/api/tokens").await];
     assert!(small["tokens"].as_u64() > Some(0) && small["tokens"] != large["tokens"], "{small} {large}");
+    let sum = |rows: &Value| rows.as_array().expect("rows").iter().filter_map(|row| row["tools"].as_u64()).sum::<u64>();
+    let all = (sum(&small["providers"]), small["tools"].as_array().map(|rows| rows.len() as u64));
+    assert_eq!((Some(all.0), &small["model"]), (all.1, &Value::Null), "{small}");
     assert_eq!(get("/api/me", "/api/me").await["changes"], true);
     for wrong in [
         "/api/traces?limit=0",

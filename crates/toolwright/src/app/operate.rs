@@ -17,13 +17,13 @@ use toolwright_core::store::group::{Groups as _, Member};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
 use toolwright_core::store::{LedgerEntry, LogEntry, PinDecision, SessionLog as _, StoreError, fold};
 use toolwright_core::trigger::{Firing, Triggers as _};
-use toolwright_core::{Outcome, Policy, Profile};
+use toolwright_core::{ApprovalRequest, Outcome, Policy, Profile};
 use toolwright_gateway::{Operator, PinWord};
 use toolwright_search::PickOptions;
 
 use super::Toolwright;
 use crate::config::trust::{TrustStore, write_approved};
-use crate::config::{Config, Problem, policy_file};
+use crate::config::{Config, PolicyConfig, Problem, policy_file};
 use crate::import::edit;
 
 /// Bytes of a text in a saved conversation; of longer ones the beginning is shown.
@@ -66,6 +66,8 @@ impl Operator for Operations {
                 let name = pin.renamed.as_deref().map(|name| renamed(&pin.tool, name));
                 let both = contracts.approved.as_ref().zip(contracts.waiting.as_ref());
                 let changes = name.into_iter().chain(both.into_iter().flat_map(|(was, is)| diff(was, is)));
+                let text = |of: &Value| serde_json::to_string_pretty(of).unwrap_or_default();
+                value["difference"] = json!(both.map(|(was, is)| difference(&text(was), &text(is))));
                 value["changes"] = changes.map(|change| json!(change)).collect();
                 value["approved_definition"] = json!(contracts.approved);
                 value["waiting_definition"] = json!(contracts.waiting);
@@ -103,6 +105,26 @@ impl Operator for Operations {
         }
         self.app.catalogue().recheck_pins().await;
         Ok(())
+    }
+
+    async fn prospect(&self, asked: &ApprovalRequest) -> Result<Value, StoreError> {
+        let config = self.app.config();
+        let Some(entry) = self.app.catalogue().snapshot().get(asked.tool.as_str()).map(Arc::clone) else {
+            return Ok(json!({"changes": null, "always": {"why": format!("{} is not there any more", asked.tool)}}));
+        };
+        let session = self.session_of(&config, &asked.principal);
+        let (tool, arguments) = (Arc::clone(&entry), asked.arguments.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let scope = tool.provider.scope(tool.id(), &arguments, &session);
+            let changes = tool.provider.changes(tool.id(), &arguments, &session);
+            (session, scope, changes)
+        });
+        let (session, scope, changes) = looked.await.map_err(|error| StoreError::Refused(error.to_string()))?;
+        // A session elsewhere has other files under the same names.
+        let changes = changes.filter(|_| scope == asked.scope);
+        let query = PolicyQuery { tainted: &asked.tainted, ..query(&entry, &asked.arguments, &session, asked.scope) };
+        let always = self.always(&config, &query, asked).unwrap_or_else(|why| json!({"why": why}));
+        Ok(json!({"changes": changes, "always": always}))
     }
 
     async fn pick(&self, prompt: &str, max: usize) -> Result<Value, StoreError> {
@@ -335,6 +357,40 @@ impl Operations {
         config.policy(self.profile, self.usual)
     }
 
+    /// A session of this principal, for questions to a policy.
+    fn session_of(&self, config: &Config, principal: &str) -> Session {
+        let owner = Principal::owner();
+        let principal = if *owner.id == *principal {
+            owner
+        } else {
+            let roles = config.sections.server.tokens.get(principal).map(|client| client.roles.clone());
+            Principal { id: principal.to_owned(), roles: roles.unwrap_or_default(), owner: false }
+        };
+        Session { principal, ..Session::clone(&self.app.session("policy-test")) }
+    }
+
+    /// The rule that approving the call for always writes, and the file with it; else why there is none.
+    fn always(&self, config: &Config, query: &PolicyQuery<'_>, asked: &ApprovalRequest) -> Result<Value, String> {
+        let file = policy_section(config).ok_or("no configuration file is in use")?;
+        let written = match file.section.trim() {
+            "" => PolicyConfig::default(),
+            text => policy_file(text, &file.path).map_err(|_| "the file's policy cannot be read")?,
+        };
+        let policy = self.in_force(config);
+        if written.rules != policy.rules {
+            return Err("the rules in force stand in other files too".into());
+        }
+        let found = policy.always_rule(query, asked)?;
+        let draft = edit::add_rule(&file.section, found.place, &found.rule).map_err(|error| error.to_string())?;
+        Ok(json!({
+            "rule": edit::rule_text(&found.rule, 0).map_err(|error| error.to_string())?,
+            "file": file.path.display().to_string(),
+            "diff": difference(&file.section, &draft),
+            "base": file.hash(),
+            "draft": draft,
+        }))
+    }
+
     /// The last recorded calls that a policy can be asked about.
     async fn recorded(&self, limit: usize) -> Result<Recorded, StoreError> {
         let snapshot = self.app.catalogue().snapshot();
@@ -346,14 +402,7 @@ impl Operations {
                 recorded.unknown += 1;
                 continue;
             };
-            let owner = Principal::owner();
-            let principal = if *owner.id == *ledger.principal {
-                owner
-            } else {
-                let roles = config.sections.server.tokens.get(&*ledger.principal).map(|client| client.roles.clone());
-                Principal { id: ledger.principal.to_string(), roles: roles.unwrap_or_default(), owner: false }
-            };
-            let session = Session { principal, ..Session::clone(&self.app.session("policy-test")) };
+            let session = self.session_of(&config, &ledger.principal);
             let scope = entry.provider.scope(entry.id(), &arguments, &session);
             recorded.calls.push(RecordedCall { ledger, entry: Arc::clone(entry), arguments, session, scope });
         }
@@ -380,18 +429,22 @@ struct RecordedCall {
 impl Recorded {
     /// As the executor asks.
     fn queries(&self) -> Vec<PolicyQuery<'_>> {
-        let queries = self.calls.iter().map(|call| PolicyQuery {
-            definition: call.entry.definition(),
-            trust: call.entry.provider.trust(),
-            principal: &call.session.principal,
-            root: &call.session.root,
-            scope: call.scope,
-            unvalidated: None,
-            arguments: &call.arguments,
-            request: None,
-            tainted: &[],
-        });
-        queries.collect()
+        self.calls.iter().map(|call| query(&call.entry, &call.arguments, &call.session, call.scope)).collect()
+    }
+}
+
+/// A call as policy is asked about it, where no more of it is known.
+fn query<'c>(entry: &'c Entry, arguments: &'c Value, session: &'c Session, scope: CallScope) -> PolicyQuery<'c> {
+    PolicyQuery {
+        definition: entry.definition(),
+        trust: entry.provider.trust(),
+        principal: &session.principal,
+        root: &session.root,
+        scope,
+        unvalidated: None,
+        arguments,
+        request: None,
+        tainted: &[],
     }
 }
 

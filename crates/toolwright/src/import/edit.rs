@@ -5,9 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use toolwright_core::policy::Rule;
 
 use crate::config::{parse_value, snake_case};
 pub use crate::private_file::write_atomically;
+
+/// The key of a policy's rules.
+const RULES: &str = "rules";
 
 /// Why a file was not edited. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -188,6 +192,62 @@ pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditE
         None if text.trim().is_empty() => block,
         None => format!("{}\n\n{block}", text.trim_end()),
     };
+    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+}
+
+/// A rule as an element of a list.
+///
+/// # Errors
+/// [`EditError::Broken`]: it is no rule.
+pub fn rule_text(rule: &Rule, indent: usize) -> Result<String, EditError> {
+    let value = serde_json::to_value(rule).map_err(|error| EditError::Broken(error.to_string()))?;
+    let mut block = String::new();
+    yaml_members(&value, indent + 2, &mut block);
+    block.replace_range(indent..indent + 1, "-");
+    Ok(block)
+}
+
+/// A policy section, as [`section_text`] gives it, with one more rule behind the first `place` of its rules.
+///
+/// # Errors
+/// [`EditError`].
+pub fn add_rule(section: &str, place: usize, rule: &Rule) -> Result<String, EditError> {
+    let mut wanted = if section.trim().is_empty() { Value::Object(Map::new()) } else { parse(section)? };
+    let by_hand = || rule_text(rule, 2).map_or_else(|error| error, |text| EditError::Layout(format!("rules:\n{text}")));
+    let value = serde_json::to_value(rule).map_err(|error| EditError::Broken(error.to_string()))?;
+    match &mut wanted[RULES] {
+        Value::Array(rules) if place <= rules.len() => rules.insert(place, value),
+        rules @ Value::Null => *rules = vec![value].into(),
+        _ => return Err(by_hand()),
+    }
+    if is_json(section) {
+        return edited_json(section, &wanted).ok_or_else(by_hand);
+    }
+    let mut lines: Vec<String> = section.lines().map(str::to_owned).collect();
+    let key = lines.iter().position(|line| line.strip_prefix(RULES).is_some_and(|rest| rest.starts_with(':')));
+    let key = key.unwrap_or_else(|| {
+        lines.push(format!("{RULES}:"));
+        lines.len() - 1
+    });
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let is_item = |line: &str| line.trim_start().starts_with("- ");
+    let is_remark = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    let first = lines[key + 1..].iter().find(|line| !is_remark(line)).filter(|line| is_item(line));
+    let indent = first.map_or(2, |line| depth(line));
+    if first.is_none() {
+        lines[key] = format!("{RULES}:{}", comment_of(&lines[key]));
+    }
+    // From the first rule to the end of the last.
+    let inside = |line: &String| is_remark(line) || depth(line) > indent || (depth(line) == indent && is_item(line));
+    let end = lines[key + 1..].iter().position(|line| !inside(line)).map_or(lines.len(), |at| key + 1 + at);
+    let starts: Vec<usize> = (key + 1..end).filter(|&at| depth(&lines[at]) == indent && is_item(&lines[at])).collect();
+    let mut at = starts.get(place).copied().unwrap_or(end);
+    // A remark belongs to what follows it.
+    while at > key + 1 && is_remark(&lines[at - 1]) {
+        at -= 1;
+    }
+    lines.insert(at, rule_text(rule, indent)?.trim_end().to_owned());
+    let edited: String = lines.iter().map(|line| format!("{line}\n")).collect();
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
@@ -490,5 +550,33 @@ mod tests {
             "{\n  \"policy\": {\n    \"profile\": \"client\"\n  }\n}\n",
         );
         assert!(put_section("a: 1\n", "policy", "- x").is_err());
+    }
+
+    #[test]
+    fn a_rule_is_added_at_its_place() {
+        let rule = Rule::allow("shop:order");
+        let check = |section: &str, place: usize, expect: &str| {
+            let edited = add_rule(section, place, &rule).expect("edit");
+            assert_eq!(edited, expect, "{section}");
+        };
+        let added = "rules:\n  - effect: allow\n    tool: shop:order\n";
+        check("", 0, added);
+        check(
+            "profile: ask\nrules: [] # none\n",
+            0,
+            &format!("profile: ask\n{}", added.replace("s:\n", "s: # none\n")),
+        );
+        let rules = "rules:\n# no web\n- effect: deny\n  namespace: web\n\n# paid\n- {effect: ask, namespace: shop}\nprofile: ask\n";
+        let allow = "- effect: allow\n  tool: shop:order\n";
+        check(rules, 0, &rules.replace("# no web", &format!("{allow}# no web")));
+        check(rules, 1, &rules.replace("\n\n# paid", &format!("\n{allow}\n# paid")));
+        check(rules, 2, &rules.replace("profile", &format!("{allow}profile")));
+        check(
+            "{\"rules\": []}",
+            0,
+            "{\n  \"rules\": [\n    {\n      \"effect\": \"allow\",\n      \"tool\": \"shop:order\"\n    }\n  ]\n}\n",
+        );
+        assert!(add_rule("rules: [{effect: deny}]\n", 0, &rule).is_err());
+        assert!(add_rule("rules: []\n", 1, &rule).is_err());
     }
 }
