@@ -8,7 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::json;
 use toolwright::app::CallOptions;
+use toolwright::core::canonical::ContentHash;
 use toolwright::core::model::{Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
+use toolwright::core::pins::Note;
+use toolwright::core::store::{PinDecision, PinNote, StoreError};
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall};
 use toolwright::{Ask, Toolwright};
 
@@ -99,9 +102,30 @@ pub(super) async fn serve(address: SocketAddr, show: bool) -> Done {
     Ok(Exit::Ok)
 }
 
+/// Pins a tool as if it had been less at an earlier start: what it says of itself now waits for a person.
+async fn withhold(app: &Toolwright) -> Result<(), StoreError> {
+    let pins = app.pins_in_force().await?;
+    let Some(pin) = pins.iter().find(|pin| pin.source.provider == "notes" && pin.tool == "write") else {
+        return Ok(());
+    };
+    let contracts = app.pins().pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await?;
+    let Some(mut contract) = contracts.into_iter().find_map(|contracts| contracts.approved) else { return Ok(()) };
+    contract["description"] = "Write a new note; notes that are there stay as they are".into();
+    contract["effects"]["destructive"] = false.into();
+    let (tool, id, hash) = (pin.tool.clone(), pin.id.clone(), ContentHash::of_value(&contract));
+    app.pins().decide_pin(&pin.source, &tool, PinDecision::Forget, "demo").await?;
+    let note = PinNote { tool, renamed: None, id, note: Note::Pin, hash, contract };
+    app.pins().note_pins(&pin.source, vec![note]).await?;
+    app.catalogue().recheck_pins().await;
+    Ok(())
+}
+
 /// Two outings that are over, and then one after the other: each waits for a person's word on its order.
 async fn work(app: Arc<Toolwright>, shutdown: Cancel) {
     app.list_all(Duration::from_secs(20)).await;
+    if let Err(error) = withhold(&app).await {
+        say(format_args!("toolwright: no definition could be withheld: {error}"));
+    }
     let approve = Arc::new(|_: &ApprovalRequest| ApprovalDecision::Approve) as Arc<dyn Approver>;
     let deny = |_: &ApprovalRequest| ApprovalDecision::Deny { reason: "there is lemonade at home".into() };
     let inbox = || Arc::new(app.ask_inbox(toolwright::core::approval::Answers::Here, |_| ())) as Arc<dyn Approver>;
