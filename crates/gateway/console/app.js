@@ -119,9 +119,11 @@ function App() {
   if (signedIn === null) return html`<p class="empty">Signing in.</p>`;
   if (signedIn !== true) return html`<${SignedOut} error=${signedIn} />`;
   const page = PAGES.find(([name]) => name === at.page) ?? PAGES[0];
+  // A narrow window has a row of pages that is wider than it.
+  const reveal = (row) => { const on = row?.querySelector("[aria-current]"); if (on) row.scrollLeft = on.offsetLeft - (row.clientWidth - on.offsetWidth) / 2; };
   return html`<a class="skip" href="#main">Skip to the page</a>
     <nav aria-label="Pages"><a class="brand" href="#/overview"><img src="/console/icon.svg" alt="" width="24" height="24" />Toolwright</a>
-      <ul>${PAGES.map(([name, title]) => html`<li class=${FIRST.has(name) ? "first" : ""}><a href=${`#/${name}`} aria-current=${name === page[0] ? "page" : undefined}>${title}
+      <ul ref=${reveal}>${PAGES.map(([name, title]) => html`<li class=${FIRST.has(name) ? "first" : ""}><a href=${`#/${name}`} aria-current=${name === page[0] ? "page" : undefined}>${title}
         ${name === "approvals" && waiting > 0 && html` <span class="count">${waiting}<span class="hidden"> waiting</span></span>`}</a></li>`)}</ul>
       <p class="foot" role="status"><${State} of=${link} />${me.principal && !me.changes && html`<span class="dim">read only</span>`} <button class="small" onClick=${() => setHelp(true)}>Keys</button></p></nav>
     <${Shown} key=${page[0]} of=${page} id=${at.id} events=${events} waiting=${waiting} />
@@ -137,7 +139,7 @@ function SignedOut({ error }) {
 
 const KEYS = [
   ["g, then " + PAGES.map(([, , letter]) => letter).join(" "), "Opens a page"], ["/", "Searches"], ["j, k", "Next, previous (approvals)"],
-  ["a, t, w, d", "Approve once, these arguments, always, deny (approvals)"], ["←, →", "Step back, on (playback)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
+  ["a, t, s, w, d", "Approve once, these arguments, this session, always, deny (approvals)"], ["↑, ↓, ←, →", "Choose, fold and unfold operations (runs)"], ["←, →", "Step back, on (playback)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
 ];
 function Keys({ close }) {
   return html`<div class="dialog" role="dialog" aria-modal="true" aria-label="Keys"><h2>Keys</h2>

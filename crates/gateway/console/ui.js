@@ -37,6 +37,17 @@ export function useLoad(path, every = 0) {
   return { ...state, again: useCallback(() => setRound((n) => n + 1), []) };
 }
 
+/** Loads again when an event came that fits. */
+export function useNews(events, fits, again) {
+  const last = events.findLast(fits);
+  const seen = useRef(last);
+  useEffect(() => {
+    if (last === seen.current) return;
+    seen.current = last;
+    again();
+  }, [last]);
+}
+
 // Formats.
 const NUMBER = new Intl.NumberFormat("en");
 export const number = (n) => (n === null || n === undefined ? "" : NUMBER.format(n));
@@ -52,6 +63,8 @@ export function duration(ms) {
 }
 export const short = (text, most = 300) => (text?.length > most ? `${text.slice(0, most)}… (${number(text.length - most)} more characters)` : text);
 export const clock = (ms) => new Date(ms).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" });
+/** A tool's id without its version. */
+export const plain = (id) => id.replace(/@[\d.]+$/, "");
 export const ago = (ms) => `${duration(Math.max(0, Date.now() - ms))} ago`;
 export const tokens = (usage) => (usage ? (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0) : 0);
 
@@ -66,8 +79,11 @@ export function State({ of }) {
 }
 
 /** Names and values in one line, each pair together. */
-export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== undefined && value !== "")
+export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== undefined && value !== null && value !== "")
   .map(([name, value, kind]) => html`<div key=${name}><dt>${name}</dt> <dd class=${kind}>${value}</dd></div>`)}</dl>`;
+
+/** A run or session, by its agent's name where it has one. */
+export const Named = ({ name, id }) => html`${name && html`<strong>${name}</strong> `}<span class=${name ? "id" : ""}>${id}</span>`;
 
 export const Problem = ({ error }) => (error ? html`<p class="problem" role="alert">${error.message}</p>` : null);
 /** How many of all are shown, and a button for more of them. */
@@ -95,8 +111,11 @@ export function Table({ label, columns, rows, href, keyOf = (row) => row.id ?? r
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
     <caption class="hidden">${label}</caption>
     <thead><tr>${columns.map(([title, , kind]) => html`<th scope="col" class=${kind}>${title}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([title, cell, kind], index) => html`<td class=${kind} data-title=${title}>
-      ${index === 0 && href ? html`<a href=${href(row)}>${cell(row)}</a>` : cell(row)}</td>`)}</tr>`)}</tbody>
+    <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([title, cell, kind = ""], index) => {
+      const shown = cell(row);
+      const isEmpty = shown === "" || shown === null || shown === undefined || shown === false;
+      return html`<td class=${isEmpty ? `${kind} none` : kind} data-title=${title}>${index === 0 && href ? html`<a href=${href(row)}>${shown}</a>` : shown}</td>`;
+    })}</tr>`)}</tbody>
   </table></div>`;
 }
 
@@ -106,7 +125,7 @@ export function Json({ value, label = "JSON" }) {
   const [copied, setCopied] = useState(false);
   const copy = () => navigator.clipboard?.writeText(text).then(() => setCopied(true));
   return html`<div class="json"><button class="small" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
-    <pre tabindex="0" aria-label=${label}>${text}</pre></div>`;
+    <pre role="group" tabindex="0" aria-label=${label}>${text}</pre></div>`;
 }
 
 /** Two or more views of a page, of which one is shown. */
@@ -126,7 +145,7 @@ export function Tabs({ of, at, go, label }) {
 /** Lines of a difference: those that begin with + and - are marked. */
 export function Diff({ text, label = "Difference" }) {
   const kind = (line) => (/^\+(?!\+\+ )/.test(line) ? "added" : /^-(?!-- )/.test(line) ? "removed" : line.startsWith("@@") ? "dim" : "");
-  return html`<pre class="diff" tabindex="0" aria-label=${label}>${text.replace(/\n$/, "").split("\n").map((line) => html`<span class=${kind(line)}>${line}\n</span>`)}</pre>`;
+  return html`<pre class="diff" role="group" tabindex="0" aria-label=${label}>${text.replace(/\n$/, "").split("\n").map((line) => html`<span class=${kind(line)}>${line}\n</span>`)}</pre>`;
 }
 
 /** What is to be done, and how far it is. */
@@ -138,7 +157,7 @@ export function Todo({ items }) {
 }
 
 /** Rows of one height, of which only those in view are drawn. */
-export function LongList({ rows, height = 28, label, follow, children: draw }) {
+export function LongList({ rows, height = 28, label, follow, active, onKeyDown, children: draw }) {
   const box = useRef(null);
   const [view, setView] = useState([0, 40]);
   const look = () => {
@@ -154,7 +173,7 @@ export function LongList({ rows, height = 28, label, follow, children: draw }) {
   }, [follow]);
   const first = Math.max(0, Math.min(view[0] - 10, rows.length - 1));
   const shown = rows.slice(first, view[0] + view[1] + 10);
-  return html`<div class="long" ref=${box} onScroll=${look} tabindex="0" role="tree" aria-label=${label}>
+  return html`<div class="long" ref=${box} onScroll=${look} onKeyDown=${onKeyDown} tabindex="0" role="tree" aria-label=${label} aria-activedescendant=${active}>
     <div style=${{ height: `${rows.length * height}px` }}><div style=${{ transform: `translateY(${first * height}px)` }}>
       ${shown.map((row, index) => draw(row, first + index))}
     </div></div></div>`;

@@ -1,25 +1,34 @@
 // The inbox: what waits for a person, answered by keyboard.
 
-import { html, useLoad, useState, useEffect, useRef, Page, Problem, Table, Diff, Empty, More, State, clock, duration } from "../ui.js";
+import { html, useLoad, useNews, useState, useEffect, useRef, Page, Problem, Table, Diff, Empty, More, State, clock, duration, short, plain } from "../ui.js";
 import { me, post, del } from "../api.js";
 import { effects } from "./tools.js";
 import { Form } from "../form.js";
 
 const COVERS = {
-  tool: "this tool, in this session", tool_for_asker: "this tool, for this asker", tool_in_workspace: "this tool, in this workspace",
-  this_call: "this call with these arguments",
+  tool: "this tool", tool_for_asker: "this tool, for this asker", tool_in_workspace: "this tool, in this workspace", this_call: "this call with these arguments",
 };
 
-/** Sends answers to a question, and says what came of each: a message, or an error where another was first. */
-export const answerer = (question, said) => (decision, more = {}) =>
-  post(`/api/approvals/${encodeURIComponent(question.id)}`, { decision, ...more })
-    .then(() => said({ message: `${question.tool ?? question.id}: ${decision.replace("_", " ")}.` }), (error) => said({ error }));
+/**
+ * Sends answers to a question, and says what came of each: a message, or an error where another was first. A rule is written
+ * only once the answer counts.
+ */
+export const answerer = (question, said) => (decision, { rule, ...more } = {}) => {
+  const name = plain(question.tool ?? question.id);
+  const write = () => post("/api/policy/save", { draft: rule.draft, base: rule.base }).then(
+    (saved) => said({ message: `${name}: approve, and the rule is written to ${saved.file}. The file as it was is ${saved.backup}.`, saved }),
+    (error) => said({ error: new Error(`${name} is approved this once. The rule was not written: ${error.message}`) }));
+  return post(`/api/approvals/${encodeURIComponent(question.id)}`, { decision, ...more })
+    .then(() => (rule ? write() : said({ message: `${name}: ${decision.replace("_", " ")}.` })), (error) => said({ error }));
+};
 
-export function Approvals() {
+export function Approvals({ events }) {
   const [all, setAll] = useState(false);
   const [limit, setLimit] = useState(50);
   const { data: page, error, again } = useLoad(`/api/approvals?limit=${limit}${all ? "&all=true" : ""}`, 2000);
   const data = page?.questions;
+  // The list follows the events; where they are lost, it is read from time to time.
+  useNews(events, (event) => event.event.startsWith("approval"), again);
   const [at, setAt] = useState(0);
   const [said, setSaid] = useState(null);
   const open = data?.filter((one) => one.state === "pending") ?? [];
@@ -28,17 +37,14 @@ export function Approvals() {
     setSaid(null);
     answerer(question, (result) => { setSaid(result); again(); })(decision, more);
   };
-  // A key is for what is drawn, which effects are too late to know.
+  // The keys of the chosen question, which draws them. A key is for what is drawn, which effects are too late to know.
+  const keys = useRef({});
+  keys.current = {};
   const press = useRef(null);
   press.current = (key) => {
-    if (!me.changes && key !== "j" && key !== "k") return;
-    const question = open[index];
     if (key === "j") setAt(Math.min(index + 1, open.length - 1));
     else if (key === "k") setAt(Math.max(index - 1, 0));
-    else if (question?.kind === "call" && key === "a") answer(question, "approve");
-    else if (question?.kind === "call" && key === "d") answer(question, "deny");
-    else if (question?.kind === "call" && key === "w") answer(question, "always");
-    else if (question?.kind === "call" && key === "t") answer(question, "always_these");
+    else keys.current[key]?.();
   };
   useEffect(() => {
     const key = (event) => event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName) || press.current(event.key);
@@ -49,36 +55,30 @@ export function Approvals() {
       actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also what is settled</label>`}>
     <${Problem} error=${error} />
     <p role="status" class=${said?.error ? "problem" : "note"}>${said?.error?.message ?? said?.message ?? ""}</p>
+    ${said?.saved && html`<${Diff} text=${said.saved.diff} label="What was written" />${!said.saved.in_force && html`<p class="note">The project's file has to be approved before it counts: <code>toolwright trust</code>.</p>`}`}
     ${data && !open.length && html`<${Empty}>Nothing waits for you.<//>`}
-    ${open.map((question, place) => html`<${Question} key=${question.id} question=${question} chosen=${place === index} choose=${() => setAt(place)}
+    ${open.map((question, place) => html`<${Question} key=${question.id} question=${question} chosen=${place === index} choose=${() => setAt(place)} keys=${place === index ? keys : null}
       answer=${(decision, more) => answer(question, decision, more)} />`)}
     ${all && data?.filter((one) => one.state !== "pending").map((one) => html`<article key=${one.id}><h2><${State} of=${one.state} /> ${one.tool ?? one.message ?? one.id}
       <span class="dim"> ${clock(one.created)}${one.decided_by ? `, by ${one.decided_by}` : ""}</span></h2></article>`)}
     <${More} shown=${data?.length} total=${page?.total} limit=${limit} most=${1000} more=${setLimit} />
-    ${all && html`<${Standing} />`}
+    ${all && html`<h2>Approved in sessions</h2><${Standing} />`}
   <//>`;
 }
 
-/** What was approved for always. */
-function Standing() {
+/** What a session is not asked about again. */
+export function Standing() {
   const { data, error, again } = useLoad("/api/approvals/standing");
-  return html`<h2>Approved for always</h2><${Problem} error=${error} />
-    <${Table} label="Approved for always" rows=${data} none="Nothing was approved for always." columns=${[
-      ["tool", (row) => row.tool], ["covers", (row) => COVERS[row.covers] ?? row.covers ?? row.scope ?? ""], ["since", (row) => clock(row.created_ms)],
+  return html`<${Problem} error=${error} />
+    <${Table} label="Approved in sessions" rows=${data} none="No session has an approval that stands." columns=${[
+      ["tool", (row) => html`${row.tool}${row.arguments && html` <code class="dim">${short(JSON.stringify(row.arguments), 80)}</code>`}`],
+      ["covers", (row) => COVERS[row.covers] ?? row.covers], ["session", (row) => row.scope], ["since", (row) => clock(row.created_ms)],
       ["", (row) => me.changes && html`<button class="small" onClick=${() => del(`/api/approvals/standing/${encodeURIComponent(row.id)}`).then(again, again)}>Take back</button>`],
     ]} />`;
 }
 
 /** How much a call can do, in a word. */
 const risk = ({ effects: can, scope, tainted }) => (scope === "configuration" ? "changes Toolwright's own configuration" : tainted?.length ? "works on what an untrusted tool wrote" : can ? effects(can) : "");
-
-/** What an edit changes, where the arguments say what stands in place of what. */
-function changed(args) {
-  const edits = Array.isArray(args?.edits) ? args.edits : [args];
-  const pair = (edit) => [edit?.old_string ?? edit?.old_text ?? edit?.old, edit?.new_string ?? edit?.new_text ?? edit?.new];
-  const lines = (text, mark) => text.replace(/\n$/, "").split("\n").map((line) => `${mark}${line}`).join("\n");
-  return edits.map(pair).filter(([was, is]) => typeof was === "string" && typeof is === "string").map(([was, is]) => `${lines(was, "-")}\n${lines(is, "+")}`).join("\n@@\n");
-}
 
 /** Arguments as JSON, with what the user named and what untrusted tools wrote marked. */
 function Arguments({ of, named = [], tainted = [] }) {
@@ -95,36 +95,49 @@ function Arguments({ of, named = [], tainted = [] }) {
     if (tainted.some((one) => path === one.path || path.startsWith(`${one.path}/`))) return html`<mark class="tainted">${text}<span class="hidden"> came out of an untrusted tool</span></mark>`;
     return named.includes(path) ? html`<mark>${text}<span class="hidden"> was named by the user</span></mark>` : text;
   };
-  return html`<pre tabindex="0" aria-label="Arguments">${draw(of, "", "")}</pre>${named.length > 0 && html`<p class="note"><mark>Marked</mark>: the user named it.</p>`}`;
+  return html`<pre role="group" tabindex="0" aria-label="Arguments">${draw(of, "", "")}</pre>${named.length > 0 && html`<p class="note"><mark>Marked</mark>: the user named it.</p>`}`;
 }
 
 /** The tools that a taint names. */
 const sources = (from) => (Array.isArray(from) ? from : Object.values(from ?? {}).flat()).map((one) => (typeof one === "string" ? one : one.tool ?? JSON.stringify(one))).join(", ");
 
-export function Question({ question, chosen, choose, answer }) {
+/** What the answers mean, the widest last: key, word, what it covers, and how it is sent. */
+const answers = ({ always_covers: covers }, rule) => [
+  ["a", "Approve once", "", "approve"],
+  ["t", "These arguments", "Not asked again in this session for equal arguments.", "always_these"],
+  ...(covers === "this_call" ? [] : [["s", "This session", `Not asked again in this session for ${COVERS[covers]}.`, "always"]]),
+  ...(rule ? [["w", "Always", "Not asked again: this rule is written.", "approve", rule]] : []),
+];
+
+export function Question({ question, chosen, choose, answer, keys }) {
   const [reason, setReason] = useState("");
+  const isCall = question.kind === "call";
+  const { data } = useLoad(isCall ? `/api/approvals/${encodeURIComponent(question.id)}` : null);
+  const { changes, always } = data?.prospect ?? {};
   const box = useRef(null);
   useEffect(() => { if (chosen) box.current?.scrollIntoView({ block: "nearest" }); }, [chosen]);
   const left = question.expires - Date.now();
-  const way = question.agents?.length ? html`<ol class="way" aria-label="Path of agents">${question.agents.map((step) => html`<li><strong>${step.agent}</strong> ${step.reason}</li>`)}</ol>` : null;
+  const ways = isCall && me.changes ? answers(question, always?.rule && always) : [];
+  const deny = () => answer("deny", reason.trim() ? { reason: reason.trim() } : {});
+  if (keys && ways.length) keys.current = { ...Object.fromEntries(ways.map(([key, , , decision, rule]) => [key, () => answer(decision, { rule })])), d: deny };
   return html`<article ref=${box} class=${chosen ? "question chosen" : "question"} onClick=${choose} aria-current=${chosen ? "true" : undefined}>
-    <h2>${question.kind === "call" ? question.tool : `${question.tool ?? "A server"} asks`} <span class="dim">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
-    ${way}
-    ${question.reason && html`<p>${question.reason}</p>`}
+    <h2>${isCall ? plain(question.tool) : `${question.tool ?? "A server"} asks`} ${isCall && risk(question) && html`<span class="risk"><span aria-hidden="true">▲</span> ${risk(question)}</span>`}
+      <span class="dim when">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
+    ${question.agents?.length > 0 && html`<ol class="way" aria-label="Path of agents">${question.agents.map((step) => html`<li><strong>${step.agent}</strong> ${step.reason}</li>`)}</ol>`}
+    ${question.reason && html`<p class="why">${question.reason}</p>`}
     ${question.untrusted && html`<p class="problem">Untrusted: ${question.untrusted}.</p>`}
     ${question.asker && html`<p>On the wish of ${question.asker}.</p>`}
-    ${question.kind === "call"
-      ? html`${risk(question) && html`<p class="risk"><span aria-hidden="true">▲</span> ${risk(question)}</p>`}
-        ${question.tainted?.map((one) => html`<p class="bad"><code>${one.path || "the arguments"}</code> came out of ${sources(one.from) || "an untrusted tool"}.</p>`)}
-        ${changed(question.arguments) && html`<${Diff} text=${changed(question.arguments)} label="What the edit changes" />`}
-        <${Arguments} of=${question.arguments} named=${question.named} tainted=${question.tainted} />
-        ${me.changes && html`<div class="answers"><button class="main" onClick=${() => answer("approve")}>Approve once <kbd>a</kbd></button>
-          <button onClick=${() => answer("always_these")} title="Not asked again in this session for equal arguments">These arguments <kbd>t</kbd></button>
-          ${question.always_covers !== "this_call" && html`<button onClick=${() => answer("always")}>Always <kbd>w</kbd></button>`}
-          <button class="danger" onClick=${() => answer("deny", reason.trim() ? { reason: reason.trim() } : {})}>Deny <kbd>d</kbd></button>
-          <label>Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="the model reads it" /></label></div>`}
-        <p class="note">These arguments: not asked again in this session for equal ones.${question.always_covers !== "this_call" && html` Always: not asked again for ${COVERS[question.always_covers] ?? question.always_covers}.`}</p>`
-      : me.changes ? html`<${Wants} question=${question} answer=${answer} />` : html`<p>${question.message}</p>`}
+    ${!isCall ? (me.changes ? html`<${Wants} question=${question} answer=${answer} />` : html`<p>${question.message}</p>`)
+      : html`${question.tainted?.map((one) => html`<p class="bad"><code>${one.path || "the arguments"}</code> came out of ${sources(one.from) || "an untrusted tool"}.</p>`)}
+        ${changes && html`<h3>What it changes</h3><${Diff} text=${changes} label="What it changes" />`}
+        ${changes ? html`<details><summary>Arguments</summary><${Arguments} of=${question.arguments} named=${question.named} tainted=${question.tainted} /></details>`
+          : html`<${Arguments} of=${question.arguments} named=${question.named} tainted=${question.tainted} />`}
+        ${me.changes && html`<div class="answers">${ways.map(([key, word, about, decision, rule]) => html`<button key=${key} class=${key === "a" ? "main" : ""} title=${about} onClick=${() => answer(decision, { rule })}>${word} <kbd>${key}</kbd></button>`)}
+          <button class="danger" onClick=${deny}>Deny <kbd>d</kbd></button>
+          <label>Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="the model reads it" /></label></div>
+          <dl class="reach">${ways.filter(([, , about]) => about).map(([key, word, about, , rule]) => html`<div key=${key}><dt>${word}</dt><dd>${about}
+            ${rule && html`<pre role="group" tabindex="0" aria-label="The rule that always writes">${rule.rule}</pre><span>It goes into ${rule.file}, of which a copy is kept. <a href="#/policy">Policy</a> lists it.</span>`}</dd></div>`)}
+            ${always?.why && html`<div><dt>Always</dt><dd>No rule is offered: ${always.why}.</dd></div>`}</dl>`}`}
   </article>`;
 }
 

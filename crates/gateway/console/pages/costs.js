@@ -51,6 +51,6 @@ function Days({ rows, since, days }) {
   const label = (day) => new Date(day).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
   const shown = (row) => (hasCost ? money(value(row)) : `${number(value(row))} operations`);
   return html`<figure><figcaption>${hasCost ? "Cost" : "Operations"} by day (UTC)</figcaption>
-    <ol class="days">${list.map(({ day, row }) => html`<li title=${`${label(day)}: ${shown(row)}`}><svg viewBox="0 0 10 100" preserveAspectRatio="none" aria-hidden="true">
+    <ol class="days">${list.map(({ day, row }) => html`<li title=${`${label(day)}: ${shown(row)}`}>${most > 0 && value(row) === most && html`<span aria-hidden="true">${shown(row)}</span>`}<svg viewBox="0 0 10 100" preserveAspectRatio="none" aria-hidden="true">
       <rect x="1" width="8" y=${100 - (most ? (98 * value(row)) / most : 0)} height="100" /></svg><span>${label(day)}</span><span class="hidden">${shown(row)}</span></li>`)}</ol></figure>`;
 }

@@ -1,6 +1,6 @@
 // What needs attention now, and what today came to.
 
-import { html, useLoad, Page, Problem, State, Table, number, money, duration, ago, clock, tokens } from "../ui.js";
+import { html, useLoad, Page, Problem, State, Table, Named, number, money, duration, ago, clock, tokens } from "../ui.js";
 
 const midnight = () => new Date().setHours(0, 0, 0, 0);
 
@@ -49,12 +49,12 @@ export function Overview({ waiting }) {
     <${Table} label="Sources of tools" rows=${providers.data} none="No source is configured: toolwright mcp add NAME COMMAND adds one." columns=${[
       ["source", (row) => row.name], ["kind", (row) => row.kind], ["state", (row) => html`<${State} of=${row.state} />`],
       ["tools", (row) => number(row.tools), "n"],
-      ["why, and what helps", (row) => html`${row.error ? `${row.error}. ` : ""}${row.withheld.length > 0 && html`<a href="#/pins">${row.withheld.length} tools are withheld</a>. `}${remedy(row)}`],
+      ["why, and what helps", (row) => html`${row.error ? `${row.error}. ` : ""}${row.withheld.length > 0 && html`<a href="#/pins">${row.withheld.length === 1 ? "A tool is withheld" : `${row.withheld.length} tools are withheld`}</a>. `}${remedy(row)}`],
     ]} />
     <h2>Last runs and sessions</h2>
     <${Table} label="Last runs and sessions" rows=${traces.data?.traces} none="Nothing was called yet." keyOf=${(row) => row.run ?? row.session}
       href=${(row) => `#/runs/${encodeURIComponent(row.run ?? row.session)}`} columns=${[
-        ["run or session", (row) => row.run ?? row.session], ["agent", (row) => agents.data?.trees.find((tree) => tree.run === row.run)?.agents[0]?.name ?? ""], ["ended", (row) => ago(row.ended_ms)],
+        ["run or session", (row) => html`<${Named} name=${agents.data?.trees.find((tree) => tree.run === row.run)?.agents[0]?.name} id=${row.run ?? row.session} />`], ["ended", (row) => ago(row.ended_ms)],
         ["took", (row) => duration(row.ended_ms - row.started_ms), "n"], ["calls", (row) => number(row.tool_calls), "n"],
         ["failed", (row) => (row.failures ? html`<span class="bad">${number(row.failures)}</span>` : "0"), "n"],
         ["cost", (row) => money(row.cost_usd), "n"],

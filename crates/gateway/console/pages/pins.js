@@ -1,6 +1,6 @@
 // Definitions of others that are pinned: what changed, and whether it is let in.
 
-import { html, useLoad, useState, Page, Problem, Table, Json, State, Empty, clock } from "../ui.js";
+import { html, useLoad, useState, Page, Problem, Table, Json, Diff, State, Empty, clock } from "../ui.js";
 import { me, post } from "../api.js";
 
 const WEIGHT = { danger: "bad", notable: "busy", minor: "dim" };
@@ -32,8 +32,8 @@ function Waiting({ pin, decide }) {
   return html`<article><h2>${pin.provider}/${pin.tool} <${State} of=${pin.state} /> <span class="dim">since ${clock(pin.waiting.at_ms)}</span></h2>
     ${changes.length ? html`<ul class="changes">${changes.map((change) => html`<li><span class=${WEIGHT[change.weight]}>${change.weight}</span> <code>${change.field}</code> ${change.message}</li>`)}</ul>`
       : html`<p>It was never approved. Read what it says of itself.</p>`}
-    <div class="columns">${was && html`<section><h3>Approved</h3><${Json} value=${was} label="Approved definition" /></section>`}
-      ${is && html`<section><h3>Waits</h3><${Json} value=${is} label="Definition that waits" /></section>`}</div>
+    ${pin.difference ? html`<${Diff} text=${pin.difference} label=${`What changed in ${pin.tool}`} />` : html`<div class="columns">${was && html`<section><h3>Approved</h3><${Json} value=${was} label="Approved definition" /></section>`}
+      ${is && html`<section><h3>Waits</h3><${Json} value=${is} label="Definition that waits" /></section>`}</div>`}
     ${me.changes && html`<div class="answers"><button class="main" onClick=${() => decide("approve")}>Approve</button>
       <button class="danger" onClick=${() => decide("reject")}>Reject</button><span class="note">Rejected, it stays withheld.</span></div>`}
   </article>`;

@@ -2,6 +2,7 @@
 
 import { html, useLoad, useState, useEffect, Page, Problem, Table, Json, Diff, number, clock, short } from "../ui.js";
 import { me, post } from "../api.js";
+import { Standing } from "./approvals.js";
 
 const CALLS = [100, 1000, 10_000];
 /** Milliseconds without a key before a draft is checked. */
@@ -30,7 +31,7 @@ export function Policy() {
     <${Problem} error=${error} />
     <h2>Rules</h2>
     <${Table} label="Rules" rows=${data && [...data.rules.map((rule, index) => ({ ...rule, index })), { index: data.rules.length, profile: data.profile }]} keyOf=${(row) => row.index} columns=${[
-      ["rule", (row) => (row.profile ? "else" : row.index + 1)], ["effect", (row) => (row.profile ? html`<span class="dim">profile ${row.profile}</span>` : html`<${Effect} of=${row.effect} />`)],
+      ["rule", (row) => (row.profile ? "else" : row.index + 1), "slim"], ["effect", (row) => (row.profile ? html`<span class="dim">profile ${row.profile}</span>` : html`<${Effect} of=${row.effect} />`)],
       ["calls", (row) => (row.profile ? "what no rule selects" : html`<code>${selects(row)}</code>`)], ["why", (row) => row.reason ?? ""],
       ["decided", (row) => number(row.profile ? hits.otherwise : hits.rules[row.index]), "n"],
     ]} />
@@ -51,5 +52,8 @@ export function Policy() {
         ["tool", (row) => row.tool], ["was", (row) => html`<${Effect} of=${row.was.effect} /> <span class="dim">${row.was.rule}</span>`],
         ["is", (row) => html`<${Effect} of=${row.is.effect} /> <span class="dim">${row.is.rule}</span>`], ["arguments", (row) => html`<code title=${clock(row.at_ms)}>${short(JSON.stringify(row.arguments), 80)}</code>`],
       ]} />${tried.changed.length > 200 && html`<p class="note">The first 200 of ${number(tried.changed.length)} are shown.</p>`}` : html`<p class="note">They stand here once you change the draft.</p>`}</section></div>
+    <h2>Approved in sessions</h2>
+    <p class="note">What a person approved for the rest of a session. It comes before the rules that ask, and changes none of them.</p>
+    <${Standing} />
   <//>`;
 }

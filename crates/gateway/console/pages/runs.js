@@ -1,7 +1,7 @@
 // Runs and sessions, and each as the tree of its operations, which grows while it runs.
 
 import {
-  html, useLoad, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, Facts, More, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short,
+  html, useLoad, useNews, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, Facts, More, Named, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short, plain,
 } from "../ui.js";
 import { get } from "../api.js";
 
@@ -12,7 +12,7 @@ export function Runs({ id, events }) {
 function List({ events }) {
   const [limit, setLimit] = useState(50);
   const { data, error, again } = useLoad(`/api/traces?limit=${limit}`, 5000);
-  useEffect(again, [events.length && events[events.length - 1].event.endsWith("_finished") && events[events.length - 1]]);
+  useNews(events, (event) => event.event.endsWith("_finished"), again);
   const [only, setOnly] = useState("");
   const agents = useLoad(`/api/agents?limit=${limit}`, 15_000);
   const names = new Map(agents.data?.trees.map((tree) => [tree.run, tree.agents[0]?.name]));
@@ -23,7 +23,7 @@ function List({ events }) {
       <option value="failed">with failures</option><option value="runs">runs of agents</option></select></label></div>
     <${Table} label="Runs and sessions" rows=${rows} none="Nothing was called yet." keyOf=${(row) => row.run ?? row.session}
       href=${(row) => `#/runs/${encodeURIComponent(row.run ?? row.session)}`} columns=${[
-        ["run or session", (row) => row.run ?? row.session], ["agent", (row) => names.get(row.run) ?? ""], ["of", (row) => row.principal], ["ended", (row) => html`<time title=${clock(row.ended_ms)}>${ago(row.ended_ms)}</time>`],
+        ["run or session", (row) => html`<${Named} name=${names.get(row.run)} id=${row.run ?? row.session} />`], ["of", (row) => row.principal], ["ended", (row) => html`<time title=${clock(row.ended_ms)}>${ago(row.ended_ms)}</time>`],
         ["took", (row) => duration(row.ended_ms - row.started_ms), "n"], ["turns", (row) => row.turns || "", "n"],
         ["calls", (row) => number(row.tool_calls), "n"], ["requests", (row) => number(row.model_calls), "n"],
         ["failed", (row) => (row.failures ? html`<span class="bad">${number(row.failures)}</span>` : "0"), "n"],
@@ -230,11 +230,24 @@ function Operations({ id, trace }) {
     if (!next.delete(op)) next.add(op);
     return next;
   });
-  const shown = chosen && rows.find((row) => row.op?.op === chosen)?.op;
+  const place = chosen ? rows.findIndex((row) => row.op?.op === chosen) : -1;
+  const shown = rows[place]?.op;
+  // As trees of files: up and down choose, left and right fold and unfold.
+  const move = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const isFolded = shown && folded.has(shown.op);
+    if (step) {
+      let next = place < 0 && step < 0 ? rows.length - 1 : place + step;
+      while (rows[next] && !rows[next].op) next += step;
+      if (rows[next]) setChosen(rows[next].op.op);
+    } else if (shown?.children.length && (event.key === "ArrowLeft" ? !isFolded : event.key === "ArrowRight" && isFolded)) fold(shown.op);
+    else return;
+    event.preventDefault();
+  };
   return html`<div class="filters"><label>Filter <input type="search" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
       <button onClick=${() => setFolded(new Set(rows.filter((row) => row.op?.children.length).map((row) => row.op.op)))}>Fold all</button>
       <button onClick=${() => setFolded(new Set())}>Unfold all</button></div>
-    <div class="split"><${LongList} rows=${rows} label="Operations">${({ op, turn, depth }, index) => turn
+    <div class="split"><${LongList} rows=${rows} label="Operations" follow=${place < 0 ? undefined : place} active=${shown && `op-${shown.op}`} onKeyDown=${move}>${({ op, turn, depth }, index) => turn
       ? html`<div class="row turn" key=${`turn-${turn}-${index}`} role="treeitem" aria-level="1">Turn ${turn}</div>`
       : html`<${Row} key=${op.op} op=${op} depth=${depth} trace=${trace} folded=${folded.has(op.op)} chosen=${chosen === op.op}
           fold=${() => fold(op.op)} choose=${() => setChosen(op.op)} />`}<//>
@@ -288,11 +301,11 @@ function Row({ op, depth, trace, folded, chosen, fold, choose }) {
   const span = Math.max(1, trace.latency_ms);
   const left = Math.min(99, (100 * (op.started_ms - trace.started_ms)) / span);
   const width = Math.max(0.5, Math.min(100 - left, (100 * op.latency_ms) / span));
-  return html`<div class=${`row ${chosen ? "chosen" : ""}`} role="treeitem" aria-level=${depth + 1} aria-selected=${chosen}
+  return html`<div id=${`op-${op.op}`} class=${`row ${chosen ? "chosen" : ""}`} role="treeitem" aria-level=${depth + 1} aria-selected=${chosen}
       aria-expanded=${fold && op.children.length ? !folded : undefined}>
     <span class="name" style=${{ paddingLeft: `${Math.min(depth, 12) * 16}px` }}>
       ${fold && op.children.length ? html`<button class="fold" aria-label=${folded ? "Unfold" : "Fold"} onClick=${fold}>${folded ? "▸" : "▾"}</button>` : html`<span class="fold" />`}
-      <button class="link" onClick=${choose}>${op.name}</button>${op.agent && html` <span class="dim">agent</span>`}</span>
+      <button class="link" onClick=${choose}>${plain(op.name)}</button>${op.agent && html` <span class="dim">agent</span>`}</span>
     <${State} of=${op.status} /><span class="n">${duration(op.latency_ms)}</span>
     <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class=${failed(op) ? "failed" : op.kind} x=${left} y="1" width=${width} height="6" rx="1" /></svg></div>`;
 }

@@ -1,6 +1,6 @@
 // The catalogue: every tool with what it costs a model, how it does, and a form to try it.
 
-import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, Tabs, number, duration } from "../ui.js";
+import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, Facts, Tabs, number, duration } from "../ui.js";
 import { get, me, post } from "../api.js";
 import { Form } from "../form.js";
 
@@ -52,36 +52,38 @@ function Catalogue() {
   const found = useLoad(query.trim() ? `/api/search?limit=100&query=${encodeURIComponent(query.trim())}` : null);
   const usage = useLoad("/api/usage?by=tool", 15000);
   const [api, setApi] = useState(me.model_apis[0] ?? "openai_chat");
-  const counted = useLoad(`/api/tokens?api=${api}`, 15000);
+  const [model, setModel] = useState("");
+  const models = useLoad("/v1/models");
+  const names = [...new Set(models.data?.data.map(({ id }) => id.replace(/^raw\//, "")).filter((id) => id.includes("/")))];
+  const counted = useLoad(`/api/tokens?api=${api}${model && `&model=${encodeURIComponent(model)}`}`, 15000);
+  const exact = counted.data?.model;
   const counts = useMemo(() => new Map(counted.data?.tools.map((row) => [row.wire_name, row])), [counted.data]);
   const used = useMemo(() => new Map(usage.data?.rows.map((row) => [row.name, row])), [usage.data]);
-  const sources = useMemo(() => {
-    const sums = new Map();
-    for (const tool of counted.data?.tools ?? []) {
-      const sum = sums.get(tool.provider) ?? { name: tool.provider, tools: 0, tokens: 0 };
-      sums.set(tool.provider, { ...sum, tools: sum.tools + 1, tokens: sum.tokens + tool.tokens });
-    }
-    return [...sums.values()].sort((a, b) => b.tokens - a.tokens);
-  }, [counted.data]);
+  const sources = useMemo(() => [...(counted.data?.providers ?? [])].sort((one, other) => other.tokens - one.tokens), [counted.data]);
   const byName = useMemo(() => new Map(all.data?.map((tool) => [tool.wire_name, tool])), [all.data]);
   const listed = query.trim() ? found.data?.map((hit) => ({ ...byName.get(hit.wire_name), ...hit })) : all.data;
   const rows = listed?.filter((tool) => !source || tool.provider === source);
   const total = counted.data?.tokens;
-  return html`<${Page} title="Tools" about=${all.data && `${number(all.data.length)} tools${total === undefined ? "." : `; a model that is shown all of them reads about ${number(total)} tokens.`}`}>
+  return html`<${Page} title="Tools" about=${all.data && `${number(all.data.length)} tools${total === undefined ? "." : `; a model that is shown all of them reads ${exact ? "" : "about "}${number(total)} tokens.`}`}>
     <${Views} at="" />
     <${Problem} error=${all.error ?? found.error} />
     <div class="filters"><label>Search as a model does <input type="search" value=${query} onInput=${(event) => setQuery(event.target.value)} /></label>
       <label>Source <select value=${source} onChange=${(event) => setSource(event.target.value)}><option value="">all</option>
         ${sources.map(({ name }) => html`<option value=${name}>${name}</option>`)}</select></label>
-      <label>Tokens as sent to <select value=${api} onChange=${(event) => setApi(event.target.value)}>${me.model_apis.map((name) => html`<option value=${name}>${name.replace("_", " ")}</option>`)}</select></label></div>
-    ${!query.trim() && !source && sources.length > 0 && html`<ul class="shares" aria-label="Tokens of each source">${sources.slice(0, 12).map(({ name, tools, tokens }) => html`<li key=${name}>
-      <button class="link" onClick=${() => setSource(name)}>${name}</button> <meter min="0" max=${total || 1} value=${tokens} aria-label=${`Tokens of ${name}`} /> <span class="n">${number(tokens)} tokens</span> <span class="dim">${number(tools)} tools</span></li>`)}</ul>`}
+      <label>Tokens as sent to <select name="api" value=${api} onChange=${(event) => setApi(event.target.value)}>${me.model_apis.map((name) => html`<option value=${name}>${name.replace("_", " ")}</option>`)}</select></label>
+      ${names.length > 0 && html`<label>Counted as <select value=${model} onChange=${(event) => setModel(event.target.value)}><option value="">an estimate</option>
+        ${names.map((name) => html`<option value=${name}>${name}</option>`)}</select></label>`}</div>
+    ${model && counted.data && !exact && html`<p class="note">The tokenizer of ${model} is not known: tokens are estimated at four bytes each. <code>models.${model}.tokenizer</code> names one.</p>`}
+    ${!query.trim() && !source && sources.length > 0 && html`<ul class="shares" aria-label="What each source costs">${sources.slice(0, 12).map((one) => html`<li key=${one.name}>
+      <button class="link" onClick=${() => setSource(one.name)}>${one.name}</button> <meter min="0" max=${total || 1} value=${one.tokens} aria-label=${`Tokens of ${one.name}`} /> <span class="n">${number(one.tokens)} tokens</span>
+      <span class="dim n">${number(one.bytes)} bytes</span> <span class="dim n">${one.tools === 1 ? "1 tool" : `${number(one.tools)} tools`}</span></li>`)}
+      <li class="all"><strong>all of them</strong> <span class="rule" aria-hidden="true" /> <strong class="n">${number(total)} tokens</strong> <span class="dim n">${number(counted.data.bytes)} bytes</span> <span class="dim n">${number(counted.data.tools.length)} tools</span></li></ul>`}
     <${Table} label="Tools" rows=${rows} none=${query ? "No tool fits these words." : "There are no tools."} href=${(row) => `#/tools/${encodeURIComponent(row.wire_name)}`}
       keyOf=${(row) => row.wire_name} columns=${[
         ["tool", (row) => row.wire_name],
         ...(query.trim() ? [["score", (row) => row.score?.toFixed?.(2) ?? "", "n"]] : []),
         ["does", (row) => html`<span class="short">${row.description}</span>`],
-        ["effects", (row) => row.effects && effects(row.effects)], ["≈ tokens", (row) => number(counts.get(row.wire_name)?.tokens), "n"],
+        ["effects", (row) => row.effects && effects(row.effects)], [exact ? "tokens" : "≈ tokens", (row) => html`${number(counts.get(row.wire_name)?.tokens)}${counts.get(row.wire_name)?.losses > 0 && html` <span class="busy" title="This API cannot be told all of its schema">*</span>`}`, "n"],
         ["calls", (row) => number(used.get(row.id)?.tool_calls ?? 0), "n"],
         ["failed", (row) => share(used.get(row.id)), "n"], ["p50", (row) => used.get(row.id) && duration(used.get(row.id).p50_us / 1000), "n"],
       ]} />
@@ -112,9 +114,8 @@ function Tool({ id }) {
   if (!tool) return html`<${Page} title=${id}><${Problem} error=${error} />${!error && html`<${Empty}>Loading.<//>`}<//>`;
   const warns = !tool.effects.read_only;
   return html`<${Page} title=${tool.wire_name} about=${tool.description} actions=${html`<a href="#/tools">All tools</a>`}>
-    <dl class="facts"><dt>id</dt><dd><code>${tool.id}</code></dd><dt>source</dt><dd>${tool.provider}</dd><dt>effects</dt><dd>${effects(tool.effects)}</dd>
-      <dt>calls</dt><dd>${number(of?.tool_calls ?? 0)}</dd>${of?.failures > 0 && html`<dt>failed</dt><dd class="bad">${number(of.failures)}</dd>`}
-      ${of && html`<dt>p50</dt><dd>${duration(of.p50_us / 1000)}</dd>`}</dl>
+    <${Facts} of=${[["id", html`<code>${tool.id}</code>`], ["source", tool.provider], ["effects", effects(tool.effects)], ["calls", number(of?.tool_calls ?? 0)],
+      ["failed", of?.failures ? number(of.failures) : "", "bad"], ["p50", of && duration(of.p50_us / 1000)]]} />
     <div class="columns"><section><h2>Try it</h2>
       <p class="note">${warns ? "It may change something. " : ""}The policy of the server decides on the call, as on that of any client.</p>
       ${!me.changes && html`<p class="note">This token only reads.</p>`}

@@ -1,6 +1,6 @@
 // What starts runs by itself: next and last firings.
 
-import { html, useLoad, useState, Page, Problem, Table, State, Empty, clock } from "../ui.js";
+import { html, useLoad, useState, Page, Problem, Table, State, Empty, Facts, clock } from "../ui.js";
 import { me, post } from "../api.js";
 
 export function Triggers() {
@@ -16,8 +16,8 @@ export function Triggers() {
     ${data && !data.triggers.length && html`<${Empty}>There are no triggers: <code>toolwright triggers add</code> adds one.<//>`}
     ${data?.triggers.map((trigger) => html`<article key=${trigger.id}><h2>${trigger.id} <span class="dim">${trigger.type}: ${trigger.fires}</span></h2>
       <p>${trigger.config.prompt}</p>
-      <dl class="facts"><dt>agent</dt><dd>${trigger.config.agent ?? "the default one"}</dd><dt>of</dt><dd>${trigger.principal}</dd>
-        <dt>next</dt><dd>${trigger.next.length ? trigger.next.map((at) => clock(Date.parse(at))).join(", ") : "when something happens"}</dd></dl>
+      <${Facts} of=${[["agent", trigger.config.agent ?? "the default one"], ["of", trigger.principal],
+        ["next", trigger.next.length ? html`${trigger.next.slice(0, 2).map((at) => clock(Date.parse(at))).join(", then ")}${trigger.next.length > 2 && html` <span class="dim" title=${trigger.next.map((at) => clock(Date.parse(at))).join(", ")}>and on</span>`}` : "when something happens"]]} />
       <${Table} label=${`Firings of ${trigger.id}`} rows=${trigger.firings} none="It has not fired yet." keyOf=${(firing) => firing.slot}
         href=${(firing) => `#/runs/${encodeURIComponent(firing.run)}`} columns=${[
           ["run", (firing) => firing.run], ["due", (firing) => clock(Date.parse(firing.due))], ["state", (firing) => html`<${State} of=${firing.state} />`], ["error", (firing) => firing.error],
