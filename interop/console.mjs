@@ -10,7 +10,7 @@ import { text } from 'node:stream/consumers';
 import { chromium } from 'playwright-core';
 
 /** Milliseconds after which something that should happen did not. */
-const WAIT = 60_000;
+const WAIT = 30_000;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const { link, url, token, reader, demo, screens, assets } = JSON.parse(await text(process.stdin));
 const problems = [];
@@ -126,7 +126,7 @@ check(!page.url().includes('token'), 'the address keeps its token');
 await step('approve a definition', page, async () => {
   // All tools wait at first; all but one are approved as a program does it.
   const waiting = (pins) => pins.filter((pin) => pin.waiting);
-  await eventually('definitions that wait', async () => waiting(await api('/api/pins')).length, 7);
+  await eventually('definitions that wait', async () => waiting(await api('/api/pins')).length, 8);
   const decide = ({ provider, tool, waiting: { hash } }) => send('/api/pins', { provider, tool, hash, decision: 'approve' });
   const others = waiting(await api('/api/pins')).filter((pin) => pin.tool !== 'write');
   for (const pin of others) check((await decide(pin)).status === 200, `${pin.tool} is not approved`);
@@ -143,6 +143,18 @@ await step('try a tool by its form', page, async () => {
   await typed(page, 'form input', 'Oslo');
   await pressed(page, 'Run');
   await says(page, 'no warnings for Oslo');
+});
+
+await step('what tools cost a model', page, async () => {
+  await go(page, '#/tools', 'Tools');
+  const cost = () => page.locator('.shares .all').innerText();
+  const before = await cost();
+  await tabTo(page, 'select[name=api]');
+  await page.keyboard.press('End');
+  await page.waitForFunction((before) => document.querySelector('.shares .all').innerText !== before, before);
+  const counted = await api('/api/tokens?api=ollama');
+  check((await cost()).includes(counted.tokens.toLocaleString('en')), `${await cost()} is not what ${JSON.stringify(counted.tokens)} says`);
+  check(counted.providers.length === 5 && counted.providers.every(({ tokens }) => tokens > 0), 'sources have no costs');
 });
 
 await step('what a prompt is shown', page, async () => {
@@ -184,6 +196,46 @@ await step('approve one and deny the next by keyboard', page, async () => {
   await questions(page, 1);
   await pressed(page, 'Deny');
   await says(page, 'deny.');
+});
+
+await step('take an approval back', page, async () => {
+  await tabTo(page, 'input[type=checkbox]');
+  await page.keyboard.press('Space');
+  await pressed(page, 'Take back');
+  await says(page, 'No session has an approval that stands.');
+  check((await api('/api/approvals/standing')).length === 0, 'the approval stands');
+});
+
+await step('see what a call would write', page, async () => {
+  const write = (path, content) => api('/api/call', { tool: 'fs__write', arguments: { path, content } });
+  await write('hello.txt', 'hello\nyou\n');
+  await questions(page, 1);
+  await page.waitForSelector('article .diff .removed');
+  check((await page.locator('article .diff').innerText()).includes('-world\n+you'), 'the file is not compared');
+  await page.locator('h1').focus();
+  await page.keyboard.press('d');
+  await questions(page, 0);
+  await write('new/file.txt', 'first line\n');
+  await questions(page, 1);
+  await page.waitForSelector('article .diff .added');
+  check((await page.locator('article .diff').innerText()).includes('+first line'), 'the new file is not shown');
+  // For the rest of a session.
+  await page.locator('h1').focus();
+  await page.keyboard.press('s');
+  await says(page, 'always.');
+  check((await write('new/other.txt', 'more\n')).status === 'done', 'the session is asked again');
+  await pressed(page, 'Take back');
+  await says(page, 'No session has an approval that stands.');
+});
+
+await step('fill in the form of a server', page, async () => {
+  const asking = api('/api/call', { tool: 'everything__trigger-elicitation-request', arguments: {} });
+  await page.waitForSelector('article.question form');
+  await typed(page, '#field-name', 'Ada');
+  await pressed(page, 'Send');
+  await says(page, 'accept.');
+  const outcome = await asking;
+  check(outcome.text?.includes('Ada'), `the server was told ${JSON.stringify(outcome.text ?? outcome)}`);
 });
 
 await step('stop a job, and repeat it', page, async () => {
@@ -290,8 +342,22 @@ await step('a tree of 10,000 operations', page, async () => {
   check(await page.locator('.row').count() < 100, 'all rows are drawn');
 });
 
-await step('save a policy that was tried', page, async () => {
+await step('approve for always by a rule', page, async () => {
+  await held('Lyon');
+  await go(page, '#/approvals', 'Approvals');
+  await questions(page, 1);
+  const rule = await page.locator('article .reach pre').innerText();
+  check(rule.includes('effect: allow') && rule.includes('tool: weather:forecast'), `the rule is ${rule}`);
+  await page.locator('h1').focus();
+  await page.keyboard.press('w');
+  await says(page, 'the rule is written to');
+  check((await page.locator('.diff .added').allInnerTexts()).join('').includes('allow'), 'what was written is not shown');
+  await eventually('the rule decides', async () => (await held('Lyon')).status, 'done');
   await go(page, '#/policy', 'Policy');
+  await page.waitForFunction(() => document.querySelector('tbody tr')?.innerText.includes('weather:forecast') && document.querySelector('tbody tr .good'));
+});
+
+await step('save a policy that was tried', page, async () => {
   await typed(page, '#draft', '{"profile": "client", "rules": [{"effect": "forbid"}]}');
   await page.waitForSelector('#checks li.bad');
   check(await page.locator('button.main').isDisabled(), 'a broken draft can be saved');
@@ -336,12 +402,15 @@ await step('fire a trigger, and read mailboxes', view, async () => {
 await step('play a finished run back', view, async () => {
   await go(view, '#/runs', 'Runs');
   await view.waitForFunction(() => document.querySelectorAll('tbody tr').length >= 3);
-  run = await view.locator('tbody tr').last().locator('a').innerText();
-  await pressed(view, run);
+  const last = view.locator('tbody tr').last().locator('a');
+  run = decodeURIComponent((await last.getAttribute('href')).slice('#/runs/'.length));
+  await pressed(view, await last.innerText());
   await loaded(view, run);
   await says(view, 'Look at the weather and the notes');
   await pressed(view, 'shop:order', '.row .link');
   await says(view, 'lemonade');
+  await view.keyboard.press('ArrowUp');
+  await view.waitForFunction(() => !document.querySelector('aside h2').innerText.startsWith('shop:order') && document.querySelector('.row.chosen'));
   await view.locator('h1').focus();
   await tabTo(view, '#tab-tree');
   await view.keyboard.press('ArrowRight');
@@ -369,31 +438,48 @@ await step('chat, and approve inline', view, async () => {
 
 /** What depends on the theme and the width. */
 const VISIBLE = { runOnly: ['color-contrast', 'link-in-text-block', 'scrollable-region-focusable', 'target-size'] };
-/** Looks at pages: in both themes, wide and narrow. */
+/** Looks at pages, each in both themes, wide and narrow: those that a hash shows, or a tab of them. */
 async function look(tab, name, pages) {
-  for (const [hash, title] of pages) {
-    const page = `${name} ${hash}`;
+  for (const [hash, title, view] of pages) {
+    const page = `${name} ${hash} ${view ?? ''}`;
     await step(page, tab, async () => {
       await go(tab, hash, title);
+      if (view) await tab.locator(`#tab-${view}`).click();
       await tab.evaluate(axe);
+      let rules = {};
       for (const [colorScheme, width] of [['light', 1400], ['dark', 1400], ['dark', 360], ['light', 360]]) {
         const where = `${page} ${colorScheme} ${width}`;
         await tab.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
         await tab.setViewportSize({ width, height: 900 });
         const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         check(wide <= 0, `${where}: ${wide} px too wide`);
-        const { violations } = await tab.evaluate((some) => axe.run({ resultTypes: ['violations'], ...some }), (colorScheme === 'light') === (width === 1400) ? {} : VISIBLE);
+        const { violations } = await tab.evaluate((rules) => axe.run({ resultTypes: ['violations'], ...rules }), rules);
         for (const { id, help, nodes } of violations) problems.push(`${where}: ${id}, ${help}: ${nodes[0].target.join(' ')}`);
-        if (screens) await tab.screenshot({ path: `${screens}/${name}-${hash.slice(2).split('/').slice(0, 2).join('-').replace(/\W/g, '-').slice(0, 40)}-${colorScheme}-${width}.png` });
+        if (screens) await tab.screenshot({ path: `${screens}/${[name, ...hash.slice(2).split('/').slice(0, 2), view].join('-').replace(/\W/g, '-').slice(0, 40)}-${colorScheme}-${width}.png` });
+        // The other rules see the same in all of them.
+        rules = VISIBLE;
       }
     });
   }
 }
-await look(page, 'page', [['#/tools/weather__alerts', 'weather__alerts'], ['#/pins', 'Pins'], ['#/jobs', 'Jobs']]);
+const [job] = (await api('/api/jobs?limit=1')).jobs;
+await look(page, 'page', [['#/tools/weather__alerts', 'weather__alerts'], ['#/jobs', 'Jobs'], [`#/jobs/${job.id}`, job.id]]);
+const ofRun = `#/runs/${encodeURIComponent(run)}`;
 await look(view, 'demo', [
-  ['#/overview', 'Overview'], ['#/approvals', 'Approvals'], ['#/runs', 'Runs'], [`#/runs/${encodeURIComponent(run)}`, run], ['#/chat', 'Chat'], ['#/agents', 'Agents'],
-  [`#/agents/${encodeURIComponent(run)}`, run], ['#/triggers', 'Triggers'], ['#/tools', 'Tools'], ['#/tools/prompt', 'What would a prompt be shown?'], ['#/policy', 'Policy'], ['#/costs', 'Costs'],
+  ['#/overview', 'Overview'], ['#/approvals', 'Approvals'], ['#/runs', 'Runs'], [ofRun, run], [ofRun, run, 'talk'], [ofRun, run, 'play'], ['#/chat', 'Chat'], ['#/agents', 'Agents'],
+  [`#/agents/${encodeURIComponent(run)}`, run], ['#/triggers', 'Triggers'], ['#/tools', 'Tools'], ['#/tools/prompt', 'What would a prompt be shown?'], ['#/policy', 'Policy'], ['#/pins', 'Pins'], ['#/costs', 'Costs'],
 ]);
+
+await step('reject a changed definition, and approve it', view, async () => {
+  await go(view, '#/pins', 'Pins');
+  await says(view, 'changed');
+  await view.waitForSelector('article .changes .bad');
+  await pressed(view, 'Reject');
+  await says(view, 'rejected.');
+  await says(view, 'unapproved');
+  await pressed(view, 'Approve');
+  await says(view, 'No definition waits');
+});
 
 await step('a server that was restarted', view, async () => {
   isDown = true;

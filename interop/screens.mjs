@@ -39,7 +39,7 @@ await page.waitForFunction(() => document.querySelectorAll('[aria-label="Last ru
 await shoot('console-overview');
 await go('#/runs', 'Runs');
 const run = page.locator('tbody tr').last().locator('a');
-const title = await run.innerText();
+const title = decodeURIComponent((await run.getAttribute('href')).slice('#/runs/'.length));
 await run.click();
 await loaded(title);
 await page.locator('.row .link', { hasText: 'shop:order' }).first().click();

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import urllib.parse
 
-from harness import CALL_TIMEOUT, HERE, NODE, PEERS, TOOLWRIGHT, Gateway, environment, workspace
+from harness import CALL_TIMEOUT, HERE, NODE, NODE_MODULES, PEERS, TOOLWRIGHT, Gateway, environment, workspace
 
 TOKEN = "console-token"
 
@@ -17,10 +17,14 @@ def demo(name):
 
 
 def test_every_page_works_in_a_browser():
-    policy = {"profile": "client", "rules": [{"tool": "weather:forecast", "effect": "ask"}]}
+    rules = [{"tool": "weather:forecast", "effect": "ask"}, {"tool": "fs:write", "effect": "ask"}]
+    policy = {"profile": "client", "rules": rules}
     tokens = {"eye": {"token": "reader-token", "views": [], "api": "read"}}
     with workspace() as folder:
-        servers = {"weather": demo("weather"), "notes": demo("notes"), "shop": demo("shop")}
+        everything = str(NODE_MODULES / "@modelcontextprotocol/server-everything/dist/index.js")
+        forms = {"command": str(NODE), "args": [everything, "stdio"], "tools_allowed": ["trigger-elicitation-request"]}
+        servers = {"weather": demo("weather"), "notes": demo("notes"), "shop": demo("shop"), "everything": forms}
+        (folder / "hello.txt").write_text("hello\nworld\n")
         sections = {"server": {"token": TOKEN, "tokens": tokens}, "policy": policy, "pins": {"first_use": "ask"}}
         with Gateway(folder, servers, **sections) as gateway:
             parts = urllib.parse.urlsplit(gateway.url)
