@@ -23,6 +23,9 @@ const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', arg
 async function open(context, name) {
   const page = await context.newPage();
   page.setDefaultTimeout(WAIT);
+  // A tab behind another draws once a second: what is waited for is looked for all the same.
+  const wait = page.waitForFunction.bind(page);
+  page.waitForFunction = (probe, arg) => wait(probe, arg, { polling: 50 });
   // A request that the server refuses is logged by the browser itself; the page shows it.
   page.on('console', (said) => said.type() === 'error' && !/status of 4\d\d/.test(said.text()) && !(isDown && /net::ERR_/.test(said.text())) && problems.push(`${name}: ${said.text()}`));
   page.on('pageerror', (error) => problems.push(`${name}: ${error.message}`));
@@ -223,7 +226,9 @@ await step('see what a call would write', page, async () => {
   await page.locator('h1').focus();
   await page.keyboard.press('s');
   await says(page, 'always.');
+  await eventually('what the session has approved', async () => (await api('/api/approvals/standing')).length, 1);
   check((await write('new/other.txt', 'more\n')).status === 'done', 'the session is asked again');
+  await says(page, 'Take back');
   await pressed(page, 'Take back');
   await says(page, 'No session has an approval that stands.');
 });
@@ -304,6 +309,7 @@ await step('a tree of 10,000 operations', page, async () => {
     return route.fulfill({ contentType: 'application/json', body: JSON.stringify(isPart ? part : whole) });
   });
   await page.route('**/api/sessions/big*', (route) => route.fulfill({ contentType: 'application/json', body: '{"messages":[],"next":null,"values":null,"todo":[]}' }));
+  await page.bringToFront();
   await go(page, '#/runs/big', 'big');
   await page.waitForSelector('.row');
   // From the last byte of the update to the picture with what is new.
@@ -463,12 +469,21 @@ async function look(tab, name, pages) {
   }
 }
 const [job] = (await api('/api/jobs?limit=1')).jobs;
-await look(page, 'page', [['#/tools/weather__alerts', 'weather__alerts'], ['#/jobs', 'Jobs'], [`#/jobs/${job.id}`, job.id]]);
 const ofRun = `#/runs/${encodeURIComponent(run)}`;
-await look(view, 'demo', [
-  ['#/overview', 'Overview'], ['#/approvals', 'Approvals'], ['#/runs', 'Runs'], [ofRun, run], [ofRun, run, 'talk'], [ofRun, run, 'play'], ['#/chat', 'Chat'], ['#/agents', 'Agents'],
-  [`#/agents/${encodeURIComponent(run)}`, run], ['#/triggers', 'Triggers'], ['#/tools', 'Tools'], ['#/tools/prompt', 'What would a prompt be shown?'], ['#/policy', 'Policy'], ['#/pins', 'Pins'], ['#/costs', 'Costs'],
+const other = await open(life, 'second view');
+await other.goto(at.origin);
+// Tabs of their own processes, side by side.
+await Promise.all([
+  look(page, 'page', [['#/tools/weather__alerts', 'weather__alerts'], ['#/jobs', 'Jobs'], [`#/jobs/${job.id}`, job.id]]),
+  look(view, 'demo', [
+    ['#/overview', 'Overview'], ['#/approvals', 'Approvals'], ['#/runs', 'Runs'], [ofRun, run], [ofRun, run, 'talk'], [ofRun, run, 'play'], ['#/chat', 'Chat'], ['#/costs', 'Costs'],
+  ]),
+  look(other, 'demo', [
+    ['#/agents', 'Agents'], [`#/agents/${encodeURIComponent(run)}`, run], ['#/triggers', 'Triggers'], ['#/tools', 'Tools'], ['#/tools/prompt', 'What would a prompt be shown?'],
+    ['#/policy', 'Policy'], ['#/pins', 'Pins'],
+  ]),
 ]);
+await other.close();
 
 await step('reject a changed definition, and approve it', view, async () => {
   await go(view, '#/pins', 'Pins');

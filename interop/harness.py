@@ -168,9 +168,9 @@ class Process:
 class Gateway(Process):
     """`toolwright serve` on a free port, with these MCP servers."""
 
-    def __init__(self, folder, servers, **sections):
+    def __init__(self, folder, servers, arguments=(), **sections):
         config = configure(folder, servers, **sections)
-        command = [TOOLWRIGHT, "serve", "--http", "127.0.0.1:0", "--config", config]
+        command = [TOOLWRIGHT, "serve", "--http", "127.0.0.1:0", "--config", config, *arguments]
         if "profile" not in sections.get("policy", {}):
             # Nobody is there to be asked.
             command += ["--policy", "client"]

@@ -26,7 +26,7 @@ def test_every_page_works_in_a_browser():
         servers = {"weather": demo("weather"), "notes": demo("notes"), "shop": demo("shop"), "everything": forms}
         (folder / "hello.txt").write_text("hello\nworld\n")
         sections = {"server": {"token": TOKEN, "tokens": tokens}, "policy": policy, "pins": {"first_use": "ask"}}
-        with Gateway(folder, servers, **sections) as gateway:
+        with Gateway(folder, servers, ["--ask", "inbox"], **sections) as gateway:
             parts = urllib.parse.urlsplit(gateway.url)
 
             def link(*token):

@@ -69,6 +69,10 @@ export function Form({ schema, busy, submit, label = "Run", values: given = {} }
   </form>`;
 }
 
+/** What a field takes, where its schema bounds it. */
+const bounds = ({ minimum, maximum, maxLength }) => (minimum !== undefined && maximum !== undefined ? `From ${minimum} to ${maximum}.`
+  : minimum !== undefined ? `At least ${minimum}.` : maximum !== undefined ? `At most ${maximum}.` : maxLength ? `At most ${maxLength} characters.` : "");
+
 function Field({ name, schema, needed, value, error, change }) {
   const id = `field-${name}`;
   const kind = typeOf(schema);
@@ -86,5 +90,5 @@ function Field({ name, schema, needed, value, error, change }) {
       : html`<input ...${common} type=${kind === "string" ? "text" : "number"} step=${kind === "integer" ? 1 : "any"} />`;
   return html`<div class="field"><label for=${id}>${name}${needed && html` <span class="needed">required</span>`}</label>${input}
     <p id=${`${id}-about`} class="about">${error && html`<strong class="bad">${error} </strong>`}${schema.description ?? ""}
-      ${kind === "json" ? " (JSON)" : ""}</p></div>`;
+      ${kind === "json" ? " (JSON)" : ""} ${bounds(schema)}</p></div>`;
 }

@@ -211,7 +211,7 @@ fn an_approval_for_always_writes_what_it_shows() {
     let saved = posted_to(&address, "/api/policy/save", &token, &draft);
     assert_eq!((&saved["diff"], &saved["in_force"]), (&always["diff"], &json!(true)), "{saved}");
     until("the rule decides", || write("b.txt")["status"] == "done");
-    assert_eq!(write("no.txt")["status"], "error");
+    assert_eq!(write("no.txt")["error"]["kind"], "denied");
 }
 
 #[test]

@@ -68,7 +68,7 @@ export function Approvals({ events }) {
 
 /** What a session is not asked about again. */
 export function Standing() {
-  const { data, error, again } = useLoad("/api/approvals/standing");
+  const { data, error, again } = useLoad("/api/approvals/standing", 2000);
   return html`<${Problem} error=${error} />
     <${Table} label="Approved in sessions" rows=${data} none="No session has an approval that stands." columns=${[
       ["tool", (row) => html`${row.tool}${row.arguments && html` <code class="dim">${short(JSON.stringify(row.arguments), 80)}</code>`}`],
