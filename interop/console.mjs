@@ -461,7 +461,7 @@ async function look(tab, name, pages) {
         check(wide <= 0, `${where}: ${wide} px too wide`);
         const { violations } = await tab.evaluate((rules) => axe.run({ resultTypes: ['violations'], ...rules }), rules);
         for (const { id, help, nodes } of violations) problems.push(`${where}: ${id}, ${help}: ${nodes[0].target.join(' ')}`);
-        if (screens) await tab.screenshot({ path: `${screens}/${[name, ...hash.slice(2).split('/').slice(0, 2), view].join('-').replace(/\W/g, '-').slice(0, 40)}-${colorScheme}-${width}.png` });
+        if (screens) await tab.screenshot({ path: `${screens}/${[name, ...hash.slice(2).split('/').slice(0, 2), view].filter(Boolean).join('-').replace(/\W/g, '-').slice(0, 40)}-${colorScheme}-${width}.png` });
         // The other rules see the same in all of them.
         rules = VISIBLE;
       }

@@ -75,9 +75,15 @@ fn equal_to(arguments: &Value) -> Result<String, String> {
         if value.as_str().is_some_and(|text| text.contains(MARK)) {
             return Err(format!("it may destroy something, and `{name}` is secret"));
         }
-        parts.push(format!("args[{}] == {value}", Value::from(name.as_str())));
+        parts.push(format!("args[{}] == {}", literal(&Value::from(name.as_str())), literal(value)));
     }
     Ok(parts.join(" && "))
+}
+
+/// A text, number or truth value as CEL has it, in the quotes that read best in YAML.
+fn literal(value: &Value) -> String {
+    let is_plain = |text: &&str| !text.contains(['\'', '\\']) && !text.contains(char::is_control);
+    value.as_str().filter(is_plain).map_or_else(|| value.to_string(), |text| format!("'{text}'"))
 }
 
 #[cfg(test)]
@@ -153,8 +159,13 @@ mod tests {
         let asks = json!({"profile": "client", "rules": [{"effect": "deny", "tool": "web:*"}]});
         check(&asks, mild, Anywhere, "it may change something", Ok(rule(1, None)));
         check(&asks, mild, Anywhere, "a guard asks", Err("something besides the rules"));
-        let equal = r#"(args.quantity > 5) && size(args) == 1 && args["quantity"] == 6"#;
+        let equal = "(args.quantity > 5) && size(args) == 1 && args['quantity'] == 6";
         check(&ruled, Effects::UNKNOWN, Anywhere, "Paid.", Ok(rule(1, Some(equal))));
+        assert_eq!(
+            equal_to(&json!({"a'b": "x\ny", "c": true})).as_deref(),
+            Ok(r#"size(args) == 2 && args["a'b"] == "x\ny" && args['c'] == true"#)
+        );
+        assert!(equal_to(&json!({"a": [1]})).is_err() && equal_to(&json!({"a": MARK})).is_err());
         let own = "it changes Toolwright's own configuration: a person decides under every profile";
         check(&asks, mild, CallScope::Configuration, own, Err("no rule lets this call"));
     }
