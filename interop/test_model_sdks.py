@@ -5,7 +5,7 @@ import json
 import subprocess
 
 from harness import CALL_TIMEOUT, ROOT, TOOLWRIGHT, cases, environment, workspace
-from model_peers import API_KEY, Relay, scripted_model
+from model_peers import API_KEY, MODELS, NATIVES, Relay, scripted_model
 
 # ---- deferred tools ----------------------------------------------------------------------------------
 
@@ -79,6 +79,33 @@ def test_clients_know_tools_of_the_provider(api):
         from openai.types.responses.response_create_params import ResponseCreateParamsStreaming as Params
     adapter = TypeAdapter(Params)
     assert plain(adapter.validate_python(body)) == body, f"unknown keys in {json.dumps(body)[:2000]}"
+
+
+@cases(("anthropic",), ("openai_responses",), ("gemini",))
+def test_configured_tools_of_the_provider_are_declared(api):
+    # What `native_tools` makes of an empty entry is what the clients build (see model_sdks.py and the case above).
+    expected = [declared[api] for declared in NATIVES.values() if api in declared]
+    stored = {"openai_responses": {"vector_store_ids": ["vs_1"]}}
+    with workspace() as folder, scripted_model(folder, [{"text": "Done."}]) as root, Relay(root) as relay:
+        path = {"anthropic": "", "openai_responses": "/v1", "gemini": "/v1beta"}[api]
+        config = {
+            "native_tools": {name: {} for name in NATIVES} | {"file_search": stored},
+            "models": {
+                "mine": {"native_tools": True},
+                "endpoints": {"mine": {"api": api, "base_url": relay.url + path, "api_key": API_KEY}},
+            },
+        }
+        (folder / "toolwright.yaml").write_text(json.dumps(config))
+        done = subprocess.run(
+            [str(TOOLWRIGHT), "--config", "toolwright.yaml", "run", "Draw", "--model", f"mine/{MODELS[api]}", "--policy",
+             "trusted", "--json"], cwd=folder, env=environment(folder), capture_output=True, text=True,
+            timeout=CALL_TIMEOUT, stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == 0, f"exit code {done.returncode}: {done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+        tools = relay.seen[0][3]["tools"]
+        ours = [tool for tool in tools if "input_schema" not in tool and "functionDeclarations" not in tool
+                and tool.get("type") != "function"]
+        assert ours == expected, tools
 
 
 # ---- and `toolwright run` asks like them -------------------------------------------------------------
