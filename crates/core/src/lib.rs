@@ -50,7 +50,7 @@ pub use catalogue::{
 };
 pub use definition::approval::{self, ApprovalDecision, ApprovalRequest, Approver};
 pub use definition::sandbox::SandboxProfile;
-pub use definition::{Effects, ToolDefinition, passthrough, sandbox};
+pub use definition::{Effects, ToolDefinition, inbox, passthrough, sandbox};
 pub use event::job::{JobRecord, JobScope, JobState, Jobs};
 pub use event::operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
 pub use event::{Event, EventSink, job, operation, trigger};

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use toolwright_core::approval::{
-    Answers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED, EXPIRY, FormQuestion, FormReply, FormRequest,
-    InboxStore, Kept, Question, QuestionState,
-};
+use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED, EXPIRY};
 use toolwright_core::context::Clock;
+use toolwright_core::inbox::{FormQuestion, FormReply, FormRequest, InboxStore, Kept, Question, QuestionState};
 use toolwright_core::job::JobRecord;
 use toolwright_core::store::StoreError;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use toolwright_agent::tools::{NAMESPACE, batch_provider};
-use toolwright_core::approval::{Answers, Approver, FormQuestion, NoApprover, Question};
+use toolwright_core::approval::{Answers, Approver, NoApprover};
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::inbox::{FormQuestion, Question};
 use toolwright_core::{Cancel, Policy, Profile};
 use toolwright_gateway::{
     ApiStores, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, Token, ViewConfig, serve_http, serve_stdio,

@@ -5,9 +5,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
-use toolwright::core::approval::{
-    AlwaysCovers, Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing, Wants,
-};
+use toolwright::core::approval::{AlwaysCovers, Standing};
+use toolwright::core::inbox::{Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Wants};
 use toolwright::core::store::StoreError;
 use toolwright::core::{ApprovalDecision, duration, taint};
 use toolwright::mcp::elicitation::{Form, Page};
@@ -297,7 +296,7 @@ fn span(later: u64, earlier: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolwright::core::approval::FormRequest;
+    use toolwright::core::inbox::FormRequest;
     use toolwright::core::session::SessionId;
 
     #[test]

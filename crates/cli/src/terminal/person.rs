@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use toolwright::Toolwright;
 use toolwright::app::{Filled, Person, Visited};
-use toolwright::core::approval::{AlwaysCovers, FormQuestion};
+use toolwright::core::approval::AlwaysCovers;
+use toolwright::core::inbox::FormQuestion;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Effects, taint};
 use toolwright::mcp::elicitation::{Choice, Field, Form, Kind, Page};
 

@@ -1,10 +1,11 @@
-//! LLM-backed and template tools as they are written: in a file, or in Rust; and which variant of one a model is asked with.
+//! LLM-backed and template tools as they are written: in a file, or in Rust.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+pub use super::variant::Variant;
 use super::{Effects, Guidance, ModelPreference, OnOutputMismatch, ToolDefinition};
 use crate::identity::tool_id::ToolId;
 
@@ -123,70 +124,6 @@ pub struct LlmDefinition {
     pub guidance: Guidance,
 }
 
-/// One way of asking; what it does not say is as in the tool. Chosen by the caller's mode, then by the model's name.
-// Fields that describe the tool before a model is chosen (id, title, description, parameters, threshold, tags) are the
-// definition's alone.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Variant {
-    /// Its name.
-    // Unique in the tool.
-    pub id: String,
-    /// The mode that it belongs to; `call --mode` names one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// Parts of `provider/model` that make it that model's.
-    // The whole of it makes it so before others.
-    #[serde(alias = "providerMatch", deserialize_with = "one_or_more", skip_serializing_if = "Vec::is_empty")]
-    pub provider_match: Vec<String>,
-    /// Whether it is taken where no `provider_match` decides. Default false.
-    #[serde(alias = "isDefault", skip_serializing_if = "std::ops::Not::not")]
-    pub is_default: bool,
-    /// In place of the tool's.
-    #[serde(alias = "outputSchema", skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<Value>,
-    /// In place of the tool's.
-    #[serde(alias = "systemPrompt", alias = "system_prompt", skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-aliases" = ["system_prompt"]))]
-    pub system: Option<String>,
-    /// In place of the tool's.
-    #[serde(
-        alias = "userPrompt",
-        alias = "user_prompt",
-        alias = "userPromptTemplate",
-        alias = "user_prompt_template",
-        alias = "userTemplate",
-        alias = "user_template",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(extend("x-aliases" = ["user_template", "user_prompt", "user_prompt_template"]))]
-    pub user: Option<String>,
-    /// In place of the tool's.
-    #[serde(
-        alias = "outputType",
-        alias = "output_type",
-        alias = "outputFormat",
-        alias = "output_format",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(extend("x-aliases" = ["output_format", "output_type"]))]
-    pub output: Option<OutputKind>,
-    /// In place of the tool's, as a whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prepare: Option<IndexMap<String, String>>,
-    /// In place of the tool's.
-    #[serde(alias = "maxTokens", skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<MaxTokens>,
-    /// In place of the tool's.
-    #[serde(alias = "outputExample", alias = "output_example", skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-aliases" = ["output_example"]))]
-    pub example: Option<Value>,
-    /// In place of the tool's temperature, token limit and settings.
-    // Its models have been chosen by then.
-    #[serde(alias = "modelPreference", skip_serializing_if = "Option::is_none")]
-    pub model_preference: Option<ModelPreference>,
-}
-
 /// A tool that fills its arguments into a text. No model is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -211,9 +148,6 @@ pub struct TemplateDefinition {
     pub tags: Vec<String>,
 }
 
-/// Under what a list stands that is a result.
-pub const ITEMS: &str = "items";
-
 fn error() -> OnOutputMismatch {
     OnOutputMismatch::Error
 }
@@ -228,19 +162,6 @@ fn hundred() -> u8 {
 
 fn is_default(preference: &ModelPreference) -> bool {
     *preference == ModelPreference::default()
-}
-
-fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Texts {
-        One(String),
-        More(Vec<String>),
-    }
-    Ok(match Texts::deserialize(deserializer)? {
-        Texts::One(text) => vec![text],
-        Texts::More(texts) => texts,
-    })
 }
 
 impl LlmDefinition {
@@ -272,19 +193,6 @@ impl LlmDefinition {
             on_output_mismatch: error(),
             guidance: Guidance::default(),
         }
-    }
-
-    /// The same where the output is a list, the tool's or a variant's: structured results are objects, so it stands in one, under
-    /// `items`.
-    #[must_use]
-    pub fn with_listed_output(mut self) -> Self {
-        let own = self.output_schema.as_ref().is_some_and(is_list);
-        for variant in &mut self.variants {
-            let is_listed = variant.output_schema.as_ref().map_or(own, is_list);
-            listed(variant.output_schema.as_mut(), variant.example.as_mut(), is_listed);
-        }
-        listed(self.output_schema.as_mut(), self.example.as_mut(), own);
-        self
     }
 
     /// What the answer is.
@@ -352,56 +260,6 @@ impl LlmDefinition {
     }
 }
 
-/// Whether a schema is that of a list, itself or by a reference to a place in it.
-fn is_list(schema: &Value) -> bool {
-    let referred = || schema["$ref"].as_str().and_then(|reference| schema.pointer(reference.strip_prefix('#')?));
-    schema["type"] == "array" || referred().is_some_and(|referred| referred["type"] == "array")
-}
-
-/// Puts a list into an object, and its example.
-fn listed(schema: Option<&mut Value>, example: Option<&mut Value>, is_listed: bool) {
-    if let Some(schema) = schema.filter(|_| is_listed) {
-        let mut items = schema.take();
-        let mut object = json!({"type": "object", "required": [ITEMS], "additionalProperties": false});
-        // References are to places in the whole of it.
-        for key in SHARED {
-            if let Some(shared) = items.as_object_mut().and_then(|items| items.shift_remove(key)) {
-                object[key] = shared;
-            }
-        }
-        moved(&mut items);
-        for key in SHARED {
-            object.get_mut(key).into_iter().for_each(moved);
-        }
-        object["properties"] = json!({ITEMS: items});
-        *schema = object;
-    }
-    if let Some(example) = example.filter(|example| is_listed && example.is_array()) {
-        *example = json!({ITEMS: example.take()});
-    }
-}
-
-/// What of a schema stays at its root.
-const SHARED: [&str; 3] = ["$schema", "$defs", "definitions"];
-
-/// Has references point to where the list now is.
-fn moved(schema: &mut Value) {
-    match schema {
-        Value::Object(members) => {
-            for (key, value) in members {
-                let place = value.as_str().filter(|_| key == "$ref").and_then(|text| text.strip_prefix('#'));
-                let stays = |place: &&str| !place.starts_with("/$defs/") && !place.starts_with("/definitions/");
-                match place.filter(|place| place.is_empty() || place.starts_with('/')).filter(stays) {
-                    Some(place) => *value = format!("#/properties/{ITEMS}{place}").into(),
-                    None => moved(value),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(moved),
-        _ => {}
-    }
-}
-
 /// Whether a schema refers to another, or has a name that others refer to it by.
 fn has_reference(schema: &Value) -> bool {
     match schema {
@@ -430,53 +288,6 @@ impl TemplateDefinition {
             declaration: Some(Value::Object(declaration)),
             ..ToolDefinition::new(self.id.clone(), self.description.clone(), Some(self.parameters.clone()))
         }
-    }
-}
-
-impl Variant {
-    /// The definition with what this variant says otherwise.
-    #[must_use]
-    pub fn over(&self, definition: &LlmDefinition) -> LlmDefinition {
-        let mut over = LlmDefinition { variants: Vec::new(), ..definition.clone() };
-        let Self { system, user, prepare, model_preference, .. } = self.clone();
-        over.system = system.unwrap_or(over.system);
-        over.user = user.unwrap_or(over.user);
-        over.prepare = prepare.unwrap_or(over.prepare);
-        over.model_preference = model_preference.unwrap_or(over.model_preference);
-        over.output = self.output.or(over.output);
-        over.max_tokens = self.max_tokens.or(over.max_tokens);
-        over.output_schema = self.output_schema.clone().or(over.output_schema);
-        over.example = self.example.clone().or(over.example);
-        over
-    }
-}
-
-impl LlmDefinition {
-    /// The variant for `model`, `provider/model`, in the mode that the caller named. Of those with that mode, or of all
-    /// where none has it or none was named: the one that names exactly this model, the first that names a part of it,
-    /// the default, the first. `None` where there are none.
-    #[must_use]
-    pub fn variant(&self, mode: Option<&str>, model: &str) -> Option<&Variant> {
-        let in_mode = |variant: &&Variant| mode.is_some() && variant.mode.as_deref() == mode;
-        let named: Vec<&Variant> = self.variants.iter().filter(in_mode).collect();
-        let choice = if named.is_empty() { self.variants.iter().collect() } else { named };
-        let matches = |variant: &&&Variant| variant.provider_match.iter().any(|part| model.contains(part.as_str()));
-        let exact = choice.iter().find(|variant| variant.provider_match.iter().any(|part| part == model));
-        let matching = || choice.iter().find(matches);
-        let default = || choice.iter().find(|variant| variant.is_default);
-        exact.or_else(matching).or_else(default).or_else(|| choice.first()).copied()
-    }
-
-    /// The modes that a caller may name, in order, each once.
-    #[must_use]
-    pub fn modes(&self) -> Vec<&str> {
-        let mut modes: Vec<&str> = Vec::new();
-        for mode in self.variants.iter().filter_map(|variant| variant.mode.as_deref()) {
-            if !modes.contains(&mode) {
-                modes.push(mode);
-            }
-        }
-        modes
     }
 }
 
@@ -541,34 +352,6 @@ mod tests {
     }
 
     #[test]
-    fn lists_stand_in_objects_wherever_they_are_declared() {
-        let list = json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#"}]}});
-        let by_reference =
-            json!({"$ref": "#/$defs/l", "$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}});
-        let object = json!({"type": "object", "properties": {"l": {"type": "array"}}});
-        let variants = json!([
-            {"id": "a", "outputSchema": by_reference, "outputExample": [[]]}, {"id": "b", "outputExample": ["x"]},
-            {"id": "c", "outputSchema": object, "outputExample": {"l": []}},
-        ]);
-        let written = written(json!({"outputSchema": list, "outputExample": [[]], "variants": variants}));
-        let definition = written.expect("a definition").with_listed_output();
-        definition.check().expect("sound");
-        let own = definition.output_schema.as_ref().expect("a schema");
-        assert_eq!(own["properties"][ITEMS]["items"]["anyOf"][1], json!({"$ref": "#/properties/items"}));
-        let schema = |at: usize| definition.variants[at].output_schema.as_ref();
-        let (first, third) = (schema(0).expect("one"), schema(2).expect("one"));
-        assert_eq!(
-            (&first["properties"][ITEMS]["$ref"], &first["$defs"]["l"]["type"]),
-            (&json!("#/$defs/l"), &json!("array"))
-        );
-        assert_eq!((schema(1), third), (None, &object));
-        let examples: Vec<_> =
-            definition.variants.iter().map(|variant| variant.example.clone().expect("one")).collect();
-        assert_eq!(examples, [json!({"items": [[]]}), json!({"items": ["x"]}), json!({"l": []})]);
-        assert_eq!(definition.example, Some(json!({"items": [[]]})));
-    }
-
-    #[test]
     fn prompt_change_changes_the_contract() {
         let hash = |more| written(more).expect("a definition").tool().contract_hash();
         let plain = hash(json!({}));
@@ -588,56 +371,5 @@ mod tests {
     fn the_limit_grows_with_the_prompts_and_ends() {
         let rule = MaxTokens { base: 400, per_input_token: 1.5, max: 1000 };
         assert_eq!([0, 1, 100, 10_000, usize::MAX].map(|tokens| rule.of(tokens)), [400, 402, 550, 1000, 1000]);
-    }
-
-    fn definition(variants: Vec<Variant>) -> LlmDefinition {
-        let id = ToolId::parse("x:t@1.0.0").expect("an id");
-        LlmDefinition { variants, ..LlmDefinition::new(id, "d", json!({"type": "object"}), "system", "user") }
-    }
-
-    fn variant(id: &str, mode: Option<&str>, parts: &[&str], is_default: bool) -> Variant {
-        Variant {
-            id: id.to_owned(),
-            mode: mode.map(str::to_owned),
-            provider_match: parts.iter().map(|part| (*part).to_owned()).collect(),
-            is_default,
-            ..Variant::default()
-        }
-    }
-
-    #[test]
-    fn variant_is_chosen_by_mode_then_model() {
-        let all = definition(vec![
-            variant("first", None, &[], false),
-            variant("mini", None, &["mini", "nano"], false),
-            variant("gpt", None, &["gpt"], false),
-            variant("exact", None, &["openai/gpt-5-mini"], false),
-            variant("default", None, &[], true),
-            variant("brief", Some("brief"), &[], false),
-            variant("brief-mini", Some("brief"), &["mini"], false),
-        ]);
-        for (mode, model, expect) in [
-            (None, "openai/gpt-5-mini", "exact"),
-            (None, "openai/gpt-5-mini-2", "mini"),
-            (None, "openai/gpt-5", "gpt"),
-            (None, "anthropic/claude", "default"),
-            (Some("brief"), "anthropic/claude", "brief"),
-            (Some("brief"), "openai/gpt-5-mini", "brief-mini"),
-            (Some("unheard-of"), "openai/gpt-5", "gpt"),
-        ] {
-            let got = all.variant(mode, model).map(|variant| variant.id.as_str());
-            assert_eq!(got, Some(expect), "{mode:?} {model}");
-        }
-        let few = definition(vec![variant("a", None, &["x"], false), variant("b", None, &["y"], false)]);
-        assert_eq!(few.variant(None, "p/m").map(|variant| variant.id.as_str()), Some("a"));
-        assert_eq!(definition(Vec::new()).variant(Some("brief"), "p/m"), None);
-        assert_eq!(all.modes(), ["brief"]);
-    }
-
-    #[test]
-    fn a_variant_says_some_things_otherwise() {
-        let variant = Variant { system: Some("mine".to_owned()), ..variant("a", None, &[], false) };
-        let over = variant.over(&definition(vec![variant.clone()]));
-        assert_eq!((over.system.as_str(), over.user.as_str(), over.variants.len()), ("mine", "user", 0));
     }
 }

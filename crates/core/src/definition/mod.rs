@@ -1,11 +1,14 @@
 //! What a tool is: one definition, stored as it was given, hashed by what a model relies on.
 
 pub mod approval;
+pub mod inbox;
+mod listed_output;
 pub mod llm;
 pub mod meta_fields;
 pub mod sandbox;
 mod settings;
 mod source;
+mod variant;
 
 use std::borrow::Cow;
 use std::time::Duration;

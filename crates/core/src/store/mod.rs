@@ -19,10 +19,11 @@ mod values;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::approval::{InboxStore, Standing};
+use crate::approval::Standing;
 use crate::error::Unsupported;
 use crate::identity::session::CallId;
 use crate::identity::tool_id::ToolId;
+use crate::inbox::InboxStore;
 use crate::json::canonical::ContentHash;
 use crate::output::outcome::Outcome;
 use crate::pins::{Note, Pin, PinSource};

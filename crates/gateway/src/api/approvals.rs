@@ -7,9 +7,8 @@ use axum::Extension;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use toolwright_core::approval::{
-    Answered, AnyQuestion, ApprovalDecision, FormQuestion, FormReply, Kept, QuestionState, Wants,
-};
+use toolwright_core::approval::ApprovalDecision;
+use toolwright_core::inbox::{Answered, AnyQuestion, FormQuestion, FormReply, Kept, QuestionState, Wants};
 use toolwright_core::session::PeerProcess;
 use toolwright_mcp::elicitation::Form;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use toolwright_core::approval::{FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
+use toolwright_core::inbox::{FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
 use toolwright_core::session::{PeerProcess, Principal, SessionId};
 use toolwright_gateway::{ApiStores, Token};
 use toolwright_runtime::{FormInbox, FormInboxOptions, SystemClock};

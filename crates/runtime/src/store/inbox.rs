@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use toolwright_core::approval::{
-    Answered, AnyQuestion, ApprovalDecision, FormQuestion, FormReply, InboxPage, InboxStore, Kept, Question,
-    QuestionState, Standing,
-};
+use toolwright_core::approval::{ApprovalDecision, Standing};
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::inbox::{
+    Answered, AnyQuestion, FormQuestion, FormReply, InboxPage, InboxStore, Kept, Question, QuestionState,
+};
 use toolwright_core::store::{ApprovalStore, StoreError};
 use toolwright_core::tool_id::ToolId;
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use toolwright_core::approval::{
-    Answered, Answers, FormQuestion, FormReply, FormRequest, InboxStore, Question, QuestionState, Wants,
-};
+use toolwright_core::approval::Answers;
 use toolwright_core::call::ValidCall;
 use toolwright_core::context::Clock as _;
+use toolwright_core::inbox::{
+    Answered, FormQuestion, FormReply, FormRequest, InboxStore, Question, QuestionState, Wants,
+};
 use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::session::SessionId;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use toolwright_core::approval::{Answered, Answers, Approver, InboxStore as _, Question, QuestionState};
+use toolwright_core::approval::{Answers, Approver};
 use toolwright_core::call::ValidCall;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::inbox::{Answered, InboxStore as _, Question, QuestionState};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
 use toolwright_core::store::RunStore as _;
 use toolwright_core::{ApprovalDecision, ApprovalRequest, Policy, Profile, Session, SessionId, Snapshot};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright_core::approval::{Answers, Approver, EXPIRY, FormQuestion, InboxStore, NoApprover, Question};
+use toolwright_core::approval::{Answers, Approver, EXPIRY, NoApprover};
+use toolwright_core::inbox::{FormQuestion, InboxStore, Question};
 use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, ObjectStore, PinStore, RunStore, StoreError};

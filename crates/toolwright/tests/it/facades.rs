@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use toolwright::core::approval::{ApprovalDecision, QuestionState};
+use toolwright::core::approval::ApprovalDecision;
+use toolwright::core::inbox::QuestionState;
 use toolwright::{Builder, Profile, Toolwright};
 use toolwright_testkit::model_server::{Answer as ModelAnswer, Reply, Tokens, Turn};
 use toolwright_testkit::stream_order::check_stream;
