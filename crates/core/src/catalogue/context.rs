@@ -246,6 +246,12 @@ impl InnerCalls for NoCalls {
 pub trait PartialSink: Send + Sync {
     /// One report.
     fn send(&self, partial: Partial);
+
+    /// Whether it takes text at once and as the tool wrote it, as a job's log does. Others get it without secrets; what may be
+    /// the beginning of one is held back until it is known to be none.
+    fn takes_unredacted(&self) -> bool {
+        false
+    }
 }
 
 /// Ignores them.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
+use toolwright_core::output::head_and_tail;
 
 use super::message::{self, Filter, Id, RpcError, notification};
 use super::protocol::{Era, Level};
@@ -20,6 +21,8 @@ use super::session::Entered;
 /// By how much the progress of a heartbeat grows: invisible to people, and still an increase in an `f64`.
 const LEAST: f64 = 1e-9;
 const LEAST_SHARE: f64 = 1e-12;
+/// Bytes of a tool's text in one progress message.
+const MAX_TEXT: usize = 4096;
 
 /// What a request's response consists of.
 pub(crate) enum Event {
@@ -270,11 +273,16 @@ impl Progress {
             if last_sent.at + every > Instant::now() {
                 continue;
             }
-            let last = last_sent.sent.unwrap_or(0.0);
-            let progress = last_sent.next(last);
-            let total = last_sent.total.filter(|total| progress <= *total);
-            self.send_numbers(progress, total, None, Map::new());
+            self.send_alive(&mut last_sent, None);
         }
+    }
+
+    /// Sends progress where the tool gave no number.
+    fn send_alive(&self, last_sent: &mut LastSent, message: Option<String>) {
+        let last = last_sent.sent.unwrap_or(0.0);
+        let progress = last_sent.next(last);
+        let total = last_sent.total.filter(|total| progress <= *total);
+        self.send_numbers(progress, total, message, Map::new());
     }
 
     fn send_numbers(&self, progress: f64, total: Option<f64>, message: Option<String>, more: Map<String, Value>) {
@@ -305,15 +313,25 @@ struct Params<'a> {
 
 impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
-        let Partial::Progress { progress, total, message, more } = partial else { return };
         // Sending happens under the lock, so that concurrent reports keep their order; it does not wait.
         let mut last_sent = self.last_sent();
-        if progress < last_sent.own || !progress.is_finite() {
-            return;
+        match partial {
+            Partial::Progress { progress, total, message, more } => {
+                if progress < last_sent.own || !progress.is_finite() {
+                    return;
+                }
+                (last_sent.own, last_sent.total) = (progress, total);
+                let progress = last_sent.next(progress);
+                self.send_numbers(progress, total, message, more);
+            }
+            // The executor has taken out the secrets.
+            Partial::Text(text) => {
+                let text = text.trim_end_matches(['\r', '\n']);
+                if !text.is_empty() {
+                    self.send_alive(&mut last_sent, Some(head_and_tail(text, MAX_TEXT)));
+                }
+            }
         }
-        (last_sent.own, last_sent.total) = (progress, total);
-        let progress = last_sent.next(progress);
-        self.send_numbers(progress, total, message, more);
     }
 }
 
@@ -369,6 +387,22 @@ mod tests {
             format!(r#"{{"progressToken":"t","progress":{progress},"total":3.0,"_meta":{{"of":{progress}}}}}"#)
         };
         assert_eq!(sent, [expect("1.0"), expect("2.0")], "the third found the channel full");
+    }
+
+    #[tokio::test]
+    async fn text_is_sent_as_bounded_messages() {
+        let (sink, mut from) = progress(8);
+        let text = |text: &str| sink.send(Partial::Text(text.to_owned()));
+        sink.send(Partial::Progress { progress: 1.0, total: Some(2.0), message: None, more: Map::new() });
+        text("a.rs\nb.rs\n");
+        text("\n");
+        text(&"x".repeat(MAX_TEXT * 2));
+        let sent = params(&mut from);
+        let numbers: Vec<f64> = sent.iter().map(|params| params["progress"].as_f64().expect("a number")).collect();
+        assert!(numbers.len() == 3 && numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+        assert_eq!((&sent[1]["message"], &sent[1]["total"]), (&"a.rs\nb.rs".into(), &2.0.into()));
+        let long = sent[2]["message"].as_str().expect("a message");
+        assert!(long.len() < MAX_TEXT + 200 && long.starts_with('x'), "{}", long.len());
     }
 
     #[tokio::test(start_paused = true)]

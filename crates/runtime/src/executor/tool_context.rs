@@ -43,7 +43,7 @@ pub(super) struct Partials {
     call: CallId,
     entry: Arc<Entry>,
     also: Progress,
-    /// Its text on the way to the events: a secret may come in several pieces.
+    /// Its text on the way to events and caller: a secret may come in several pieces.
     text: Mutex<StreamRedactor>,
     began: Instant,
     asking: Mutex<Questions>,
@@ -130,9 +130,20 @@ impl Partials {
         self.services.events.emit(Event::ToolPartial { op, call, tool, partial });
     }
 
-    fn emit_text(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
+    fn is_watched(&self) -> bool {
+        self.services.events.attention() >= Attention::Brief
+    }
+
+    /// Passes on text without secrets.
+    fn pass_text(&self, to_caller: bool, take: impl FnOnce(&mut StreamRedactor) -> String) {
         let text = take(&mut self.text.lock().unwrap_or_else(PoisonError::into_inner));
-        if !text.is_empty() {
+        if text.is_empty() {
+            return;
+        }
+        if to_caller {
+            self.also.send(Partial::Text(text.clone()));
+        }
+        if self.is_watched() {
             self.emit(Partial::Text(text));
         }
     }
@@ -201,24 +212,39 @@ impl Partials {
 impl PartialSink for Partials {
     fn send(&self, partial: Partial) {
         self.note_sign();
-        if self.services.events.attention() < Attention::Brief {
-            return self.also.send(partial);
-        }
-        self.also.send(partial.clone());
         match partial {
-            Partial::Text(text) => self.emit_text(|stream| stream.push(&text)),
-            Partial::Progress { progress, total, message, .. } => {
-                let message = message.map(|message| self.services.redactor.redact(&message).into_owned());
-                self.emit(Partial::Progress { progress, total, message, more: Map::new() });
+            Partial::Text(text) => {
+                let to_log = self.also.takes_unredacted();
+                let to_caller = !to_log && self.also.is_anybody();
+                if to_caller || self.is_watched() {
+                    self.pass_text(to_caller, |stream| stream.push(&text));
+                }
+                if to_log {
+                    self.also.send(Partial::Text(text));
+                }
+            }
+            Partial::Progress { progress, total, message, more } => {
+                let shown = self.is_watched().then(|| {
+                    let message = message.as_ref().map(|message| self.services.redactor.redact(message).into_owned());
+                    Partial::Progress { progress, total, message, more: Map::new() }
+                });
+                self.also.send(Partial::Progress { progress, total, message, more });
+                if let Some(shown) = shown {
+                    self.emit(shown);
+                }
             }
         }
+    }
+
+    fn takes_unredacted(&self) -> bool {
+        true
     }
 }
 
 impl Drop for Partials {
-    /// Ends the call: emits the text that was held back.
+    /// Ends the call: passes on the text that was held back.
     fn drop(&mut self) {
-        self.emit_text(StreamRedactor::finish);
+        self.pass_text(!self.also.takes_unredacted(), StreamRedactor::finish);
     }
 }
 
@@ -233,15 +259,26 @@ impl Progress {
     pub(super) fn of(id: &CallId, run: &RunContext) -> Self {
         Self { became: run.became.clone(), caller: run.partials.as_ref().map(|make| make(id)) }
     }
+
+    fn sink(&self) -> Option<Arc<dyn PartialSink>> {
+        let log = self.became.as_ref().and_then(|became| became.job()).map(|job| Arc::clone(&job.log));
+        log.or_else(|| self.caller.clone())
+    }
+
+    fn is_anybody(&self) -> bool {
+        self.sink().is_some()
+    }
 }
 
 impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
-        match (self.became.as_ref().and_then(|became| became.job()), &self.caller) {
-            (Some(job), _) => job.log.send(partial),
-            (None, Some(caller)) => caller.send(partial),
-            (None, None) => {}
+        if let Some(sink) = self.sink() {
+            sink.send(partial);
         }
+    }
+
+    fn takes_unredacted(&self) -> bool {
+        self.sink().is_some_and(|sink| sink.takes_unredacted())
     }
 }
 

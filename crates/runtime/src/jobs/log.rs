@@ -171,6 +171,10 @@ impl PartialSink for JobLog {
             tracing::warn!("what a job wrote was lost ({}): {error}", self.files.head.display());
         }
     }
+
+    fn takes_unredacted(&self) -> bool {
+        true
+    }
 }
 
 /// The part of a result that a log with this end does not have. Line ends do not count, because each report ends a line

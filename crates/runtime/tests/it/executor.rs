@@ -254,7 +254,8 @@ async fn a_denial_without_approver_names_the_remedy() {
 
 #[tokio::test]
 async fn events_and_progress_reach_their_observers() {
-    let mut fixture = fixture(|_| ()).await;
+    let redactor = Arc::new(FakeRedactor("hunter2"));
+    let mut fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = redactor).await;
     let mut events = fixture.events.subscribe();
     let got: Arc<Mutex<Vec<Partial>>> = Arc::default();
     struct Into(Arc<Mutex<Vec<Partial>>>);
@@ -265,18 +266,26 @@ async fn events_and_progress_reach_their_observers() {
     }
     let sink = Arc::clone(&got);
     fixture.run.partials = Some(Arc::new(move |_: &CallId| Arc::new(Into(Arc::clone(&sink))) as _));
-    fixture.one("progress", json!({})).await;
-    let mut names = Vec::new();
+    fixture.one("progress", json!({"says": ["a.rs:1: hun", "ter2 is it\n", "last"]})).await;
+    let (mut names, mut seen) = (Vec::new(), String::new());
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         names.push(match event {
             Event::ToolStarted { .. } => "started",
+            Event::ToolPartial { partial: Partial::Text(text), .. } => {
+                seen.push_str(&text);
+                continue;
+            }
             Event::ToolPartial { .. } => "partial",
             Event::ToolFinished { ok: true, .. } => "finished",
             other => panic!("unexpected {other:?}"),
         });
     }
     assert_eq!(names, ["started", "partial", "finished"]);
-    assert_eq!(got.lock().expect("lock").len(), 1);
+    let got = got.lock().expect("lock");
+    let text = |partial: &Partial| if let Partial::Text(text) = partial { Some(text.clone()) } else { None };
+    let told: String = got.iter().filter_map(text).collect();
+    assert_eq!((told.as_str(), &seen), ("a.rs:1: [secret] is it\nlast", &told), "a secret in two pieces is taken out");
+    assert_eq!(got.iter().filter(|partial| text(partial).is_none()).count(), 1);
 }
 
 #[tokio::test]

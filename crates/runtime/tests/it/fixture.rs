@@ -86,6 +86,9 @@ impl Tool for TestTool {
                     message: None,
                     more: serde_json::Map::new(),
                 });
+                for piece in arguments["says"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                    context.partials.send(Partial::Text(piece.to_owned()));
+                }
                 Ok(ToolOutput::text("done"))
             }
             "asks" => {
