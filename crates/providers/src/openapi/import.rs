@@ -190,14 +190,18 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
     paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
         // What stands beside a reference counts too, and goes first where both say it.
         let (items, broken) = document.chain(written);
+        let broken = broken.or_else(|| items.last().and_then(|last| no_object(written, *last)));
         let items: Arc<[Part<'d>]> = items.into();
         let broken = broken.map(|reason| Refused { operation: path.clone(), reason });
         let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), first(&items, name)?)));
         let (more, refused) = more_operations(document, path, &items);
         let of = |(method, written): (Method, Part<'d>)| {
             // Large documents keep each operation in a file of its own.
-            let operation = document.follow(written);
-            let operation = operation.map_err(|reason| Refused { operation: format!("{method} {path}"), reason })?;
+            let refuse = |reason| Refused { operation: format!("{method} {path}"), reason };
+            let operation = document.follow(written).map_err(refuse)?;
+            if let Some(reason) = no_object(written, operation) {
+                return Err(refuse(reason));
+            }
             let stated = operation.text("operationId").filter(|id| !id.trim().is_empty());
             let key = format!("{method} {path}");
             let own = stated.and_then(|id| spec.operations.get(id)).or_else(|| spec.operations.get(&key));
@@ -209,6 +213,19 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
         };
         own.chain(more).map(of).chain(refused.into_iter().chain(broken).map(Err)).collect::<Vec<_>>()
     })
+}
+
+/// Why what was found in the place of a path or an operation says nothing of it.
+fn no_object(written: Part<'_>, found: Part<'_>) -> Option<String> {
+    let what = match found.value {
+        Value::Object(_) => return None,
+        Value::Null => "nothing",
+        Value::Array(_) => "a list",
+        Value::String(_) => "text",
+        Value::Bool(_) | Value::Number(_) => "a single value",
+    };
+    let place = written.text("$ref").map(|reference| format!("$ref `{reference}`: ")).unwrap_or_default();
+    Some(format!("{place}{what} stands there, where an object is expected"))
 }
 
 /// What the first of these says under a name.

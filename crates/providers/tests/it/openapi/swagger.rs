@@ -1,7 +1,7 @@
 //! Swagger 2.0 documents, and operations in files of their own.
 
 use serde_json::{Value, json};
-use toolwright_providers::openapi::{Origin, import, server_addresses};
+use toolwright_providers::openapi::{Origin, Refused, import, server_addresses};
 
 use super::{call, file_spec, folder_of, import_of, schema};
 use crate::wire::{Reply, Server};
@@ -109,10 +109,13 @@ fn what_operations_of_swagger_repeat_is_bounded() {
 #[test]
 fn operations_may_stand_in_files_of_their_own() {
     let text = "openapi: 3.0.0\nservers: [{url: 'https://x.example'}]\npaths:\n  /pets:\n    get: {$ref: 'parts/list.yml'}\n    \
-                post: {$ref: 'parts/gone.yml'}\n";
+                post: {$ref: 'parts/gone.yml'}\n    put: {$ref: 'parts/odd.yml'}\n    delete:\n  /owners: {$ref: \
+                'parts/empty.yml'}\n";
     let folder = folder_of(&[
         ("parts/list.yml", "operationId: list\nsummary: Lists pets\nparameters: [{$ref: 'shared.yml#/limit'}]\n"),
         ("parts/shared.yml", "limit: {name: limit, in: query, schema: {type: integer}}\n"),
+        ("parts/odd.yml", "- an item\n"),
+        ("parts/empty.yml", "\n"),
         ("api.yaml", text),
     ]);
     let path = folder.path().join("api.yaml");
@@ -120,6 +123,13 @@ fn operations_may_stand_in_files_of_their_own() {
     let [tool] = &imported.tools[..] else { panic!("{:?}", imported.refused) };
     assert_eq!((tool.raw_name.as_str(), &*tool.definition.description), ("list", "Lists pets"));
     assert_eq!(schema(tool)["properties"], json!({"limit": {"type": "integer"}}));
-    let refused = &imported.refused[0];
-    assert!(refused.operation == "POST /pets" && refused.reason.contains("parts/gone.yml"), "{refused:?}");
+    for (operation, reason) in [
+        ("POST /pets", "parts/gone.yml"),
+        ("PUT /pets", "$ref `parts/odd.yml`: a list stands there"),
+        ("DELETE /pets", "nothing stands there"),
+        ("/owners", "$ref `parts/empty.yml`: nothing stands there"),
+    ] {
+        let is_told = |told: &Refused| told.operation == operation && told.reason.contains(reason);
+        assert!(imported.refused.iter().any(is_told), "{operation}: {:?}", imported.refused);
+    }
 }
