@@ -88,6 +88,10 @@ fn unmatched_patterns_get_suggestions() {
         ("    tools: {ecoh: {title: E}}\n", &["mcp_servers.odd.tools.ecoh", "did you mean `echo`?"]),
         ("    tools_cache: {Echo: 5m}\n", &["mcp_servers.odd.tools_cache.Echo", "did you mean `echo`?"]),
         ("defaults: {builtins_denied: ['shel__*']}\n", &["defaults.builtins_denied: `shel__*`"]),
+        (
+            "defaults: {builtin_tools: {shell__bahs: {mode: stateful}}}\n",
+            &["defaults.builtin_tools: `shell__bahs`", "did you mean `shell__bash`?"],
+        ),
         ("selection: {pinned: ['fs:raed']}\n", &["selection.pinned: `fs:raed`", "did you mean `fs:read`?"]),
         ("views:\n  a: {allow: ['od__*']}\n", &["views.a.allow: `od__*` matches no tool", "did you mean `odd__*`?"]),
         ("views:\n  a: {deny: [odd__ecoh]}\n", &["views.a.deny: `odd__ecoh`", "did you mean `odd__echo`?"]),

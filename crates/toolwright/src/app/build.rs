@@ -55,7 +55,7 @@ pub(super) struct ProviderSettings {
     enabled: bool,
     allowed: Vec<String>,
     denied: Vec<String>,
-    /// What is said of single ones, by wire name.
+    /// What is said of single ones, by wire name or id.
     settings: BTreeMap<String, ToolSettings>,
     builtin: BuiltinOptions,
     web: web::WebConfig,
@@ -124,8 +124,9 @@ impl ProviderSettings {
             allowed_by(&self.allowed, &self.denied, &wire_candidate(id.namespace(), id.name()))
         });
         let settled = |definition: &mut ToolDefinition| {
-            if let Some(settings) = self.settings.get(&wire_candidate(definition.id.namespace(), definition.id.name()))
-            {
+            let wire_name = wire_candidate(definition.id.namespace(), definition.id.name());
+            let by_id = || self.settings.get(definition.id.without_version());
+            if let Some(settings) = self.settings.get(&wire_name).or_else(by_id) {
                 settings.apply(definition);
             }
         };

@@ -49,6 +49,8 @@ fn unmatched(
     let own = Own(builtins.iter().map(|tool| wire_candidate(tool.id.namespace(), tool.id.name())).collect());
     own.patterns("defaults.builtins_allowed", &config.sections.defaults.builtins_allowed, &mut all);
     own.patterns("defaults.builtins_denied", &config.sections.defaults.builtins_denied, &mut all);
+    let settled: Vec<String> = config.sections.defaults.builtin_tools.keys().cloned().collect();
+    known.tools("defaults.builtin_tools", &settled, &mut all);
     known.tools("selection.pinned", &config.sections.selection.pinned, &mut all);
     for (name, view) in &config.sections.views {
         known.wires(&format!("views.{name}.allow"), &view.allowed, &mut all);

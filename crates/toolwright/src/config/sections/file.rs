@@ -211,7 +211,7 @@ pub struct Defaults {
     pub builtins_allowed: Vec<String>,
     /// Built-in tools that are not offered, as globs; counts after `builtins_allowed`.
     pub builtins_denied: Vec<String>,
-    /// How single built-in tools are called and explained, by wire name (`shell__bash`).
+    /// How single built-in tools are called and explained, by wire name (`shell__bash`) or id (`shell:bash`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub builtin_tools: BTreeMap<String, ToolSettings>,
     /// What the `fs` tools do about paths outside the workspace root.
