@@ -1,10 +1,14 @@
 //! What other tool systems write and promise, through the program: their definitions load as they are and do the same.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+
 use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, report, start, with_model};
-use crate::cli::{ok, run, stderr};
+use crate::cli::{json_of, ok, program, run, stderr};
+use crate::gateway::Gateway;
 use crate::support::Fixture;
 
 /// A tool of a catalogue whose tools ask models: templates, an example, a variant by provider, a second model.
@@ -99,4 +103,155 @@ fn tools_install_triggers_explain_themselves_or_stay_virtual() {
     assert!(ok(&fixture, &["call", "job__info", "name=fs__edit"]).contains("matched_with"));
     let refused = run(&fixture, &["call", "media__image_gen", "{}"]);
     assert!(stderr(&refused).contains("run by the model's own provider"), "{}", stderr(&refused));
+}
+
+/// The names of a listing.
+fn names(listed: &Value) -> Vec<&str> {
+    listed.as_array().expect("tools").iter().map(|tool| tool["wire_name"].as_str().expect("a name")).collect()
+}
+
+/// Servers, queues and limits as another system's JSON file has them, but for the program.
+#[test]
+fn json_files_of_servers_do_what_they_say() {
+    const TOKEN: &str = "ghp-4f0c9e7a51b2";
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    let file = json!({
+        "defaults": {"toolTimeout": 30000, "toolResponseMaxBytes": 100_000, "traceMCP": true},
+        "queues": {"github-queue": {"concurrent": 5}, "slow-api": {"concurrent": 1}},
+        "mcpServers": {
+            "github": {
+                "type": "stdio", "command": server, "args": [], "env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"},
+                "toolsAllowed": ["echo", "flood"], "toolsDenied": ["flood"], "cache": 300_000, "queue": "github-queue",
+                "requestTimeoutMs": 30000,
+            },
+            "slow-service": {"type": "stdio", "command": server, "queue": "slow-api", "enabled": false},
+        },
+    });
+    let fixture = Fixture::with(&file.to_string());
+    let ran =
+        |arguments: &[&str]| program(&fixture).env("GITHUB_TOKEN", TOKEN).args(arguments).output().expect("it runs");
+    let listed = ran(&["tools", "ls", "--json", "--prefix", "github:"]);
+    assert_eq!(names(&json_of(&listed)), ["github__echo"], "{}", stderr(&listed));
+    assert_eq!(json_of(&ran(&["tools", "ls", "--json", "--prefix", "slow-service:"])), json!([]));
+    // Every message of the server, with its time and direction.
+    let called = ran(&["call", "github__echo", &format!("text={TOKEN}")]);
+    let traced = stderr(&called);
+    for frame in [r#"Z github -> {"jsonrpc":"2.0""#, r#""method":"tools/call""#, r#"Z github <- {"jsonrpc":"2.0""#] {
+        assert!(traced.contains(frame), "{frame}: {traced}");
+    }
+    assert!(called.status.success() && !traced.contains(TOKEN), "{traced}");
+}
+
+#[test]
+fn single_tools_have_queue_mode_and_limits() {
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    let fixture = Fixture::with(&format!(
+        "queues: {{one: {{concurrent: 1}}}}\nmcpServers:\n  odd:\n    command: {}\n    tools:\n      hang: {{timeout: 100ms}}\n      \
+         flood: {{max_output: 600}}\n      echo: {{mode: background, queue: one}}\nopenapi:\n  shop:\n    document: ./api.yaml\n    \
+         operations:\n      listOrders: {{mode: background, queue: one, timeout: 5s, max_output: 500}}\n",
+        server.display()
+    ));
+    fixture.write(
+        "project/api.yaml",
+        "openapi: 3.0.3\ninfo: {title: T, version: '1'}\nservers: [{url: 'https://shop.example'}]\npaths:\n  /o: {get: \
+         {operationId: listOrders, summary: Lists orders.}}\n",
+    );
+    let shown = json_of(&run(&fixture, &["tools", "show", "shop__listOrders", "--json"]));
+    let own = ["mode", "queue", "timeout", "max_output"].map(|key| shown["definition"][key].clone());
+    assert_eq!(own, [json!("background"), json!("one"), json!("5s"), json!(500)], "{shown}");
+    let mut gateway = Gateway::start(&fixture, &["--stdio", "--policy", "trusted"]);
+    gateway.handshake();
+    gateway.has_tool("odd__echo", true);
+    let mut said = |name: &str, arguments: Value| {
+        let result = gateway.ask("tools/call", json!({"name": name, "arguments": arguments}))["result"].take();
+        result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{name}: {result}")).to_owned()
+    };
+    assert_eq!(said("odd__hang", json!({})), "(tool failed: timeout after 100ms)");
+    let flood = said("odd__flood", json!({}));
+    assert!(flood.len() < 2000 && flood.contains("Handle: "), "{flood}");
+    let job = said("odd__echo", json!({"text": "hi"}));
+    assert!(job.contains("goes on as background job"), "{job}");
+}
+
+/// Takes the next request of an endpoint, and answers it when it is told to.
+fn request(endpoint: &TcpListener) -> impl FnOnce() + use<> {
+    let (stream, _) = endpoint.accept().expect("a connection");
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        assert!(reader.read_line(&mut line).expect("a request") > 0, "the request ends early");
+    }
+    let mut stream: TcpStream = reader.into_inner();
+    move || {
+        let answer =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone";
+        stream.write_all(answer.as_bytes()).expect("answered");
+    }
+}
+
+#[test]
+fn a_slow_endpoint_holds_up_no_other() {
+    let [slow, fast] = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let tool = |name: &str, endpoint: &TcpListener| {
+        let address = endpoint.local_addr().expect("an address");
+        format!("  {name}: {{description: Answers., url: 'http://{address}/x', allow_private: true}}\n")
+    };
+    let tools = [tool("slow", &slow), tool("fast", &fast)].concat();
+    let fixture = Fixture::with(&format!("queues: {{default: {{concurrent: 1}}}}\nrestTools:\n{tools}"));
+    let mut gateway = Gateway::start(&fixture, &["--stdio", "--policy", "trusted"]);
+    gateway.handshake();
+    let call = |name: &str| json!({"name": name, "arguments": {}});
+    let waits = [(), ()].map(|()| gateway.send("tools/call", call("rest__slow")));
+    let first = request(&slow);
+    let answering = std::thread::spawn(move || request(&fast)());
+    let done = gateway.ask("tools/call", call("rest__fast"));
+    assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
+    answering.join().expect("answered");
+    // The second call to the slow one waits for the first.
+    slow.set_nonblocking(true).expect("a listener");
+    assert!(slow.accept().is_err());
+    slow.set_nonblocking(false).expect("a listener");
+    first();
+    assert_eq!(gateway.answer(waits[0])["result"]["content"][0]["text"], "done");
+    request(&slow)();
+    assert_eq!(gateway.answer(waits[1])["result"]["content"][0]["text"], "done");
+}
+
+#[test]
+fn tools_are_found_by_namespace_prefix_tag_and_model() {
+    let fixture = Fixture::with(
+        "restTools:\n  get_weather: {description: Weather., url: 'https://a.example/w', tags: [weather]}\n  get_temperature: \
+         {description: Degrees., url: 'https://a.example/t'}\nmodels:\n  openai/m: {toolCompat: {'rest:get_weather@1.0.0': \
+         0.9, 'rest:get_temperature@1.0.0': 0.7}}\n",
+    );
+    let both = &["rest__get_weather", "rest__get_temperature"][..];
+    for (filter, expect) in [
+        (&["--namespace", "rest"][..], both),
+        (&["--prefix", "rest:get_w"], &both[..1]),
+        (&["--tag", "weather"], &both[..1]),
+        (&["--model", "openai/m"], &both[..1]),
+        (&["--model", "openai/m", "--min-score", "0.5"], both),
+    ] {
+        let listed = json_of(&run(&fixture, &[&["tools", "ls", "--json"], filter].concat()));
+        assert_eq!(names(&listed), expect, "{filter:?}");
+    }
+    let shown = json_of(&run(&fixture, &["tools", "show", "rest__get_weather", "--json"]));
+    assert_eq!(shown["models_for"], json!(["openai/m"]));
+}
+
+#[test]
+fn calls_are_logged_as_request_and_response() {
+    let fixture = Fixture::new();
+    fixture.write("project/a.txt", "hello\n");
+    let request = "[VRB] tool request -> fs__read ";
+    for (path, response, status) in [
+        ("path=a.txt", "[VRB] tool response <- fs__read ", " status=ok"),
+        ("path=none.txt", "[WRN] tool response <- fs__read ", " status=failed kind=execution_error "),
+    ] {
+        let said = stderr(&run(&fixture, &["-v", "call", "fs__read", path]));
+        for words in [request, " parameters={\"path\":", response, " latency=", status] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
 }
