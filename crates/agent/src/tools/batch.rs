@@ -17,6 +17,7 @@ use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::output::head_and_tail;
 use toolwright_core::plan::{IssueKind, PlanIssue, issue, issues_of};
+use toolwright_core::policy::Effect;
 use toolwright_core::session::Session;
 use toolwright_core::{CallId, Effects, RawArguments, Snapshot, Tool, ToolCall, ToolDefinition};
 use toolwright_runtime::executor::Nested;
@@ -82,12 +83,7 @@ impl Tool for Batch {
         let Some(snapshot) = context.calls.snapshot() else {
             return Err(ToolError::new(ErrorKind::InternalError, "a batch cannot make calls here"));
         };
-        let nested = Nested::of(context);
-        let caller = Caller {
-            principal: &context.session.principal,
-            variables: nested.as_ref().and_then(|nested| nested.run.variables.as_deref()),
-        };
-        let items = plan(&written(&arguments)?, &context.call_id, snapshot, caller).map_err(refused)?;
+        let items = plan(&written(&arguments)?, snapshot, context).map_err(refused)?;
         let calls = items.iter().map(|item| item.call.clone()).collect();
         let outcomes = context
             .calls
@@ -145,13 +141,16 @@ fn written(arguments: &Value) -> Result<Cow<'_, [Value]>, ToolError> {
     })
 }
 
-/// The calls of a batch, under ids inside that of the batch. All are checked before any runs.
-fn plan(
-    written: &[Value],
-    batch: &CallId,
-    snapshot: &Snapshot,
-    caller: Caller<'_>,
-) -> Result<Vec<Item>, Vec<PlanIssue>> {
+/// The calls of a batch, under ids inside that of the batch. All are checked, and judged by the policy, before any runs.
+fn plan(written: &[Value], snapshot: &Snapshot, context: &ToolContext) -> Result<Vec<Item>, Vec<PlanIssue>> {
+    let nested = Nested::of(context);
+    let variables = nested.as_ref().and_then(|nested| nested.run.variables.as_deref());
+    let caller = Caller { principal: &context.session.principal, variables };
+    let denial = |call: &ToolCall| {
+        let Nested { executor, run } = nested.as_ref()?;
+        let decision = executor.verdict(call.clone(), run).ok()?;
+        (decision.effect == Effect::Deny).then_some(decision.reason)
+    };
     let (mut taken, mut faults) = (HashSet::new(), Vec::new());
     let mut items = Vec::with_capacity(written.len());
     for (index, item) in written.iter().enumerate() {
@@ -160,7 +159,7 @@ fn plan(
         let either = |one: &str, other: &str| members.get(one).or_else(|| members.get(other));
         let id = unique(&id_of(members.get("id")), index + 1, &mut taken);
         let tool = either("tool", "name").and_then(Value::as_str).unwrap_or_default().trim();
-        let call_id = CallId::new(format!("{batch}.{}", index + 1));
+        let call_id = CallId::new(format!("{}.{}", context.call_id, index + 1));
         let place = format!("/items/{index}");
         match call(call_id, tool, either("parameters", "arguments"), snapshot) {
             Ok(call) => {
@@ -168,6 +167,12 @@ fn plan(
                     let inside = if rejection.provenance.carried { "/arguments" } else { "" };
                     let arguments = format!("{place}/parameters{inside}");
                     faults.extend(issues_of(&rejection, &place, &format!("{place}/tool"), &arguments));
+                } else if let Some(reason) = denial(&call) {
+                    faults.push(issue(
+                        format!("{place}/tool"),
+                        IssueKind::Policy,
+                        format!("{tool} is denied: {reason}"),
+                    ));
                 }
                 items.push(Item { id, tool: tool.chars().take(MAX_NAME).collect(), call });
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright_agent::{AgentTools, Dispatch, Format, Limits, ReportSpec, RunSpec, RunState, Status};
+use toolwright_agent::{AgentTools, Dispatch, Format, Limits, ReportSpec, RunOptions, RunSpec, RunState, Status};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::model::Message;
 use toolwright_core::store::LedgerStore as _;
@@ -84,11 +84,15 @@ async fn an_invalid_item_refuses_its_batch() {
         {"id": "d", "tool": "agent__batch", "parameters": items(&[("x", "t__write")])},
         {"id": "e", "tool": "agent__final_report", "parameters": {"content": "no"}},
         "not an item",
+        {"id": "f", "tool": "t__shut", "parameters": {}},
     ]});
     let script = vec![Reply::Calls(vec![("b", "agent__batch", batch)]), Reply::Text("done")];
-    let fixture = Fixture::new(dir.path(), script, vec![write.clone()]).await;
+    let shut = Counter::new("t:shut@1.0.0", Effects::READ);
+    let fixture = Fixture::new(dir.path(), script, vec![write.clone(), shut]).await;
     let mut state = begin(Limits::default());
-    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
+    let denies = json!({"profile": "trusted", "rules": [{"effect": "deny", "tool": "t:shut"}]});
+    let options = RunOptions { policy: Arc::new(serde_json::from_value(denies).unwrap()), ..options() };
+    let report = fixture.driver.run(&mut state, &options).await.unwrap();
     assert_eq!((report.calls[0].ok, write.count()), (false, 0));
     let text = result(&state, "b");
     for fault in [
@@ -97,6 +101,7 @@ async fn an_invalid_item_refuses_its_batch() {
         "/items/3 (parse): a batch cannot hold another batch",
         "/items/4 (parse): agent__final_report cannot be part of a batch",
         "/items/5 (parse): the item is not {id, tool, parameters}",
+        "/items/6/tool (policy): t__shut is denied",
     ] {
         assert!(text.contains(fault), "{fault}: {text}");
     }
