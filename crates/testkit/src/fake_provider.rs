@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallScope, ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
-    StaticProvider, Tool,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
@@ -18,6 +17,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, Session};
 use toolwright_core::tool_id::ToolId;
+use toolwright_core::{StaticProvider, Tool};
 
 /// The definition of a tool that takes any object.
 ///

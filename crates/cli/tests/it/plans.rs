@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright::core::approval::{ApprovalDecision, InboxStore as _, QuestionState};
+use toolwright::core::approval::ApprovalDecision;
+use toolwright::core::inbox::{InboxStore as _, QuestionState};
 use toolwright::core::store::RunStore as _;
 use toolwright::runtime::SqliteStore;
 use toolwright_testkit::model_server::{Reply, Script, Turn, WireApi};
@@ -352,7 +353,9 @@ async fn kill_asked_at(nth: Option<u32>) -> bool {
         let approving = tokio::spawn(approve);
         (stop.reached(|| child.try_wait().expect("looked").is_some()).await, approving)
     } else {
-        while store.questions(Some(QuestionState::Pending), 9).await.expect("read").is_empty() {
+        let pending = || store.questions(Some(QuestionState::Pending), 9);
+        while pending().await.expect("read").is_empty() {
+            assert!(child.try_wait().expect("looked").is_none(), "it ended, and nobody was asked");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         (true, tokio::spawn(approve))

@@ -16,22 +16,22 @@ use crate::output::outcome::ToolOutput;
 
 /// A provider that says something about itself. Tests of other crates use the one of testkit, which needs this crate.
 pub(crate) struct FakeProvider {
-    name: &'static str,
-    kind: ProviderKind,
+    pub(crate) name: String,
+    pub(crate) kind: ProviderKind,
     pub(crate) says: Mutex<Option<String>>,
     pub(crate) part: fn(&ToolId) -> Option<PromptPart>,
 }
 
 impl FakeProvider {
-    pub(crate) fn new(name: &'static str, kind: ProviderKind, says: Option<&str>) -> Self {
-        Self { name, kind, says: Mutex::new(says.map(str::to_owned)), part: |_| None }
+    pub(crate) fn new(name: &str, kind: ProviderKind, says: Option<&str>) -> Self {
+        Self { name: name.to_owned(), kind, says: Mutex::new(says.map(str::to_owned)), part: |_| None }
     }
 }
 
 #[async_trait]
 impl Provider for FakeProvider {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
     fn kind(&self) -> ProviderKind {
         self.kind
