@@ -102,6 +102,15 @@ async def use_from_python(target, mode, folder):
         assert ok, text
         assert len(seen) >= 3 and seen == sorted(seen), f"progress: {seen}"
 
+        # What a search finds is told while it goes on.
+        told = []
+
+        async def on_report(_done, _total, message):
+            told.append(message or "")
+
+        ok, text = await outcome(client, "fs__glob", {"pattern": "**/hello.txt"}, progress_callback=on_report)
+        assert ok and any("hello.txt" in message for message in told), f"{text}: {told}"
+
 
 @cases(("legacy",), ("auto",))
 async def test_a_few_tools_lead_to_every_other(mode):
