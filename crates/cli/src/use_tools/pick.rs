@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use serde_json::{Value, json};
 use toolwright::config::EmbeddingsConfig;
-use toolwright::config::file::{ScorerName, SelectionConfig};
+use toolwright::config::file::{CascadeConfig, ScorerName, SelectionConfig};
 use toolwright::core::Snapshot;
 use toolwright::search::{Pick, PickOptions, Picked};
 use toolwright_eval::select::CatalogueFile;
@@ -40,6 +40,12 @@ pub(crate) struct PickArgs {
     /// How tools are scored. Default: `selection.scorer`.
     #[arg(long, value_name = "SCORER", value_parser = scorer())]
     scorer: Option<ScorerName>,
+    /// Weights of words and of meaning; scores by `hybrid` unless `--scorer` says otherwise. Default: `selection.hybrid`.
+    #[arg(long, num_args = 2, value_names = ["WORDS", "MEANING"], value_parser = weight)]
+    weights: Option<Vec<f32>>,
+    /// The two passes of `cascade`; scores by it unless `--scorer` says otherwise. Default: `selection.cascade`.
+    #[arg(long, num_args = 2, value_names = ["FIRST", "THEN"], value_parser = scorer())]
+    passes: Option<Vec<ScorerName>>,
     /// Roles of whoever asks, for tools that are limited to roles. Default: the owner, who has them all.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     roles: Option<Vec<String>>,
@@ -71,6 +77,11 @@ pub(crate) struct PickArgs {
     /// Says where the words of the query stand, what the scorer adds, and which tools were not candidates.
     #[arg(long)]
     debug: bool,
+}
+
+fn weight(text: &str) -> Result<f32, &'static str> {
+    let weight = text.parse().ok().filter(|weight: &f32| weight.is_finite() && *weight >= 0.0);
+    weight.ok_or("write a number, 0 or more")
 }
 
 fn scorer() -> impl TypedValueParser<Value = ScorerName> {
@@ -146,6 +157,16 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
 impl PickArgs {
     /// The options, where `configured` says what is not given.
     fn options(&self, selection: &SelectionConfig) -> PickOptions {
+        let mut selection = selection.clone();
+        if let Some([.., lexical, semantic]) = self.weights.as_deref() {
+            (selection.hybrid.lexical, selection.hybrid.semantic) = (*lexical, *semantic);
+            selection.scorer = ScorerName::Hybrid;
+        }
+        if let Some([.., first, then]) = self.passes.as_deref() {
+            let configured = selection.cascade.take().unwrap_or_default();
+            selection.cascade = Some(CascadeConfig { first: *first, then: *then, ..configured });
+            selection.scorer = ScorerName::Cascade;
+        }
         let configured = selection.pick_options();
         PickOptions {
             max_candidates: self.max.unwrap_or(configured.max_candidates),

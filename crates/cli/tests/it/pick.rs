@@ -73,6 +73,8 @@ fn a_catalogue_file_keeps_ids_and_filters() {
     keyword(&["--roles", "guest"], &["t/1", "t/2"]);
     keyword(&["--allow-unsafe", "--max=9"], &["t/1", "t/2", "t/3", "t/4"]);
     check(&["weather current", "--scorer=keyword", "--min-score=0.6"], &["t/2"]);
+    let twice = check(&["weather current", "--max=1", "--passes", "bm25", "keyword"], &["t/2"]);
+    assert_eq!(twice[0]["provenance"]["scorer"], "keyword", "{twice:?}");
     check(&["weather as in getForecast", "--max=2"], &["t/1", "t/2"]);
     let debug = keyword(&["--debug", "--roles="], &["t/1", "t/2"]);
     let provenance = &debug[1]["provenance"];
@@ -106,6 +108,8 @@ fn a_missing_scorer_is_replaced_with_notice() {
         assert_eq!(provenance["fell_back"][0]["scorer"], scorer);
         assert!(stderr(&output).contains("selection."), "{}", stderr(&output));
     }
+    let weighted = picks(&fixture, &[&FILE[..], &["letter", "--weights", "1", "0.5"]].concat());
+    assert_eq!(weighted[0]["provenance"]["fell_back"][0]["scorer"], "hybrid");
 }
 
 #[test]
@@ -114,6 +118,7 @@ fn what_cannot_be_done_is_bad_usage() {
     for (more, part) in [
         (&["x", "--min-score=2"][..], "a score is a number from 0 to 1"),
         (&["x", "--min-score=nan"], "a score is a number from 0 to 1"),
+        (&["x", "--weights", "nan", "1"], "write a number, 0 or more"),
         (&["x", "--max=0"], "0"),
         (&["x", "--timeout=0s"], "no time at all"),
         (&["x", "--scorer=magic"], "judge"),
