@@ -140,7 +140,8 @@ impl Driver {
         let new = RunContext {
             lineage: options.lineage(state.turns()),
             origin: Origin::Agent,
-            model: Some(state.spec().model.as_str().into()),
+            // The run of a plan has none.
+            model: Some(state.spec().model.as_str()).filter(|model| !model.is_empty()).map(Into::into),
             account: options.account.clone(),
             limits: state.spec().all_limits(),
             is_attended: options.is_attended,

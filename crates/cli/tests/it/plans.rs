@@ -1,5 +1,6 @@
 //! `plan`: the contract of its output, plans that are kept, and plans that a model writes.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -275,9 +276,16 @@ async fn kill_at(nth: u32) -> bool {
     let stop = Stop::before(&fixture, nth, &["runs", "run_calls", "begun", "session_log"]).await;
     let from_file = ["plan", "run", "plan.json", "--json"];
     let mut child = start(&fixture, &[], &from_file);
+    // What it prints is more than a pipe holds.
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let printed = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).map(|_| bytes)
+    });
     let is_stopped = stop.reached(|| child.try_wait().expect("looked").is_some()).await;
     child.kill().expect("killed");
     let mut output = ended(child).await;
+    output.stdout = printed.join().expect("joins").expect("read");
     stop.clear();
     if is_stopped {
         let said = stderr(&output);

@@ -160,24 +160,24 @@ async fn meta_properties_say_how_calls_run() {
     let delegated = || json!({"_delegate": {"const": "anonymous"}, "_output": {"type": "object", "required": ["sum"]}});
     let stateful = || json!({"_activity": add(), "_outputPath": {"const": "total"}});
     for (title, tool, meta, expect) in [
-        ("_activity: explicit execution", ("sum", json!({"_activity": add()})), json!({}), json!({"output": "42"})),
-        ("an activity of the same name", ("add", json!({})), json!({}), json!({"output": "42"})),
-        ("one engine", ("work", engines()), json!({"_activity": "math__add"}), json!({"output": "42"})),
-        ("another engine", ("work", engines()), json!({"_activity": "math__multiply"}), json!({"output": "80"})),
+        ("_activity: explicit execution", ("sum", json!({"_activity": add()})), json!({}), json!({"output": 42})),
+        ("an activity of the same name", ("add", json!({})), json!({}), json!({"output": 42})),
+        ("one engine", ("work", engines()), json!({"_activity": "math__add"}), json!({"output": 42})),
+        ("another engine", ("work", engines()), json!({"_activity": "math__multiply"}), json!({"output": 80})),
         ("latent execution", ("add", latent()), json!({"_output": 43}), json!({"output": 43})),
         ("_delegate", ("sum", delegated()), json!({}), json!({"output": {"sum": 44}})),
-        ("_outputPath", ("sum", stateful()), json!({}), json!({"output": "42", "state": {"total": "42"}})),
+        ("_outputPath", ("sum", stateful()), json!({}), json!({"output": 42, "state": {"total": 42}})),
         (
             "_instance",
             ("sum", stateful()),
             json!({"_instance": "②"}),
-            json!({"state": {}, "instances": {"①": {}, "②": {"total": "42"}}}),
+            json!({"state": {}, "instances": {"①": {}, "②": {"total": 42}}}),
         ),
         (
             "_reasoningForCall",
             ("sum", json!({"_activity": add(), "_reasoningForCall": {"type": "string"}})),
             json!({"_reasoningForCall": "to know it"}),
-            json!({"output": "42", "arguments": {"a": 2, "b": 40}}),
+            json!({"output": 42, "arguments": {"a": 2, "b": 40}}),
         ),
     ] {
         check(title, tool, meta, expect).await;
