@@ -47,6 +47,8 @@ pub type FakeOutput<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolErr
 
 type Answer = Box<dyn for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutput<'a> + Send + Sync>;
 
+type ScopeOf = Box<dyn Fn(&ToolId, &Value, &Session) -> CallScope + Send + Sync>;
+
 /// What a [`FakeProvider`] does when it is asked for its tools.
 #[derive(Debug, Clone)]
 pub enum FakeList {
@@ -68,7 +70,7 @@ pub struct FakeProvider {
     answer: Answer,
     notify: Mutex<Option<ChangeNotifier>>,
     credentials: Box<dyn Fn() -> Option<ContentHash> + Send + Sync>,
-    scope: Box<dyn Fn(&ToolId, &Value, &Session) -> CallScope + Send + Sync>,
+    scope: ScopeOf,
     /// The configuration that defines it.
     pub defined_in: &'static str,
     /// Whether its hints may loosen policy.

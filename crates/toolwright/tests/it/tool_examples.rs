@@ -144,7 +144,8 @@ async fn check(title: &str, (name, fields): (&str, Value), meta: Value, expect: 
     let input = if meta.get("_instance").is_some() { json!([{}, {}]) } else { json!({}) };
     let options = approved(RunInput::of_value(input).expect("an input"));
     let plan = PlanDocument::of_value(json!([call])).expect("a plan");
-    let ran = tw.run_plan(&plan, options).await.unwrap_or_else(|error| panic!("{title}: {error}")).to_json();
+    let ran = tw.run_plan(&plan, options).await.map_err(|error| format!("{title}: {error}"));
+    let ran = ran.expect("it runs").to_json();
     for (member, expect) in expect.as_object().expect("object") {
         let of = if ran.get(member).is_some() { &ran } else { &ran["calls"][0] };
         assert_eq!(&of[member], expect, "{title}: {ran}");
