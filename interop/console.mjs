@@ -2,7 +2,7 @@
 // assets? }: a fresh address of the console, the server's root and its token, an address for a token that only reads, the command
 // of the demo, a folder for pictures, and a folder of assets to use instead of the server's. Prints { problems, first_view_ms,
 // tree_ms } as JSON.
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -91,6 +91,13 @@ async function typed(tab, selector, text) {
 const held = (city) => api('/api/call', { tool: 'weather__forecast', arguments: { city, days: 1 } });
 const questions = (tab, count) => tab.waitForFunction((count) => document.querySelectorAll('article.question').length === count
   && (!count || document.querySelector('article.chosen')) && !document.querySelector('#app[aria-busy=true]'), count);
+
+/** The answers that a page sends from now on. */
+function answersOf(tab) {
+  const sent = [];
+  tab.on('request', (request) => request.method() === 'POST' && request.url().includes('/api/approvals/') && sent.push(request.postDataJSON().decision));
+  return sent;
+}
 
 /** A demo at a port; its address of the console, and how it ends. */
 async function startDemo(port = 0) {
@@ -199,6 +206,76 @@ await step('approve one and deny the next by keyboard', page, async () => {
   await questions(page, 1);
   await pressed(page, 'Deny');
   await says(page, 'deny.');
+});
+
+await step('a key answers only where it is meant to', page, async () => {
+  await questions(page, 0);
+  await held('Oslo');
+  await questions(page, 1);
+  const sent = answersOf(page);
+  await page.locator('h1').focus();
+  for (const [key, title] of [['t', 'Tools'], ['a', 'Approvals'], ['a', 'Approvals']]) {
+    await page.keyboard.press('g');
+    await page.keyboard.press(key);
+    await loaded(page, title);
+  }
+  await questions(page, 1);
+  await page.keyboard.press('?');
+  await page.waitForSelector('[role=dialog]');
+  for (const key of ['a', 't', 'g', 't', 'Escape']) await page.keyboard.press(key);
+  await page.waitForFunction(() => !document.querySelector('[role=dialog]'));
+  await page.keyboard.press('d');
+  await questions(page, 0);
+  check(sent.join(' ') === 'deny', `keys of the shell and of the page answer: ${sent}`);
+});
+
+await step('a new question does not take the choice', page, async () => {
+  const chosen = () => page.locator('article.chosen').innerText();
+  await held('Oslo');
+  await questions(page, 1);
+  await held('Rome');
+  await questions(page, 2);
+  check((await chosen()).includes('Oslo'), `chosen is ${await chosen()}`);
+  await page.keyboard.press('d');
+  await questions(page, 1);
+  check((await chosen()).includes('Rome'), `another was answered; chosen is ${await chosen()}`);
+  // One that goes away by itself leaves its choice to none.
+  await held('Bonn');
+  await questions(page, 2);
+  const rome = (await api('/api/approvals')).questions.find(({ arguments: { city } }) => city === 'Rome');
+  await send(`/api/approvals/${rome.id}`, { decision: 'deny' });
+  await page.waitForFunction(() => document.querySelectorAll('article.question').length === 1);
+  check(await page.locator('article.chosen').count() === 0, 'the choice goes to what was not read');
+  await page.keyboard.press('j');
+  await questions(page, 1);
+  await page.keyboard.press('d');
+  await questions(page, 0);
+});
+
+await step('a key that is held answers once', page, async () => {
+  await Promise.all([held('Oslo'), held('Rome')]);
+  await questions(page, 2);
+  const sent = answersOf(page);
+  for (let downs = 0; downs < 4; downs += 1) await page.keyboard.down('a');
+  await questions(page, 1);
+  for (let downs = 0; downs < 4; downs += 1) await page.keyboard.down('a');
+  // Another key waits for it too.
+  await page.keyboard.press('t');
+  await page.keyboard.up('a');
+  await page.keyboard.press('d');
+  await questions(page, 0);
+  check(sent.join(' ') === 'approve deny', `a held key answers: ${sent}`);
+});
+
+await step('the overview names a command that is there', page, async () => {
+  await page.route('**/api/providers', (route) => route.fulfill({ contentType: 'application/json', body: '[]' }));
+  await go(page, '#/overview', 'Overview');
+  await says(page, 'No source is configured');
+  const [, words] = (await page.locator('main').innerText()).match(/toolwright (.+) NAME -- COMMAND/) ?? [];
+  const help = spawnSync(demo[0], [...(words ?? 'none').split(' '), '--help'], { encoding: 'utf8' });
+  check(help.status === 0 && help.stdout.includes('<NAME> [-- <COMMAND>'), `toolwright ${words}: ${help.stderr}`);
+  await page.unroute('**/api/providers');
+  await go(page, '#/approvals', 'Approvals');
 });
 
 await step('take an approval back', page, async () => {
@@ -440,6 +517,23 @@ await step('chat, and approve inline', view, async () => {
   await view.waitForFunction((asked) => !document.querySelector(asked), asked);
   await says(view, 'Ordered: order');
   check(await view.locator('.turn-call').count() >= 2, 'calls are not shown');
+});
+
+await step('stop a chat, and go on', view, async () => {
+  const asked = '.said article.question:not(:has(.way))';
+  await typed(view, '#say', 'Order more lemonade.');
+  await view.keyboard.press('Enter');
+  await view.waitForSelector(asked);
+  await pressed(view, 'Stop', '.say button');
+  await view.waitForSelector('.say button.main');
+  const asks = view.waitForRequest((request) => request.url().endsWith('/v1/responses'));
+  await typed(view, '#say', 'Order sun cream.');
+  await view.keyboard.press('Enter');
+  check((await asks).postDataJSON().previous_response_id, 'the conversation begins anew');
+  await view.waitForSelector(`${asked}, .problem`);
+  await pressed(view, 'Deny', `${asked} button`);
+  await view.waitForSelector('.say button.main');
+  check(await view.locator('.problem').count() === 0, `after a stop: ${await view.locator('.problem').allInnerTexts()}`);
 });
 
 /** What depends on the theme and the width. */

@@ -1,7 +1,7 @@
 // The shell: signs in, draws the navigation, and shows the page that the address names.
 
 import { follow, signIn, whenSignedOut, get, learnMe, me } from "./api.js";
-import { html, render, useEffect, useState, Empty, Page, Problem, State } from "./ui.js";
+import { html, render, useEffect, useState, pageKeys, Empty, Page, Problem, State } from "./ui.js";
 import { Overview } from "./pages/overview.js";
 
 /** Name, title and key; the component of a page has its title as its name. */
@@ -98,22 +98,32 @@ function App() {
 
   useEffect(() => {
     let afterG = false;
+    // The key that opened a page or answered last, until it is up: nothing is answered before that.
+    let held = null;
     const key = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName)) return;
-      if (afterG) {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Shift" || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName)) return;
+      if (document.querySelector("[role=dialog]")) {
         afterG = false;
+        if (event.key === "Escape" || (event.key === "?" && !event.repeat)) setHelp(false);
+      } else if (afterG) {
+        if (event.repeat) return;
+        afterG = false;
+        held = event.code;
         const page = PAGES.find(([, , letter]) => letter === event.key);
         if (page) location.hash = `#/${page[0]}`;
-      } else if (event.key === "g") afterG = true;
-      else if (event.key === "?") setHelp((old) => !old);
-      else if (event.key === "Escape") setHelp(false);
+      } else if (event.key === "g") afterG = !event.repeat;
+      else if (event.key === "?") setHelp(!event.repeat);
       else if (event.key === "/") {
         const search = document.querySelector("input[type=search]");
         if (search) { event.preventDefault(); search.focus(); }
-      }
+      } else if (pageKeys.press(event.key, !event.repeat && held === null)) held = event.code;
     };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
+    const up = (event) => { if (event.code === held) held = null; };
+    // A window that is left is not told that the key is up.
+    const left = () => { held = null; };
+    const listeners = Object.entries({ keydown: key, keyup: up, blur: left });
+    listeners.forEach(([name, listener]) => addEventListener(name, listener));
+    return () => listeners.forEach(([name, listener]) => removeEventListener(name, listener));
   }, []);
 
   if (signedIn === null) return html`<p class="empty">Signing in.</p>`;

@@ -48,6 +48,18 @@ export function useNews(events, fits, again) {
   }, [last]);
 }
 
+/** What the shown page does with keys. The shell alone listens to keys, and hands on those that are not its own. */
+export const pageKeys = { press: () => false };
+
+/** Gives the page keys: `press` gets a key and whether it may answer now, and says whether it answered. */
+export function useKeys(press) {
+  // With each picture, as a key is for what is drawn.
+  useLayoutEffect(() => {
+    pageKeys.press = press;
+    return () => { pageKeys.press = () => false; };
+  });
+}
+
 // Formats.
 const NUMBER = new Intl.NumberFormat("en");
 export const number = (n) => (n === null || n === undefined ? "" : NUMBER.format(n));

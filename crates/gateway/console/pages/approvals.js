@@ -1,6 +1,6 @@
 // The inbox: what waits for a person, answered by keyboard.
 
-import { html, useLoad, useNews, useState, useEffect, useRef, Page, Problem, Table, Diff, Empty, More, State, clock, duration, short, plain } from "../ui.js";
+import { html, useLoad, useNews, useKeys, useState, useEffect, useRef, Page, Problem, Table, Diff, Empty, More, State, clock, duration, short, plain } from "../ui.js";
 import { me, post, del } from "../api.js";
 import { effects } from "./tools.js";
 import { Form } from "../form.js";
@@ -22,6 +22,18 @@ export const answerer = (question, said) => (decision, { rule, ...more } = {}) =
     .then(() => (rule ? write() : said({ message: `${name}: ${decision.replace("_", " ")}.` })), (error) => said({ error }));
 };
 
+/**
+ * The question that is chosen, of those that are open now. It stays, whatever comes or goes around it. After an answer it is the
+ * next one. One that went away by itself leaves no choice, as a key may be on its way to it.
+ */
+function chosenOf({ id, ids, answered }, open) {
+  if (open.includes(id)) return id;
+  if (!ids.length) return open[0];
+  if (!answered.has(id)) return null;
+  const place = ids.indexOf(id);
+  return [...ids.slice(place + 1), ...ids.slice(0, place).reverse()].find((one) => open.includes(one)) ?? open[0];
+}
+
 export function Approvals({ events }) {
   const [all, setAll] = useState(false);
   const [limit, setLimit] = useState(50);
@@ -29,35 +41,40 @@ export function Approvals({ events }) {
   const data = page?.questions;
   // The list follows the events; where they are lost, it is read from time to time.
   useNews(events, (event) => event.event.startsWith("approval"), again);
-  const [at, setAt] = useState(0);
+  const [, draw] = useState(0);
   const [said, setSaid] = useState(null);
   const open = data?.filter((one) => one.state === "pending") ?? [];
-  const index = Math.min(at, Math.max(0, open.length - 1));
+  // What was drawn last: the chosen question, all that were open, and those that were answered here.
+  const drawn = useRef({ id: null, ids: [], answered: new Set() });
+  const ids = open.map((one) => one.id);
+  Object.assign(drawn.current, { id: chosenOf(drawn.current, ids), ids });
+  const { id: chosen, answered } = drawn.current;
+  const choose = (id) => { drawn.current.id = id; draw((n) => n + 1); };
   const answer = (question, decision, more) => {
     setSaid(null);
+    answered.add(question.id);
     answerer(question, (result) => { setSaid(result); again(); })(decision, more);
   };
   // The keys of the chosen question, which draws them. A key is for what is drawn, which effects are too late to know.
   const keys = useRef({});
   keys.current = {};
-  const press = useRef(null);
-  press.current = (key) => {
-    if (key === "j") setAt(Math.min(index + 1, open.length - 1));
-    else if (key === "k") setAt(Math.max(index - 1, 0));
-    else keys.current[key]?.();
-  };
-  useEffect(() => {
-    const key = (event) => event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName) || press.current(event.key);
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  }, []);
+  useKeys((key, mayAnswer) => {
+    const index = ids.indexOf(chosen);
+    if (key === "j") choose(ids[Math.min(index + 1, ids.length - 1)]);
+    else if (key === "k") choose(ids[Math.max(index - 1, 0)]);
+    else if (mayAnswer && keys.current[key]) {
+      keys.current[key]();
+      return true;
+    }
+    return false;
+  });
   return html`<${Page} title="Approvals" about="Calls that wait for your word, and what servers ask."
       actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also what is settled</label>`}>
     <${Problem} error=${error} />
     <p role="status" class=${said?.error ? "problem" : "note"}>${said?.error?.message ?? said?.message ?? ""}</p>
     ${said?.saved && html`<${Diff} text=${said.saved.diff} label="What was written" />${!said.saved.in_force && html`<p class="note">The project's file has to be approved before it counts: <code>toolwright trust</code>.</p>`}`}
     ${data && !open.length && html`<${Empty}>Nothing waits for you.<//>`}
-    ${open.map((question, place) => html`<${Question} key=${question.id} question=${question} chosen=${place === index} choose=${() => setAt(place)} keys=${place === index ? keys : null}
+    ${open.map((question) => html`<${Question} key=${question.id} question=${question} chosen=${question.id === chosen} choose=${() => choose(question.id)} keys=${question.id === chosen ? keys : null}
       answer=${(decision, more) => answer(question, decision, more)} />`)}
     ${all && data?.filter((one) => one.state !== "pending").map((one) => html`<article key=${one.id}><h2><${State} of=${one.state} /> ${one.tool ?? one.message ?? one.id}
       <span class="dim"> ${clock(one.created)}${one.decided_by ? `, by ${one.decided_by}` : ""}</span></h2></article>`)}

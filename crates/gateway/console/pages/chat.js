@@ -37,7 +37,8 @@ function Conversation({ agent }) {
     ? old.map((item) => (item.id === id ? { ...item, ...with_(item) } : item)) : [...old, { id, ...with_({}) }]));
   const see = (event) => {
     const item = event.item;
-    if (event.type === "response.created" || event.type === "response.completed") previous.current = event.response.id;
+    // One that was stopped or failed cannot be continued.
+    if (event.type === "response.completed" || event.type === "response.incomplete") previous.current = event.response.id;
     else if (event.type === "response.output_text.delta") change(event.item_id, (old) => ({ type: "message", text: (old.text ?? "") + event.delta }));
     else if (item?.type === "mcp_call") change(item.id, () => item);
     else if (event.type === "response.failed" || event.type === "error") throw new Error(event.response?.error?.message ?? event.message ?? "The run failed.");

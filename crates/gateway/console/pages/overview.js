@@ -46,7 +46,7 @@ export function Overview({ waiting }) {
         ["what", (row) => row.name], ["kind", (row) => row.kind], ["state", (row) => html`<${State} of=${row.state ?? "running"} />`], ["so far", (row) => row.says],
       ]} />`}
     <h2>Sources of tools</h2>
-    <${Table} label="Sources of tools" rows=${providers.data} none="No source is configured: toolwright mcp add NAME COMMAND adds one." columns=${[
+    <${Table} label="Sources of tools" rows=${providers.data} none="No source is configured: toolwright add NAME -- COMMAND adds one." columns=${[
       ["source", (row) => row.name], ["kind", (row) => row.kind], ["state", (row) => html`<${State} of=${row.state} />`],
       ["tools", (row) => number(row.tools), "n"],
       ["why, and what helps", (row) => html`${row.error ? `${row.error}. ` : ""}${row.withheld.length > 0 && html`<a href="#/pins">${row.withheld.length === 1 ? "A tool is withheld" : `${row.withheld.length} tools are withheld`}</a>. `}${remedy(row)}`],

@@ -1,7 +1,7 @@
 // Runs and sessions, and each as the tree of its operations, which grows while it runs.
 
 import {
-  html, useLoad, useNews, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, Facts, More, Named, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short, plain,
+  html, useLoad, useNews, useKeys, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, Facts, More, Named, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short, plain,
 } from "../ui.js";
 import { get } from "../api.js";
 
@@ -277,15 +277,11 @@ function Playback({ id, trace }) {
     const timer = setTimeout(() => setAt(at + 1), 900);
     return () => clearTimeout(timer);
   }, [plays, at]);
-  useEffect(() => {
-    const key = (event) => {
-      if (event.target.matches("input, textarea, select, [role=tab]")) return;
-      if (event.key === "ArrowRight") setAt((old) => Math.min(old + 1, most));
-      if (event.key === "ArrowLeft") setAt((old) => Math.max(old - 1, 0));
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
-  }, [most]);
+  useKeys((key) => {
+    if (key === "ArrowRight") setAt((old) => Math.min(old + 1, most));
+    if (key === "ArrowLeft") setAt((old) => Math.max(old - 1, 0));
+    return false;
+  });
   if (!all.length) return html`<${Empty}>Nothing ran.<//>`;
   const now = all[at].op;
   return html`<div class="filters play"><button onClick=${() => setAt(Math.max(0, at - 1))} disabled=${at === 0}>Back</button>
