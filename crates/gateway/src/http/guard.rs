@@ -132,7 +132,8 @@ impl Identity {
             Reach::Open => !in_api(path) && facade_api(path).is_none(),
             Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/") || facade_api(path).is_some(),
             Reach::Only(names) => {
-                facade_api(path).is_some()
+                // One that reads the API alone asks no model.
+                (facade_api(path).is_some() && !(self.0.reads && names.is_empty()))
                     || path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name))
             }
         }

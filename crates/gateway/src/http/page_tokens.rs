@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::{Identity, Token};
 
-/// Links that have not been used; of more the oldest stop working.
+/// Links of one sender that have not been used; of more its oldest stop working.
 const MAX_LINKS: usize = 16;
-/// Pages at once; of more the longest unused are signed out.
+/// Pages of one sender at once; of more its longest unused are signed out.
 const MAX_PAGES: usize = 64;
 /// How long a page stays signed in without a request.
 const IDLE: Duration = Duration::from_secs(12 * 60 * 60);
@@ -37,9 +37,7 @@ impl PageTokens {
     pub(crate) fn link_for(&self, identity: Identity) -> String {
         let text = random();
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        if links.len() == MAX_LINKS {
-            links.pop_front();
-        }
+        make_room(&mut links, MAX_LINKS, |(_, of)| *of == identity);
         links.extend(Token::new(text.clone()).map(|token| (token, identity)));
         format!("/#token={text}")
     }
@@ -54,9 +52,7 @@ impl PageTokens {
         let text = random();
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.retain(|(.., used)| used.elapsed() < IDLE);
-        if pages.len() == MAX_PAGES {
-            pages.pop_front();
-        }
+        make_room(&mut pages, MAX_PAGES, |(_, of, _)| *of == identity);
         pages.extend(Token::new(text.clone()).map(|token| (token, identity, Instant::now())));
         Some(text)
     }
@@ -69,6 +65,15 @@ impl PageTokens {
         let (token, identity, _) = pages.remove(at)?;
         pages.push_back((token, identity.clone(), Instant::now()));
         Some(identity)
+    }
+}
+
+/// Takes out the first of those that are the sender's own, where there are `max` of them.
+fn make_room<T>(all: &mut VecDeque<T>, max: usize, is_own: impl Fn(&T) -> bool) {
+    if all.iter().filter(|one| is_own(one)).count() >= max
+        && let Some(first) = all.iter().position(is_own)
+    {
+        all.remove(first);
     }
 }
 
@@ -107,5 +112,12 @@ mod tests {
             console.sign_in(&token(&console.link())).expect("signs in");
         }
         assert!(console.identity(&oldest).is_none());
+        let guest = Principal { id: "guest".into(), ..Principal::owner() };
+        let (link, page) = (console.link(), console.sign_in(&token(&console.link())).expect("signs in"));
+        for _ in 0..=MAX_PAGES {
+            console.sign_in(&token(&console.link_for(Identity::owner(&guest)))).expect("signs in");
+            console.link_for(Identity::owner(&guest));
+        }
+        assert!(console.identity(&page).is_some() && console.sign_in(&token(&link)).is_some(), "others' have gone");
     }
 }
