@@ -30,6 +30,8 @@ pub(super) struct Earlier {
     pub(super) messages: Vec<Message>,
     pub(super) session: Option<String>,
     pub(super) items: Vec<Value>,
+    /// What was said for the system in messages. `instructions` hold for one request.
+    pub(super) system: Vec<String>,
     /// The ids by which the client knows calls and questions, with the run's own.
     calls: BTreeMap<String, String>,
     /// The id of what left the calls that wait, if some do.
@@ -61,13 +63,21 @@ impl Earlier {
         let calls = saved["calls"].as_object().into_iter().flatten();
         let calls = calls.filter_map(|(known, own)| Some((known.clone(), own.as_str()?.to_owned()))).collect();
         let (session, turn) = (text("session"), text("turn"));
-        Ok(Self { state, messages, session, items, calls, turn, ..Self::default() })
+        let system = saved["system"].as_array().into_iter().flatten();
+        let system = system.filter_map(|text| text.as_str().map(str::to_owned)).collect();
+        Ok(Self { state, messages, session, items, system, calls, turn, ..Self::default() })
     }
 
     /// The results by the run's own ids of their calls.
     fn by_own_ids(&self, results: &[CallResult]) -> Vec<CallResult> {
         let own = |result: &CallResult| CallResult { call_id: self.own_id(&result.call_id), ..result.clone() };
         results.iter().map(own).collect()
+    }
+
+    /// The system prompt of a request that says `own` itself.
+    pub(super) fn system(&self, own: &str) -> String {
+        let own = Some(own).filter(|own| !own.is_empty());
+        self.system.iter().map(String::as_str).chain(own).collect::<Vec<_>>().join("\n\n")
     }
 
     fn own_id(&self, known: &str) -> String {
@@ -149,6 +159,7 @@ impl Facade {
         if earlier.state.is_none() && earlier.messages.is_empty() {
             earlier.messages = toolwright_models::served::input_messages(&earlier.items)?;
         }
+        earlier.system = toolwright_models::served::input_system(&earlier.items)?;
         earlier.busy.push(busy);
         Ok(earlier)
     }

@@ -150,7 +150,7 @@ async fn begin(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let (request, bytes, room) = facade.read(api, body).await?;
+    let (mut request, bytes, room) = facade.read(api, body).await?;
     let permits = facade.admit()?;
     let (is_stream, is_background) = (request.stream, request.background);
     let is_kept = api == ServedApi::Responses && request.store;
@@ -165,6 +165,7 @@ async fn begin(
     let is_raw = matches!(facade.target(&request.model, identity.principal())?, Target::Raw(_));
     let mut earlier = facade.earlier(&identity.principal().id, &request).await?;
     earlier.repeats.take_if(|_| is_raw);
+    request.request.system = earlier.system(&request.request.system);
     // The same answer to the same calls gets the same run, under its id.
     let id = earlier.repeats.clone().unwrap_or_else(|| format!("{prefix}{}", uuid::Uuid::new_v4().simple()));
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();

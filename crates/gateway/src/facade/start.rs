@@ -160,6 +160,7 @@ impl Facade {
             Err(refusal) if refusal.fault == Fault::Conflict => return Ok(Some(kept["response"].clone())),
             Err(refusal) => return Err(refusal),
         };
+        work.request.request.system = earlier.system(&work.request.request.system);
         work.goes_on = true;
         work.kept = AtomicBool::new(true);
         work.busy = Some(busy);

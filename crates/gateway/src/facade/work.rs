@@ -15,7 +15,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{Message, ModelRequest};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
-use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest};
+use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest, input_system};
 use toolwright_runtime::executor::{Asked, ModelAsk};
 
 use super::continued::{Earlier, decides, is_chained};
@@ -109,6 +109,8 @@ impl Facade {
     /// Answers, and keeps what the next request may refer to. Returns what sends the end.
     async fn answer(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<impl FnOnce(), Refusal> {
         let (items, is_repeat) = (earlier.items.clone(), earlier.repeats.is_some());
+        let mut system = earlier.system.clone();
+        system.extend(input_system(&work.request.items)?);
         let answering = async {
             match &work.target {
                 Target::Raw(model) => self.ask(work, model, earlier).await,
@@ -116,7 +118,10 @@ impl Facade {
             }
         };
         let left = work.output.paced(answering, &work.cancel, work.goes_on).await?;
-        let saved = left.to_json(&work.id)?;
+        let mut saved = left.to_json(&work.id)?;
+        if !system.is_empty() {
+            saved["system"] = json!(system);
+        }
         let objects = self.source.objects();
         let owner = work.principal.id.as_str();
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);

@@ -23,7 +23,7 @@ use crate::api::Api;
 pub use error::{Fault, error_body};
 pub use fields::{FIELDS, Field, Handling, fields_of};
 pub use losses::{SIGNATURES, losses};
-pub use responses::{input_items, input_messages};
+pub use responses::{input_items, input_messages, input_system};
 pub use writer::ResponseWriter;
 
 /// An API that is served.

@@ -151,6 +151,17 @@ pub fn input_messages(items: &[Value]) -> Result<Vec<Message>, RequestError> {
     read_items(items, &mut Vec::new(), &mut Vec::new())
 }
 
+/// What items of the system and of developers say, one text each. Others are not looked at.
+///
+/// # Errors
+/// [`RequestError`], naming the field.
+pub fn input_system(items: &[Value]) -> Result<Vec<String>, RequestError> {
+    let of_system = |item: &&Value| matches!(item["role"].as_str(), Some("system" | "developer"));
+    let (items, mut system): (Vec<Value>, _) = (items.iter().filter(of_system).cloned().collect(), Vec::new());
+    read_items(&items, &mut system, &mut Vec::new())?;
+    Ok(system)
+}
+
 fn read_items(
     items: &[Value],
     system: &mut Vec<String>,

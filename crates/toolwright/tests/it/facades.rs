@@ -229,6 +229,43 @@ async fn responses_are_kept_for_their_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_for_the_system_hold_for_later_turns() {
+    let turns = (0..8).map(|_| Turn::text("Aye."));
+    let (builder, model) = scripted(builder(), turns.collect()).await;
+    let served = Served::of(builder).await;
+    for name in [MODEL.to_owned(), format!("raw/{MODEL}")] {
+        let rule = json!({"type": "message", "role": "developer", "content": "Speak as a pirate."});
+        let first = json!({"model": name, "input": [rule.clone(), {"role": "user", "content": "one"}], "instructions": "Once."});
+        let id = served.post("/v1/responses", first).await.json()["id"].clone();
+        for _ in 0..2 {
+            let next = json!({"model": name, "input": "two", "previous_response_id": id});
+            served.post("/v1/responses", next).await;
+            let body = model.requests().pop().expect("asked").body.to_string();
+            assert!(body.contains("Speak as a pirate.") && !body.contains("Once."), "{name}: {body}");
+        }
+        let conversation =
+            served.post("/v1/conversations", json!({"items": [rule.clone()]})).await.json()["id"].clone();
+        served.post("/v1/responses", json!({"model": name, "input": "one", "conversation": conversation})).await;
+        let body = model.requests().pop().expect("asked").body.to_string();
+        assert!(body.contains("Speak as a pirate."), "{name}: {body}");
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_only_reads_asks_no_model() {
+    let settings = json!({"server": {"tokens": {"guest": {"token": "other", "views": [], "api": "read"}}}});
+    let (builder, model) = scripted(builder().settings(settings), Vec::new()).await;
+    let served = Served::of(builder).await;
+    let asked = json!({"model": format!("raw/{MODEL}"), "messages": [{"role": "user", "content": "x"}]});
+    let refused = served.send("POST", "/v1/chat/completions", "x-api-key: other", &asked).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert_eq!(served.send("GET", "/api/jobs", "authorization: Bearer other", &Value::Null).await.status, 200);
+    assert!(model.requests().is_empty());
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_have_the_form_of_the_api() {
     let (builder, _model) = scripted(builder(), Vec::new()).await;
     let served = Served::of(builder).await;
