@@ -14,6 +14,8 @@ use crate::rest::spec::ResponseFormat;
 /// How much of a failure's body is read and shown.
 const FAILURE_READ: usize = 64 << 10;
 const FAILURE_SHOWN: usize = 4 << 10;
+/// What ends the streams of OpenAI's APIs.
+const DONE: &str = "[DONE]";
 
 /// How one tool reads responses.
 #[derive(Debug, Clone)]
@@ -90,7 +92,8 @@ impl Reading {
     }
 
     /// Passes each event on as it arrives; the result is all of them, a line each: those that came where the call's time
-    /// is over before the stream is, or where it breaks off, which is a failure.
+    /// is over before the stream is, or where it breaks off, which is a failure. So is a stream without the part that says it
+    /// is done, and one in which no part has the answer.
     async fn stream(
         &self,
         mut response: HttpResponse,
@@ -98,15 +101,17 @@ impl Reading {
         context: &ToolContext,
     ) -> Result<ToolOutput, NetError> {
         let bounds = Bounds::of(context);
-        let mut items: Vec<String> = Vec::new();
+        let mut came = Came::default();
         let mut room = self.max_bytes;
         // Whether the stream says that it is over.
-        let emit = |found: Vec<String>, items: &mut Vec<String>| {
+        let emit = |found: Vec<String>, came: &mut Came| {
             for item in found {
-                let Part { text, is_last } = self.part(item);
+                let Part { text, is_last } = self.part(&item);
                 if let Some(text) = text {
                     context.partials.send(Partial::Text(text.clone()));
-                    items.push(text);
+                    came.items.push(text);
+                } else if came.unused.is_none() && item.trim() != DONE {
+                    came.unused = Some(item);
                 }
                 if is_last {
                     return true;
@@ -114,20 +119,20 @@ impl Reading {
             }
             false
         };
-        let end = loop {
+        let mut end = loop {
             match response.chunk(bounds).await {
                 Ok(Some(chunk)) if chunk.len() > room => {
-                    emit(splitter.push(&chunk[..room]), &mut items);
+                    emit(splitter.push(&chunk[..room]), &mut came);
                     break End::Full;
                 }
                 Ok(Some(chunk)) => {
                     room -= chunk.len();
-                    if emit(splitter.push(&chunk), &mut items) {
+                    if emit(splitter.push(&chunk), &mut came) {
                         break End::Said;
                     }
                 }
                 Ok(None) => break End::Whole,
-                Err(error) if items.is_empty() => return Err(error),
+                Err(error) if came.items.is_empty() => return Err(error),
                 Err(NetError::Timeout | NetError::Canceled(CancelCause::Deadline)) => break End::TimedOut,
                 Err(error @ NetError::Canceled(_)) => return Err(error),
                 Err(error) => break End::Broken(error),
@@ -135,12 +140,28 @@ impl Reading {
         };
         // Of a stream that ended before its time the last line may be half of one.
         if matches!(end, End::Whole | End::Full) {
-            emit(splitter.finish(), &mut items);
+            let is_said = emit(splitter.finish(), &mut came);
+            let should_say = self.stream.as_ref().is_some_and(|stream| stream.done.is_some());
+            if matches!(end, End::Whole) && should_say && !is_said {
+                end = End::Unsaid;
+            }
         }
+        let Came { items, unused } = came;
         let events = items.len();
-        let is_assembled = self.stream.as_ref().is_some_and(|stream| stream.answer.is_some());
-        let text = items.join(if is_assembled { "" } else { "\n" });
+        let answer = self.stream.as_ref().and_then(|stream| stream.answer.as_ref());
+        let is_assembled = answer.is_some();
+        let mut text = items.join(if is_assembled { "" } else { "\n" });
+        let unanswered = answer.zip(unused).filter(|_| events == 0);
+        let is_unanswered = unanswered.is_some();
+        if let Some((answer, part)) = unanswered {
+            let part = head_and_tail(part.trim(), FAILURE_SHOWN);
+            let answer = answer.as_str();
+            text =
+                format!("no part of the stream has {answer}, the tool's `stream.answer`; the first part is:\n{part}");
+        }
         let output = match &end {
+            End::Whole | End::Said if is_unanswered => ToolOutput::failure(text),
+            End::Full if is_unanswered => ToolOutput::failure(text + &self.cut_note()),
             End::Whole | End::Said => {
                 let structured = is_assembled.then(|| serde_json::from_str(&text).ok()).flatten();
                 ToolOutput { structured: structured.filter(|_| self.structured), ..ToolOutput::text(text) }
@@ -150,24 +171,26 @@ impl Reading {
                 "{text}\n[toolwright stopped reading after {events} events: the time of the call was over]"
             )),
             End::Broken(error) => ToolOutput::failure(format!("{text}\n[the stream broke off: {error}]")),
+            End::Unsaid => ToolOutput::failure(format!(
+                "{text}\n[the stream broke off: it ended without the part that says it is done]"
+            )),
         };
         Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole | End::Said)))
     }
 
     /// What an item of a stream adds to the result.
-    fn part(&self, item: String) -> Part {
+    fn part(&self, item: &str) -> Part {
         let path = self.stream.as_ref().and_then(|stream| stream.answer.as_ref()).or(self.select.as_ref());
         let done = self.stream.as_ref().and_then(|stream| stream.done.as_ref());
         if path.is_none() && done.is_none() {
-            return Part { text: Some(item), is_last: false };
+            return Part { text: Some(item.to_owned()), is_last: false };
         }
-        let Ok(value) = serde_json::from_str::<Value>(&item) else {
-            // As OpenAI's APIs end their streams.
-            let is_last = item.trim() == "[DONE]";
-            return Part { text: Some(item).filter(|_| path.is_none() && !is_last), is_last };
+        let Ok(value) = serde_json::from_str::<Value>(item) else {
+            let is_last = item.trim() == DONE;
+            return Part { text: (path.is_none() && !is_last).then(|| item.to_owned()), is_last };
         };
         let text = match path {
-            None => Some(item),
+            None => Some(item.to_owned()),
             Some(path) => path.of(&value).map(|part| match part {
                 Value::String(text) => text,
                 part => part.to_string(),
@@ -244,6 +267,15 @@ impl Reading {
     }
 }
 
+/// What came of a stream.
+#[derive(Default)]
+struct Came {
+    /// What makes the result.
+    items: Vec<String>,
+    /// The first part that adds nothing to it.
+    unused: Option<String>,
+}
+
 /// What an item of a stream adds to the result, and whether it is the last.
 struct Part {
     text: Option<String>,
@@ -256,6 +288,8 @@ enum End {
     Whole,
     /// It said that it is over.
     Said,
+    /// It should have said that it is over, and did not.
+    Unsaid,
     /// At the tool's `max_bytes`.
     Full,
     /// With the time of the call.

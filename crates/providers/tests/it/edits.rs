@@ -86,6 +86,9 @@ async fn edits_of_public_benchmarks() {
         ),
         (rust, "limit", "most", true, Content(rust.replace("limit", "most").into_bytes().leak(), exact)),
         ("aaaa", "aa", "b", true, Content(b"bb", exact)),
+        ("}\n}\n}\nz\n", "}\n}\n", "}\n", false, Refused(&["occurs 2 times", "lines 1, 2"])),
+        ("}\r\n}\r\n}\r\nz\r\n", "}\n}\n", "}\n", false, Refused(&["occurs 2 times", "lines 1, 2"])),
+        ("}\n}\n}\nz\n", "}\n}\n", "", true, Content(b"}\nz\n", exact)),
         ("b b", "b", "bb", true, Content(b"bb bb", exact)),
         // Spaces for tabs: new lines get the file's tabs, also those that go deeper.
         (

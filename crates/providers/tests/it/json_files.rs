@@ -44,6 +44,11 @@ async fn values_are_written_in_place() {
     assert_eq!(ws.get("p.json"), "{\n    \"name\": \"x\",\n    \"version\": 1.10\n}");
     ws.fails("fs:json_write", json!({"path": "p.json", "pointer": "/a"}), FAILED, &["`value` is missing"]).await;
     ws.fails("fs:json_write", json!({"path": "new.json", "value": 1}), FAILED, &["does not exist"]).await;
+    let large: Value = serde_json::from_str("[{\"n\": 12345678901234567890123}]").expect("json");
+    let set = json!({"path": "p.json", "pointer": "/a", "value": large});
+    ws.fails("fs:json_write", set, FAILED, &["1.2345678901234568e", "pass it as text"]).await;
+    ws.ok("fs:json_write", json!({"path": "p.json", "pointer": "/version", "value": u64::MAX})).await;
+    assert!(ws.get("p.json").contains("18446744073709551615"));
 }
 
 #[tokio::test]
@@ -193,6 +198,12 @@ async fn new_cells_have_ids_of_their_own() {
     let twice = notebook(&NOTEBOOK.replace("\"bbb\"", "\"aaa\"")).await;
     let words = ["cells 0 and 1 both have the id `aaa`", "index"];
     twice.fails("fs:notebook_edit", json!({"path": "n.ipynb", "cell": "aaa", "source": ""}), FAILED, &words).await;
+    let said = twice.ok("fs:notebook_edit", json!({"path": "n.ipynb", "cell": "0", "source": "# Title\ntext!"})).await;
+    let after = twice.get("n.ipynb");
+    let parted: Value = serde_json::from_str(&after).expect("json");
+    let id = parted["cells"][1]["id"].as_str().expect("id");
+    assert!(id != "aaa" && said.contains(&format!("gave cell 1 the id {id}")), "{said}");
+    assert_eq!(after, NOTEBOOK.replace("\"bbb\"", &format!("\"{id}\"")).replace("\"text\"\n", "\"text!\"\n"));
     let old = Workspace::new();
     old.put("n.ipynb", "{\"nbformat\": 3, \"worksheets\": []}");
     old.fails("fs:notebook_read", json!({"path": "n.ipynb"}), FAILED, &["nbformat 3", "nbconvert"]).await;

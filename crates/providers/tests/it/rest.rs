@@ -328,10 +328,10 @@ async fn streams_are_passed_on_as_they_come() {
 
 #[tokio::test]
 async fn unfinished_streams_still_give_results() {
-    let check = async |reply: fn() -> Reply, time: u64, is_error: bool, note: &str| {
+    let check = async |reply: fn() -> Reply, more: Value, time: u64, is_error: bool, note: &str| {
         let server = Server::start(move |_| reply()).await;
         let workspace = Workspace::new();
-        let provider = build("t", entry(&server, "/", json!({}))).expect("provider");
+        let provider = build("t", entry(&server, "/", more)).expect("provider");
         let deadline = Instant::now().checked_add(Duration::from_millis(time));
         let context = ToolContext { deadline, ..workspace.context.clone() };
         let output = call_in(&provider, json!({"a": 1}), &context).await.expect("what came");
@@ -340,10 +340,22 @@ async fn unfinished_streams_still_give_results() {
         assert_eq!((&output.extras["events"], &output.extras["cut"]), (&json!(2), &json!(true)));
     };
     let endless = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n", "data: ha"]).and_hang();
-    check(endless, 1_000, false, "after 2 events: the time of the call").await;
+    check(endless, json!({}), 1_000, false, "after 2 events: the time of the call").await;
     let broken =
         || Reply::new("200 OK", "Content-Type: text/event-stream\r\n", "data: x\n\ndata: y\n\n").and_length(99);
-    check(broken, 20_000, true, "the stream broke off").await;
+    check(broken, json!({}), 20_000, true, "the stream broke off").await;
+    let unsaid = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n"]);
+    check(unsaid, json!({"stream": {"done": "/end"}}), 20_000, true, "without the part that says it is done").await;
+}
+
+#[tokio::test]
+async fn streams_without_an_answer_fail() {
+    let server =
+        Server::start(|_| Reply::pieces("text/event-stream", &["data: {\"u\": 1}\n\n", "data: [DONE]\n\n"])).await;
+    let stream = json!({"stream": {"answer": "/t"}});
+    let output = call(entry(&server, "/", stream), json!({"a": 1})).await.expect("answered");
+    let text = joined_text(&output.content);
+    assert!(output.is_error && text.contains("has /t") && text.contains("{\"u\": 1}"), "{text}");
 }
 
 /// There are servers that ask for the length of a body that there could be (411).
@@ -488,4 +500,5 @@ fn settings_without_effect_are_errors() {
     check(json!({"response": "text", "select": "/a"}), "select");
     check(json!({"response": "json", "stream": {"answer": "/a"}}), "stream");
     check(json!({"response": "json_lines", "stream": {"answer": "a"}}), "stream.answer");
+    check(json!({"select": "/a", "stream": {"answer": "/b"}}), "beside `stream.answer`");
 }

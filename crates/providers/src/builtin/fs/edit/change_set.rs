@@ -72,10 +72,10 @@ impl Journals {
     /// Changes all of the files, or none. Returns what they are now, in order.
     ///
     /// # Errors
-    /// With the file that could not be written; the others are as they were.
+    /// With the file that could not be written, or is no longer what was read; the others are as they were.
     pub(super) fn commit(&self, files: &[FileChange]) -> Result<Vec<Metadata>, ToolError> {
         if let [file] = files {
-            let written = file.target.replace(&file.new, Some(&file.existing));
+            let written = file.check().and_then(|()| file.target.replace(&file.new, Some(&file.existing)));
             return written.map(|metadata| vec![metadata]).map_err(|error| file.failure(&error));
         }
         self.recover();
@@ -84,10 +84,13 @@ impl Journals {
             let staged = entry.folder().and_then(|(folder, _)| folder.stage(&entry.staged, &file.new, &file.existing));
             staged.map_err(|error| file.failure(&error))?;
         }
+        files.iter().try_for_each(|file| file.check().map_err(|error| file.failure(&error)))?;
         open.commit().map_err(|error| failed(format!("the journal of this edit cannot be written: {error}")))?;
         let mut written = Vec::with_capacity(files.len());
         for (place, (file, entry)) in files.iter().zip(&open.journal.files).enumerate() {
-            let renamed = entry.folder().and_then(|(folder, name)| folder.unstage(&entry.staged, name));
+            // Again: the renames before took their time.
+            let folder = file.check().and_then(|()| entry.folder());
+            let renamed = folder.and_then(|(folder, name)| folder.unstage(&entry.staged, name));
             match renamed {
                 Ok(metadata) => written.push(metadata),
                 Err(error) => {
@@ -239,7 +242,50 @@ impl Drop for Open {
 }
 
 impl FileChange {
+    /// Fails where the file is no longer what was read.
+    fn check(&self) -> io::Result<()> {
+        let (file, _) = self.target.open()?;
+        let mut now = Vec::new();
+        file.take(MAX_WHOLE_FILE + 1).read_to_end(&mut now)?;
+        if now == self.old { Ok(()) } else { Err(io::Error::other("it was changed meanwhile: read it again")) }
+    }
+
     fn failure(&self, error: &io::Error) -> ToolError {
         io_failure("write", &self.target.written, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::guard::{PathGuard, Paths};
+    use super::*;
+    use toolwright_core::{Principal, Session, SessionId};
+
+    #[test]
+    fn files_changed_meanwhile_stop_the_whole_edit() {
+        for names in [&["b"][..], &["a", "b"]] {
+            let root = tempfile::tempdir().expect("folder");
+            let session = Session {
+                id: SessionId::new("s"),
+                principal: Principal::owner(),
+                root: root.path().to_owned(),
+                agent: None,
+            };
+            let paths = Paths::new(PathGuard::Block, &[]);
+            let change = |name: &&str| {
+                std::fs::write(root.path().join(name), "old").expect("file");
+                let target = paths.admit(&session, name).expect("admitted");
+                let (_, existing) = target.open().expect("opens");
+                FileChange { target, existing, old: b"old".to_vec(), new: b"new".to_vec() }
+            };
+            let changes: Vec<_> = names.iter().map(change).collect();
+            std::fs::write(root.path().join("b"), "theirs").expect("file");
+            let error = Journals::new(None).commit(&changes).expect_err("changed");
+            assert!(error.message().contains("`b`: it was changed meanwhile"), "{}", error.message());
+            let found = |name: &&str| std::fs::read_to_string(root.path().join(name)).expect("file");
+            let expect = ["old", "theirs"];
+            assert_eq!(names.iter().map(found).collect::<Vec<_>>(), expect[2 - names.len()..]);
+            assert_eq!(std::fs::read_dir(root.path()).expect("folder").count(), names.len(), "nothing staged stays");
+        }
     }
 }

@@ -97,9 +97,9 @@ pub(super) fn replace(bytes: &[u8], wanted: Replacement<'_>) -> Result<Edited, U
     if text.is_none() && !new.is_ascii() {
         return Err(Unmatched::Encoding);
     }
-    let Some(found) = find(bytes, old, text.is_some()) else {
+    let Some(found) = find(bytes, old, text.is_some(), all) else {
         let applied = new.chars().filter(|c| !c.is_whitespace()).count() >= MIN_APPLIED;
-        return Err(match applied.then(|| find(bytes, new, text.is_some())).flatten() {
+        return Err(match applied.then(|| find(bytes, new, text.is_some(), true)).flatten() {
             Some(found) => Unmatched::Applied { line: line_at(bytes, found.places[0].start) },
             None => Unmatched::Nothing,
         });
@@ -138,8 +138,28 @@ struct Found {
     tab_width: Option<usize>,
 }
 
-fn find(bytes: &[u8], old: &str, is_text: bool) -> Option<Found> {
-    let exact: Vec<_> = memmem::find_iter(bytes, old.as_bytes()).map(|start| start..start + old.len()).collect();
+/// Where `wanted` begins in `text`. Places that are all replaced do not overlap; else those that begin inside the only one
+/// count too, since each may be the one that is meant.
+fn starts(text: &[u8], wanted: &[u8], all: bool) -> Vec<usize> {
+    let finder = memmem::Finder::new(wanted);
+    let mut starts: Vec<usize> = finder.find_iter(text).collect();
+    if let &[first] = starts.as_slice()
+        && !all
+    {
+        let end = (first + 2 * wanted.len()).min(text.len());
+        let mut from = first + 1;
+        while starts.len() < MAX_NAMED
+            && let Some(next) = text.get(from..end).and_then(|rest| finder.find(rest))
+        {
+            starts.push(from + next);
+            from += next + 1;
+        }
+    }
+    starts
+}
+
+fn find(bytes: &[u8], old: &str, is_text: bool, all: bool) -> Option<Found> {
+    let exact: Vec<_> = starts(bytes, old.as_bytes(), all).into_iter().map(|start| start..start + old.len()).collect();
     if !exact.is_empty() {
         return Some(Found { places: exact, tab_width: None });
     }
@@ -147,14 +167,14 @@ fn find(bytes: &[u8], old: &str, is_text: bool) -> Option<Found> {
     let trailing = Fold { trailing_space: true, ..none };
     let tabs = TAB_WIDTHS.map(|width| Fold { tab_width: Some(width), ..trailing });
     let unicode = Fold { unicode: true, ..trailing };
-    let all = TAB_WIDTHS.map(|width| Fold { tab_width: Some(width), ..unicode });
-    let grades = [none, trailing].into_iter().chain(tabs).chain([unicode]).chain(all);
+    let loosest = TAB_WIDTHS.map(|width| Fold { tab_width: Some(width), ..unicode });
+    let grades = [none, trailing].into_iter().chain(tabs).chain([unicode]).chain(loosest);
     let has_tabs = [bytes, old.as_bytes()].iter().any(|text| text.contains(&b'\t'));
     // A file that is no text has no characters to be folded.
     let folds_unicode = is_text && !(bytes.is_ascii() && old.is_ascii());
     let is_of_use = |fold: &Fold| (has_tabs || fold.tab_width.is_none()) && (folds_unicode || !fold.unicode);
     grades.filter(is_of_use).find_map(|fold| {
-        let places = fold.find(bytes, old);
+        let places = fold.find(bytes, old, all);
         (!places.is_empty()).then_some(Found { places, tab_width: fold.tab_width })
     })
 }
@@ -178,7 +198,7 @@ struct Folded {
 }
 
 impl Fold {
-    fn find(self, bytes: &[u8], old: &str) -> Vec<Range<usize>> {
+    fn find(self, bytes: &[u8], old: &str, all: bool) -> Vec<Range<usize>> {
         let file = self.fold(bytes);
         let wanted = self.fold(old.as_bytes());
         // Space at the end of the last line counts as trailing only where the file's line ends, too.
@@ -199,7 +219,7 @@ impl Fold {
             (!to_line_end || at_line_end).then_some(begin..finish)
         };
         let mut places: Vec<Range<usize>> = Vec::new();
-        for start in memmem::find_iter(&file.text, &wanted.text) {
+        for start in starts(&file.text, &wanted.text, all) {
             places.extend(place(start, start + wanted.text.len()));
         }
         if places.is_empty()

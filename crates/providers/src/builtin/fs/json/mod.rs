@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
@@ -28,6 +28,9 @@ use document::{Change, Document, changed, steps};
 
 /// Broken rules of a schema that an error lists.
 const MAX_VIOLATIONS: usize = 10;
+
+/// 2^63. Integers that are smaller arrive with all their digits.
+const MAX_EXACT: f64 = 9.223_372_036_854_776e18;
 
 /// The tools for JSON files.
 pub(super) fn tools(paths: &Paths, writes: &WriteGuard) -> [Arc<dyn Tool>; 4] {
@@ -207,6 +210,14 @@ impl Tool for JsonWrite {
                 (Op::Insert, Some(value)) => Change::Insert(value),
                 (_, None) => return Err(failed("`value` is missing: say what to write (null is a value)")),
             };
+            if let Change::Set(value) | Change::Insert(value) = &change
+                && let Some(number) = rounded(value)
+            {
+                return Err(failed(format!(
+                    "nothing was written: `value` has a number that is too large to keep its digits, and arrived as {number}; \
+                     pass it as text, or write it with fs__edit"
+                )));
+            }
             let steps = steps(&pointer).map_err(failed)?;
             let before = opened.document.value();
             opened.document.change(&steps, &change).map_err(|why| failed(format!("`{path}`: {why}")))?;
@@ -245,6 +256,19 @@ impl Tool for JsonWrite {
         let read = arguments["schema"].as_str().map(|schema| self.0.paths.scope(session, schema));
         let written = self.0.scope(session, arguments["path"].as_str().unwrap_or_default());
         read.into_iter().fold(written, Ord::max)
+    }
+}
+
+/// The first number that may have lost digits when the arguments were read: larger than every integer, and so a float.
+fn rounded(value: &Value) -> Option<&Number> {
+    match value {
+        Value::Number(number) => {
+            let is_large = number.as_f64().is_some_and(|float| float.abs() >= MAX_EXACT);
+            Some(number).filter(|number| number.is_f64() && is_large)
+        }
+        Value::Array(values) => values.iter().find_map(rounded),
+        Value::Object(members) => members.values().find_map(rounded),
+        _ => None,
     }
 }
 

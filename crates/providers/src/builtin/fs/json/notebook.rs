@@ -152,7 +152,8 @@ impl Tool for NotebookEdit {
         let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let opened = Opened::to_write(&guard, &arguments.path, arguments.expected_hash.as_deref(), &context)?;
-            let done = Notebook::of(&opened.document).and_then(|notebook| notebook.edit(&arguments));
+            let done = Notebook::of(&opened.document)
+                .and_then(|notebook| Ok(notebook.edit(&arguments)? + &notebook.part_ids()));
             let done = done.map_err(|why| failed(format!("`{}`: {why}", arguments.path)))?;
             opened.write(&done, &context)
         })
@@ -240,6 +241,24 @@ impl Notebook {
                 Ok(format!("replaced cell {at}"))
             }
         }
+    }
+
+    /// Gives each cell whose id an earlier one has a new id; what was done, in words.
+    fn part_ids(&self) -> String {
+        let mut seen = HashSet::new();
+        let mut done = String::new();
+        for (at, cell) in self.cells.elements().iter().enumerate() {
+            let Some(cell) = cell.as_object() else { continue };
+            let Some(id) = text_of(&cell, "id") else { continue };
+            if seen.contains(&id) {
+                let new = self.new_id(at, &source_of(&cell.to_serde_value().unwrap_or_default()));
+                set(&cell, "id", &json!(new));
+                done.push_str(&format!(", gave cell {at} the id {new} instead of a second {id}"));
+            } else {
+                seen.insert(id);
+            }
+        }
+        done
     }
 
     /// Inserts a cell. Returns its id, if cells of this notebook have any.
