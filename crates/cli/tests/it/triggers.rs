@@ -108,7 +108,7 @@ async fn a_webhook_takes_only_fresh_signed_requests() {
     let id = add(&fixture, &["webhook", "secret_env=HOOK", "prompt=Tell"]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("now").as_secs();
     let send = |trigger: &str, secret: &str, seconds: u64, body: &str| {
-        let (signature, seconds) = (sign(secret.as_bytes(), seconds, body.as_bytes()), seconds.to_string());
+        let (signature, seconds) = (sign(secret.as_bytes(), seconds, Some("d1"), body.as_bytes()), seconds.to_string());
         let headers = [(SIGNATURE, &*signature), (TIMESTAMP, &*seconds), (DELIVERY, "d1")];
         post(&gateway.address(), trigger, &headers, body).0
     };

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent, Rights};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_core::store::channel::ChannelConfig;
+use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, RunStore as _, SessionLog as _};
 use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
@@ -229,15 +230,16 @@ async fn a_webhook_fires_once_for_each_delivery() {
     let hook = fixture.install(json!({"type": "webhook", "prompt": "p", "secret_env": ["NEW", "OLD"]})).await;
     let seconds = fixture.clock.wall_ms() / 1000;
     let secret = |name: &str| (name == "OLD").then(|| SECRET.to_owned());
-    let (signature, timestamp) = (sign(SECRET.as_bytes(), seconds, b"hello"), seconds.to_string());
+    let timestamp = seconds.to_string();
+    let signed = |delivery| sign(SECRET.as_bytes(), seconds, delivery, b"hello");
     let send = async |signature: &str, delivery: Option<&str>| {
         let (signature, timestamp) = (Some(signature), Some(&*timestamp));
         let request = SignedRequest { signature, timestamp, delivery, body: b"hello" };
         fixture.manager.receive(&hook.id, request, secret).await
     };
-    assert_eq!(send(&signature, Some("d")).await.expect("taken"), Offered::New);
-    assert_eq!(send(&signature, Some("d")).await.expect("taken"), Offered::Known);
-    assert_eq!(send(&signature, None).await.expect("taken"), Offered::New);
+    assert_eq!(send(&signed(Some("d")), Some("d")).await.expect("taken"), Offered::New);
+    assert_eq!(send(&signed(Some("d")), Some("d")).await.expect("taken"), Offered::Known);
+    assert_eq!(send(&signed(None), None).await.expect("taken"), Offered::New);
     assert!(matches!(send("sha256=00", None).await, Err(WebhookError::Unsigned(_))));
     let request = SignedRequest { signature: None, timestamp: None, delivery: None, body: b"" };
     let unset = fixture.manager.receive(&hook.id, request, |_| None).await.expect_err("no secret");
@@ -470,6 +472,47 @@ async fn a_message_of_another_fires_a_trigger() {
     assert_eq!((message.kind, &message.subject), (MessageKind::Trigger, &trigger.id));
     assert!(message.text.starts_with("Review it") && message.text.ends_with("scout: a.rs"), "{}", message.text);
     assert_eq!(fixture.states().await, [FiringState::Done]);
+}
+
+#[tokio::test]
+async fn agents_below_a_session_do_not_wake_it() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
+    let config = json!({"type": "channel", "prompt": "p", "channel": "reviews"});
+    let creator = Creator::Session(SessionId::new("mine"));
+    let request = TriggerRequest { creator, ..request(fixture.dir.path(), config) };
+    let trigger = fixture.manager.install(request).await.expect("installed").trigger;
+    let run = format!("trigger-{}-0123456789abcdef", trigger.id);
+    let agents = [
+        (&*run, None),
+        ("scout_1", Some(&*run)),
+        ("scout_2", Some("scout_1")),
+        ("other", None),
+        ("scout_3", Some("other")),
+    ];
+    for (id, parent) in agents {
+        let (limits, parent) = (AgentLimits::default(), parent.map(Into::into));
+        let new = NewAgent { id: id.into(), parent, name: id.into(), limits, fresh: true, time_left: None };
+        store.begin_agent(new).await.expect("begun");
+    }
+    let (channel, reader) = (SessionId::new("channel/session/mine/reviews"), SessionId::new(&*run));
+    store.wire(&channel, &reader, true).await.expect("wired");
+    for session in [&*run, "scout_1", "scout_2", "scout_3"] {
+        let author = Author { session: Some(SessionId::new(session)), ..Author::default() };
+        let (kind, subject) = (MessageKind::Channel, "reviews".to_owned());
+        let message = LogMessage { kind, subject, text: "news".into(), data: Value::Null };
+        store.append(NewRow::message(&channel, "owner", author, message)).await.expect("written");
+    }
+    for _ in 0..2 {
+        fixture.step().await;
+        fixture.runner.settled().await;
+    }
+    assert_eq!(fixture.states().await, [FiringState::Done], "the messages of its own agents do not fire it");
+    let begun = fixture.starts.begun.lock().expect("lock").clone();
+    assert_eq!(begun[0].payload.as_deref(), Some("scout_3: news"));
+    let woken = store.messages(&reader, 0, 9).await.expect("mail");
+    let authors: Vec<_> = woken.iter().map(|row| row.author.name()).collect();
+    assert_eq!(authors, ["scout_3"]);
 }
 
 const DIR: &str = "TOOLWRIGHT_TEST_TRIGGERS_DIR";

@@ -1,5 +1,6 @@
 //! The signature of a webhook's request, as the Standard Webhooks and most services have it: an HMAC-SHA256 over the
-//! timestamp, a full stop and the body.
+//! timestamp, a full stop and the body. A delivery's key is signed too, so that a request that was seen cannot come again under
+//! another one.
 
 use std::time::Duration;
 
@@ -44,7 +45,9 @@ pub enum Unsigned {
     #[error("the timestamp is outside the window of this webhook; send it with the time of now")]
     Old,
     /// The signature is of no secret of this webhook.
-    #[error("the signature does not match; it is the HMAC-SHA256 of timestamp, full stop and body")]
+    #[error(
+        "the signature does not match; it is the HMAC-SHA256 of timestamp, full stop and body, behind `delivery:`, key and line feed where there is a key"
+    )]
     Wrong,
 }
 
@@ -64,8 +67,9 @@ pub fn verify<'s>(
     let signature = signature.strip_prefix("sha256=").unwrap_or(signature);
     let signature = from_hex(signature).ok_or(Unsigned::Unreadable(SIGNATURE))?;
     // Compared in constant time. The window comes after it, so that a stranger learns nothing.
-    let matches =
-        |secret: &[u8]| mac(secret, written, request.body).is_some_and(|mac| mac.verify_slice(&signature).is_ok());
+    let matches = |secret: &[u8]| {
+        mac(secret, written, request.delivery, request.body).is_some_and(|mac| mac.verify_slice(&signature).is_ok())
+    };
     if !secrets.into_iter().any(matches) {
         return Err(Unsigned::Wrong);
     }
@@ -81,14 +85,18 @@ pub fn verify<'s>(
 
 /// The signature header of a request.
 #[must_use]
-pub fn sign(secret: &[u8], timestamp: u64, body: &[u8]) -> String {
-    let Some(mac) = mac(secret, &timestamp.to_string(), body) else { return String::new() };
+pub fn sign(secret: &[u8], timestamp: u64, delivery: Option<&str>, body: &[u8]) -> String {
+    let Some(mac) = mac(secret, &timestamp.to_string(), delivery, body) else { return String::new() };
     let digits: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256={digits}")
 }
 
-fn mac(secret: &[u8], timestamp: &str, body: &[u8]) -> Option<Hmac<Sha256>> {
+fn mac(secret: &[u8], timestamp: &str, delivery: Option<&str>, body: &[u8]) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
+    // A timestamp begins with a digit, so neither form can be taken for the other.
+    if let Some(delivery) = delivery {
+        mac.update(format!("delivery:{delivery}\n").as_bytes());
+    }
     mac.update(timestamp.as_bytes());
     mac.update(b".");
     mac.update(body);
@@ -113,8 +121,8 @@ mod tests {
     #[test]
     fn only_fresh_signed_requests_pass() {
         const NOW: u64 = 1_700_000_000;
-        let good = sign(b"new secret", NOW, b"{}");
-        let old = sign(b"old secret", NOW, b"{}");
+        let good = sign(b"new secret", NOW, None, b"{}");
+        let old = sign(b"old secret", NOW, None, b"{}");
         let check = |signature: Option<&str>, timestamp: Option<u64>, body: &str, expect: Result<(), Unsigned>| {
             let timestamp = timestamp.map(|seconds| seconds.to_string());
             let request =
@@ -127,9 +135,9 @@ mod tests {
         check(Some(&old), Some(NOW), "{}", Ok(()));
         check(Some(&good), Some(NOW), "{} ", Err(Unsigned::Wrong));
         check(Some(&good), Some(NOW - 1), "{}", Err(Unsigned::Wrong));
-        check(Some(&sign(b"another", NOW, b"{}")), Some(NOW), "{}", Err(Unsigned::Wrong));
-        check(Some(&sign(b"new secret", NOW - 301, b"{}")), Some(NOW - 301), "{}", Err(Unsigned::Old));
-        check(Some(&sign(b"new secret", NOW + 301, b"{}")), Some(NOW + 301), "{}", Err(Unsigned::Old));
+        check(Some(&sign(b"another", NOW, None, b"{}")), Some(NOW), "{}", Err(Unsigned::Wrong));
+        check(Some(&sign(b"new secret", NOW - 301, None, b"{}")), Some(NOW - 301), "{}", Err(Unsigned::Old));
+        check(Some(&sign(b"new secret", NOW + 301, None, b"{}")), Some(NOW + 301), "{}", Err(Unsigned::Old));
         check(None, Some(NOW), "{}", Err(Unsigned::Missing(SIGNATURE)));
         check(Some("sha256=x"), Some(NOW), "{}", Err(Unsigned::Unreadable(SIGNATURE)));
         check(Some(&good), None, "{}", Err(Unsigned::Missing(TIMESTAMP)));
@@ -137,13 +145,16 @@ mod tests {
 
     #[test]
     fn the_delivery_names_the_request() {
-        let signature = sign(b"secret", 5, b"x");
-        let key = |delivery| {
+        let key = |signed, delivery| {
+            let signature = sign(b"secret", 5, signed, b"x");
             let request = SignedRequest { signature: Some(&signature), timestamp: Some("5"), delivery, body: b"x" };
             verify(request, [&b"secret"[..]], Duration::from_secs(9), 5000)
         };
-        assert_eq!(key(Some("d1")), Ok("delivery d1".into()));
-        assert_eq!(key(None), key(None));
-        assert_eq!(key(Some("")), Err(Unsigned::Unreadable(DELIVERY)));
+        assert_eq!(key(Some("d1"), Some("d1")), Ok("delivery d1".into()));
+        assert_eq!(key(None, None), key(None, None));
+        assert_eq!(key(Some(""), Some("")), Err(Unsigned::Unreadable(DELIVERY)));
+        for (signed, delivery) in [(None, Some("d2")), (Some("d1"), Some("d2")), (Some("d1"), None)] {
+            assert_eq!(key(signed, delivery), Err(Unsigned::Wrong), "{signed:?} {delivery:?}");
+        }
     }
 }
