@@ -193,7 +193,8 @@ impl TriggerRunner {
         Ok(())
     }
 
-    /// Looks for messages that fire a trigger: not its own, nor those of the runs that it has started.
+    /// Looks for messages that fire a trigger: not its own, nor those of the runs that it has started and of the
+    /// agents below them.
     async fn read(&self, trigger: &Trigger, channel: &str, from: Option<&str>) -> Result<(), StoreError> {
         let store = &self.manager.store;
         let config = self.manager.channels().get(channel).unwrap_or_default();
@@ -204,11 +205,16 @@ impl TriggerRunner {
             agent: None,
         };
         let own_runs = format!("trigger-{}-", trigger.id);
+        let is_of_own_run = |session: &SessionId| session.as_str().starts_with(&own_runs);
         let mailbox = config.mailbox(channel, &session, &**store).await?;
         for row in store.messages(&mailbox, trigger.cursor, MESSAGES).await? {
             let Some(message) = row.message() else { continue };
-            let author = row.author.session.as_ref();
-            let is_own = author.is_some_and(|author| *author == session.id || author.as_str().starts_with(&own_runs));
+            let is_own = match &row.author.session {
+                Some(author) if *author == session.id || is_of_own_run(author) => true,
+                // The agents that its runs start have sessions of other names.
+                Some(author) => is_of_own_run(&store.root(author).await?),
+                None => false,
+            };
             let counts = !is_own && from.is_none_or(|from| from == row.author.name());
             let payload = counts.then(|| format!("{}: {}", row.author.name(), message.text));
             let is_queue = config.delivery == Delivery::Queue;

@@ -453,14 +453,16 @@ fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> 
     .map(drop)
 }
 
-/// Writes a message to the mailboxes that are wired to its own, but for its author's. Returns those that are full.
+/// Writes a message to the mailboxes that are wired to its own, but for its author's and that of the session that began the
+/// tree of agents in which its author is. Returns those that are full.
 fn pass_on(db: &Connection, seq: i64) -> rusqlite::Result<Vec<SessionId>> {
     let readers: Vec<(String, bool)> = db
         .prepare_cached(
             "SELECT reader, ?2 <= (SELECT count(*) FROM session_log AS own WHERE own.session = reader AND own.is_message \
              AND own.taken_by IS NULL AND own.seq > \
              ifnull((SELECT min(seq) FROM session_log_cursors AS cursors WHERE cursors.mailbox = reader), 0)) \
-             FROM session_log JOIN wires ON mailbox = session WHERE seq = ?1 AND is_message AND author IS NOT reader",
+             FROM session_log JOIN wires ON mailbox = session WHERE seq = ?1 AND is_message AND author IS NOT reader \
+             AND (SELECT agents.root FROM agents WHERE agents.id = author) IS NOT reader",
         )?
         .query_map([seq, MAX_WAITING.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
