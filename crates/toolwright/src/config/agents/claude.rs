@@ -50,6 +50,14 @@ const NO_TOOLS: [&str; 10] = [
 const MODELS: [&str; 3] = ["sonnet", "opus", "haiku"];
 /// Where the shell begins another command, or runs one inside a command.
 const SHELL_OPERATORS: &str = r"[^;&|<>`$()\n\r]*";
+/// What stands between the words of a command that is denied. The shell removes quotes and backslashes.
+const BETWEEN_WORDS: &str = r#"[\s"'\\]+"#;
+/// What `*` stands for in a command that is denied.
+const IN_ONE_COMMAND: &str = r"[^;&|\n\r]*";
+/// Behind a command that is denied whatever its arguments are.
+const END_OF_WORD: &str = r"($|[^\w-])";
+/// Behind a command that is denied as it is written, without further arguments.
+const END_OF_COMMAND: &str = r#"[\s"']*($|[\n;&|<>(){}`#]|\d+[<>])"#;
 
 /// Puts our fields and names in the place of Claude Code's. What cannot be mapped becomes a warning.
 pub(super) fn translate(front: &mut Node, problems: &mut Vec<Problem>) {
@@ -179,8 +187,8 @@ impl ToolList<'_> {
                 Some((name, part)) => (name.trim_end(), Some(part.trim_end_matches(')').trim())),
                 None => (item.as_str(), None),
             };
-            // All of a tool.
-            let part = part.filter(|part| !part.is_empty() && *part != "*");
+            // All of a tool. A denial of `:*` is one too.
+            let part = part.filter(|part| !part.is_empty() && *part != "*" && !(self.is_denial && *part == ":*"));
             whole_shell |= name == "Bash" && part.is_none();
             let ours = match (name, part) {
                 ("Bash", Some(part)) => {
@@ -280,21 +288,7 @@ fn split(text: &str) -> Vec<String> {
 
 /// The rule that keeps the shell to these commands, or these commands from it: `git:*`, `npm run *`, `npm test`.
 fn shell_rule(commands: &[String], is_denial: bool) -> serde_json::Value {
-    let pattern = |command: &String| {
-        let prefix = command.strip_suffix(":*").or_else(|| command.strip_suffix(" *"));
-        let text: String = escape(prefix.unwrap_or(command)).replace(r"\*", SHELL_OPERATORS);
-        match (prefix, is_denial) {
-            (Some(_), false) => format!("{text}( {SHELL_OPERATORS})?"),
-            (None, false) => text,
-            (Some(_), true) => format!(r"{text}(\s|$)"),
-            (None, true) => format!(r"{text}\s*($|[;&|\n])"),
-        }
-    };
-    let any = commands.iter().map(pattern).collect::<Vec<_>>().join("|");
-    let (not, regex) = match is_denial {
-        false => ("!", format!("^({any})$")),
-        true => ("", format!(r"(^|[;&|(`\n])\s*({any})")),
-    };
+    let (not, regex) = if is_denial { ("", denied(commands)) } else { ("!", allowed(commands)) };
     let names = commands.join(", ");
     let reason = match is_denial {
         false => format!("this agent runs one command at a time, without redirection or substitution: {names}"),
@@ -303,6 +297,38 @@ fn shell_rule(commands: &[String], is_denial: bool) -> serde_json::Value {
     // A string of JSON is one of CEL.
     let when = format!("{not}args.command.matches({})", json!(regex));
     json!({"effect": "deny", "tool": "shell__bash", "when": when, "reason": reason})
+}
+
+/// What a command is, and whether it may go on behind that.
+fn beginning(command: &str) -> (&str, bool) {
+    let prefix = command.strip_suffix(":*").or_else(|| command.strip_suffix(" *"));
+    (prefix.unwrap_or(command), prefix.is_some())
+}
+
+/// Matches a text that is one of these commands and nothing else.
+fn allowed(commands: &[String]) -> String {
+    let pattern = |command: &String| {
+        let (text, goes_on) = beginning(command);
+        let text = escape(text).replace(r"\*", SHELL_OPERATORS);
+        if goes_on { format!("{text}( {SHELL_OPERATORS})?") } else { text }
+    };
+    format!("^({})$", commands.iter().map(pattern).collect::<Vec<_>>().join("|"))
+}
+
+/// Matches a text in which the words of one of these commands stand anywhere: the shell has too many ways to begin a command
+/// to list them.
+fn denied(commands: &[String]) -> String {
+    let ending_so = |wanted: bool, end: &str| {
+        let these = commands.iter().map(|command| beginning(command)).filter(|(_, goes_on)| *goes_on == wanted);
+        let pattern = |(text, _): (&str, bool)| {
+            let words = escape(text).split_whitespace().collect::<Vec<_>>().join(BETWEEN_WORDS);
+            words.replace(r"\*", IN_ONE_COMMAND)
+        };
+        let any: Vec<String> = these.map(pattern).collect();
+        (!any.is_empty()).then(|| format!("({}){end}", any.join("|")))
+    };
+    let any = [ending_so(true, END_OF_WORD), ending_so(false, END_OF_COMMAND)];
+    format!(r"(^|[^\w.-])({})", any.into_iter().flatten().collect::<Vec<_>>().join("|"))
 }
 
 /// The text as a regular expression that matches it.
@@ -349,5 +375,67 @@ fn put_into(front: &mut Node, section: &str, put: Member) {
         && let Data::Map(members) = &mut section.value.data
     {
         members.push(put);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use toolwright_core::catalogue::CallScope;
+    use toolwright_core::policy::{Effect, HintTrust, PolicyQuery};
+    use toolwright_core::{Effects, Policy, Principal, Profile, ToolDefinition, ToolId};
+
+    use super::*;
+
+    #[test]
+    fn denied_commands_are_found_anywhere_in_a_text() {
+        let commands = ["rm:*", "git push *", "npm publish", "kubectl * prod"].map(str::to_owned);
+        let rule = serde_json::from_value(shell_rule(&commands, true)).expect("a rule");
+        let policy = Policy { profile: Profile::Trusted, rules: vec![rule], ..Policy::default() };
+        let id = ToolId::format("shell", "bash", "1.0.0").expect("an id");
+        let definition = ToolDefinition { effects: Effects::UNKNOWN, ..ToolDefinition::new(id, "", None) };
+        for (command, runs) in [
+            ("rm", false),
+            ("rm f1", false),
+            ("{ rm f2; }", false),
+            ("if true; then rm f3; fi", false),
+            (r"\rm f4", false),
+            ("command rm f5", false),
+            ("echo $(rm x)", false),
+            ("echo `rm x`", false),
+            ("ls && rm x", false),
+            ("ls\nrm x", false),
+            ("A=1 /bin/rm x", false),
+            ("'rm' x", false),
+            ("find . -exec rm {} +", false),
+            ("rmdir x", true),
+            ("farm x", true),
+            ("docker run --rm x", true),
+            ("git push", false),
+            ("git  \"push\" origin", false),
+            ("git pull", true),
+            ("git push-to x", true),
+            ("npm publish", false),
+            ("{ npm publish 2>&1; }", false),
+            ("bash -c 'npm publish'", false),
+            ("npm publish --dry-run", true),
+            ("(kubectl delete $(cat x) prod)", false),
+            ("kubectl get pods; echo prod", true),
+        ] {
+            let arguments = json!({"command": command});
+            let query = PolicyQuery {
+                definition: &definition,
+                trust: HintTrust::Foreign,
+                principal: &Principal::owner(),
+                root: Path::new("/w"),
+                scope: CallScope::Anywhere,
+                unvalidated: None,
+                arguments: &arguments,
+                request: None,
+                tainted: &[],
+            };
+            assert_eq!(policy.decide(&query).effect != Effect::Deny, runs, "{command}");
+        }
     }
 }
