@@ -62,6 +62,10 @@ fn every_broken_configuration_gets_a_good_message() {
     );
     let misspelt = "mcp_servers:\n  x: {command: cat, toolsAllowd: [a]}\n";
     broken(misspelt, 2, "mcp_servers.x.toolsAllowd", EntryDisabled, &["unknown key", "did you mean `toolsAllowed`?"]);
+    for key in ["allowedTools", "denyTools", "blocked_tools", "readOnly", "requireApproval"] {
+        let elsewhere = format!("mcp_servers:\n  x: {{command: cat, {key}: [a]}}\n");
+        broken(&elsewhere, 2, &format!("mcp_servers.x.{key}"), EntryDisabled, &["unknown key"]);
+    }
     broken("defaults:\n  tool_timeout: 0s\n", 2, "defaults.tool_timeout", Error, &["no time at all", "more, like 30s"]);
     broken("defaults:\n  tool_timeout: 0\n", 2, "defaults.tool_timeout", Error, &["too small", "1 or more"]);
     broken("defaults:\n  calls_per_turn: 0\n", 2, "defaults.calls_per_turn", Error, &["too small", "1 or more"]);

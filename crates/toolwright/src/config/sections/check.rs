@@ -35,6 +35,22 @@ const GUARDS: [&str; 9] = [
     "enabled_tools",
     "disabled_tools",
 ];
+/// Words of keys of other programs that close something. Those that open something (`alwaysAllow`, `autoApprove`) are ignored.
+const CLOSING: [&str; 13] = [
+    "allow",
+    "allowed",
+    "allowlist",
+    "whitelist",
+    "deny",
+    "denied",
+    "denylist",
+    "block",
+    "blocked",
+    "blocklist",
+    "blacklist",
+    "readonly",
+    "approval",
+];
 /// Schema keyword: numbers and booleans are taken as the text they were written as.
 pub(crate) const TEXT: &str = "x-text";
 
@@ -215,7 +231,7 @@ impl Walk<'_> {
         let names = || known.into_iter().flat_map(|properties| properties.keys().map(String::as_str));
         let foreign = self.foreign_section(&member.key);
         let near = nearest(&snake_case(&member.key), names());
-        let guards = near.is_some_and(|near| GUARDS.contains(&near));
+        let guards = near.is_some_and(|near| GUARDS.contains(&near)) || closes(&snake_case(&member.key));
         let is_warning = schema.get(FOREIGN_KEYS).is_some() && !guards;
         let severity = if is_warning { Severity::Warning } else { Severity::Error };
         let remedy = match near {
@@ -247,6 +263,13 @@ impl Walk<'_> {
     fn report(&mut self, at: &At, message: String, remedy: impl Into<String>) {
         self.problems.push(Problem::new(Severity::Error, at, self.path.join("."), message, remedy));
     }
+}
+
+/// Whether a key that is not known here says to close something.
+fn closes(key: &str) -> bool {
+    let words: Vec<&str> = key.split('_').collect();
+    let opens = matches!(words.first(), Some(&("always" | "auto")));
+    !opens && (words.iter().any(|word| CLOSING.contains(word)) || key.contains("read_only"))
 }
 
 /// The branch of an `anyOf` that the node is meant for: `Option<T>` gives `[T, null]`.
