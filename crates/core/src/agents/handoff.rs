@@ -60,9 +60,10 @@ impl Handoff<'_> {
             }
         };
         match (history, summary) {
-            (History::All, _) | (History::Summary, None) => part("The conversation so far", &conversation.record),
+            (History::All, _) => part("The conversation so far", &conversation.record),
             (History::Summary, Some(summary)) => part("A summary of the conversation so far", &indented(summary)),
-            (History::UserMessages, _) => {
+            // A summary that cannot be had must not show more than it would have.
+            (History::UserMessages, _) | (History::Summary, None) => {
                 let earlier = earlier.iter().map(|text| indented(text)).collect::<Vec<_>>().join("\n\n");
                 part("What the user wrote before", &earlier);
             }
@@ -99,7 +100,7 @@ mod tests {
         has(&task(History::UserMessages, None), [true, false, false]);
         has(&task(History::Last, None), [false, false, false]);
         has(&task(History::Summary, Some("in short")), [false, false, true]);
-        has(&task(History::Summary, None), [true, true, false]);
+        has(&task(History::Summary, None), [true, false, false]);
     }
 
     #[test]
