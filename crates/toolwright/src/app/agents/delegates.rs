@@ -82,8 +82,9 @@ impl DelegateDocuments for Documents {
             }
         };
         let document: DelegateDocument = serde_saphyr::from_str(&text).map_err(|error| {
-            let message =
-                format!("the delegate {delegate} cannot be read: {error}; write {{context, schema}} in JSON or YAML");
+            // Whoever named the file may not be one who may read it: nothing of it is said.
+            let line = error.location().map(|at| format!("; see line {}", at.line())).unwrap_or_default();
+            let message = format!("the delegate {delegate} is no {{context, schema}} in JSON or YAML{line}");
             ToolError::new(ErrorKind::ExecutionError, message)
         })?;
         Ok(FoundDelegate { document, is_remote })
