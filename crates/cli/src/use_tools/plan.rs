@@ -168,7 +168,11 @@ pub(crate) async fn command(global: &Global, command: &PlanCommand) -> Done {
         Some(_) => None,
         None => match file.read()? {
             Ok(plan) => Some(plan),
-            Err(issues) => return refused(global, &unreadable(&issues), &issues),
+            Err(issues) => {
+                let found = unreadable(&issues);
+                let is_run = matches!(command, PlanCommand::Run { .. });
+                return refused(global, &if is_run { not_begun(found) } else { found }, &issues);
+            }
         },
     };
     if let PlanCommand::Run { ask, .. } = command {
@@ -257,6 +261,12 @@ async fn save(
         Err(error) => return Err(not_run(error)),
     }
     Ok(Exit::Ok)
+}
+
+/// A run's report of a plan that cannot run, with what is wrong in `errors`.
+fn not_begun(mut found: Value) -> Value {
+    (found["status"], found["calls"], found["state"]) = (json!("refused"), json!([]), json!({}));
+    found
 }
 
 /// Says what is wrong.
@@ -400,7 +410,7 @@ async fn run(
     };
     let report = match ran {
         Ok(report) => report,
-        Err(PlanRefused::Check(check)) => return refused(global, &check.to_json(), &check.errors),
+        Err(PlanRefused::Check(check)) => return refused(global, &not_begun(check.to_json()), &check.errors),
         Err(error) => return Err(not_run(error)),
     };
     if global.json {

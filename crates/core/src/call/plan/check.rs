@@ -209,7 +209,13 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         .enumerate()
         .map(|(index, call)| {
             let checked = check_one(index, call, &known, &mut errors);
-            match checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_usd()) {
+            let own = checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_usd());
+            // An activity does the work, beside what the call itself may cost.
+            let usd = match &checked.activity {
+                Some(activity) => activity.entry.definition().cost_usd().map(|usd| usd + own.unwrap_or(0.0)),
+                None => own,
+            };
+            match usd {
                 Some(usd) => cost.usd += usd,
                 None => cost.unknown += 1,
             }
