@@ -12,13 +12,14 @@ use super::types::{Place, Types, place};
 use super::written;
 use crate::base::pattern::nearest;
 use crate::call::meta::lift;
-use crate::call::variables::{Kind, Known, Named, NamedReference, Variables, named_references, overlap};
+use crate::call::variables::{Kind, Known, MARK, Named, NamedReference, Variables, named_references, overlap};
 use crate::call::{CallMeta, Caller, Rejection, ToolCall, ValidCall, check};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::definition::CallScope;
 use crate::error::ErrorKind;
 use crate::identity::name_table::Resolution;
 use crate::identity::session::Session;
+use crate::json::pointer::{self, is_within};
 use crate::model::call_meta::{Method, OUTPUT_METHOD, OUTPUT_PATH, Route, TOOL};
 use crate::policy::{Decision, Effect, Policy, PolicyQuery, UserRequest};
 use crate::schema::{Violation, schema_at};
@@ -229,12 +230,45 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         }
     }
     warnings.extend(lost_writes(&reaches, &graph));
+    for (index, call) in plan.calls.iter().enumerate() {
+        for (member, value) in &call.arguments {
+            unknown_kinds(&at(index, member), value, &mut warnings);
+        }
+    }
+    // What a fault of form makes of its place is no further fault.
+    errors.retain(|found| !plan.faults.iter().any(|fault| is_within(&found.path, &fault.path)));
+    errors.extend(plan.faults.iter().cloned());
     if let Some(circle) = graph.cycle() {
         errors.push(circular(&circle));
     }
     errors.extend(cost.over(context.max_cost));
     errors.sort_by_cached_key(|issue| place_of(&issue.path));
     PlanCheck { calls, graph, errors, warnings, cost }
+}
+
+/// Texts that look like references and are none.
+fn unknown_kinds(path: &str, value: &Value, warnings: &mut Vec<PlanIssue>) {
+    match value {
+        Value::String(text) => {
+            let Some((kind, _)) = text.strip_prefix(MARK).and_then(|rest| rest.split_once('.')) else { return };
+            let is_word = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphabetic());
+            if is_word && Kind::parse(kind).is_none() {
+                let message = format!(
+                    "`{MARK}{kind}` is no kind of reference, and stays text: write {MARK}state, {MARK}input or {MARK}scratch"
+                );
+                warnings.push(issue(path.to_owned(), IssueKind::Reference, message));
+            }
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(at, item)| unknown_kinds(&format!("{path}/{at}"), item, warnings));
+        }
+        Value::Object(members) => members.iter().for_each(|(name, value)| {
+            let mut path = path.to_owned();
+            pointer::push(&mut path, name);
+            unknown_kinds(&path, value, warnings);
+        }),
+        _ => {}
+    }
 }
 
 /// Results that another call takes the place of, and that no call reads.

@@ -251,6 +251,27 @@ fn denials_and_costs_are_found_before_anything_runs() {
 }
 
 #[test]
+fn faults_of_form_stand_among_all_errors() {
+    let found = check(
+        json!([
+            {"_tool": "x__serch", "q": "one"},
+            {"_tool": "x__search", "_outputPath": "a..b", "q": {}},
+            {"q": "two"},
+        ]),
+        &[
+            ("/0/_tool", "unknown_tool", "did you mean x__search"),
+            ("/1/_outputPath", "path", "is no path"),
+            ("/1/q", "schema", "string"),
+            ("/2/_tool", "parse", "names no tool"),
+        ],
+    );
+    assert!(!found.is_valid());
+    let found = check(json!([{"_tool": "x__search", "q": "†sate.a"}, {"_tool": "x__search", "q": "††a.b"}]), &[]);
+    let warned: Vec<_> = found.warnings.iter().map(|issue| &*issue.path).collect();
+    assert_eq!(warned, ["/0/q"]);
+}
+
+#[test]
 fn unreadable_results_are_warned_of() {
     let write = |path: &str, method: &str| json!({"_tool": "x__search", "_outputPath": path, "_outputMethod": method, "q": "x"});
     let read = json!({"_tool": "x__search", "q": "†state.a.name"});

@@ -86,6 +86,8 @@ impl IssueKind {
 pub struct PlanDocument {
     /// The calls, in written order.
     pub calls: Vec<PlanCall>,
+    /// What is wrong with the form of some of them: the check says it with all else that is wrong.
+    pub(super) faults: Vec<PlanIssue>,
 }
 
 /// One call of a plan.
@@ -115,10 +117,11 @@ impl PlanDocument {
         Self::of_value(value)
     }
 
-    /// Reads an array of calls `{"_tool": name, "_outputPath"?, "_outputMethod"?, ...arguments}`.
+    /// Reads an array of calls `{"_tool": name, "_outputPath"?, "_outputMethod"?, ...arguments}`. What is wrong with the form
+    /// of single calls is kept for [`super::check_plan`].
     ///
     /// # Errors
-    /// All that is wrong with its form.
+    /// Why it is no array of calls.
     pub fn of_value(value: Value) -> Result<Self, Vec<PlanIssue>> {
         Self::read(value, MAX_CALLS)
     }
@@ -126,9 +129,10 @@ impl PlanDocument {
     /// Reads a plan that was kept: it was repeated for many inputs, or others were added in its place.
     ///
     /// # Errors
-    /// As [`PlanDocument::of_value`].
+    /// As [`PlanDocument::of_value`], and what is wrong with the form of its calls.
     pub fn of_saved(value: Value) -> Result<Self, Vec<PlanIssue>> {
-        Self::read(value, usize::MAX)
+        let plan = Self::read(value, usize::MAX)?;
+        if plan.faults.is_empty() { Ok(plan) } else { Err(plan.faults) }
     }
 
     fn read(value: Value, max: usize) -> Result<Self, Vec<PlanIssue>> {
@@ -145,9 +149,9 @@ impl PlanDocument {
         if items.len() > max {
             return Err(parse(format!("the plan has {} calls; at most {max} are taken", items.len())));
         }
-        let mut issues = Vec::new();
-        let calls = items.into_iter().enumerate().map(|(index, item)| read_call(index, item, &mut issues)).collect();
-        if issues.is_empty() { Ok(Self { calls }) } else { Err(issues) }
+        let mut faults = Vec::new();
+        let calls = items.into_iter().enumerate().map(|(index, item)| read_call(index, item, &mut faults)).collect();
+        Ok(Self { calls, faults })
     }
 
     /// The plan as it is written.
@@ -274,7 +278,7 @@ mod tests {
     use super::*;
 
     fn faults(value: Value) -> Vec<(String, &'static str)> {
-        let issues = PlanDocument::of_value(value).expect_err("a fault");
+        let issues = PlanDocument::of_value(value).map_or_else(|issues| issues, |plan| plan.faults);
         issues.into_iter().map(|issue| (issue.path, issue.kind.as_str())).collect()
     }
 

@@ -23,7 +23,7 @@ impl PlanDocument {
                 call
             })
         };
-        Self { calls: instances.into_iter().flat_map(for_one).collect() }
+        Self { calls: instances.into_iter().flat_map(for_one).collect(), faults: self.faults.clone() }
     }
 
     /// What runs of the plan with this input: it is repeated for each of many.
@@ -37,7 +37,7 @@ impl PlanDocument {
     pub fn repeated(&self) -> Option<Self> {
         let first = self.calls.first()?.meta.instance.as_deref()?;
         let count = self.calls.iter().take_while(|call| call.meta.instance.as_deref() == Some(first)).count();
-        let mut once = Self { calls: self.calls[..count].to_vec() };
+        let mut once = Self { calls: self.calls[..count].to_vec(), faults: self.faults.clone() };
         once.calls.iter_mut().for_each(|call| call.meta.instance = None);
         let instances = self.calls.iter().step_by(count).filter_map(|call| call.meta.instance.as_deref());
         let is_repeated = self.calls.len().is_multiple_of(count) && once.for_each(instances) == *self;

@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::State, Self::Input, Self::Scratch].into_iter().find(|kind| kind.as_str() == text)
     }
 
