@@ -364,7 +364,6 @@ impl Output {
         let id = self.id_of_question(request.call_id.as_str());
         let arguments = request.arguments.to_string();
         self.piece(&Piece::Question { id: id.clone(), call: WrittenCall { id, name: name.to_owned(), arguments } });
-        self.asked.notify_one();
     }
 }
 

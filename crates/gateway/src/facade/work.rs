@@ -418,6 +418,8 @@ impl Approver for InInbox {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         if let Some(output) = &self.output {
             output.question(request, &request.tool.to_string());
+            // The run waits here. Where a client decides in its next request, the answer ends with the question.
+            output.asked.notify_one();
         }
         let ends = async {
             while !self.gateway.is_draining() {
