@@ -1,11 +1,13 @@
 //! A provider without a source, for tests of what uses providers.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use toolwright_core::Tool;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallScope, ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
@@ -17,7 +19,6 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, Session};
 use toolwright_core::tool_id::ToolId;
-use toolwright_core::{StaticProvider, Tool};
 
 /// The definition of a tool that takes any object.
 ///
@@ -120,18 +121,21 @@ impl FakeProvider {
     /// A native provider that runs these tools.
     ///
     /// # Panics
-    /// If a definition breaks a rule.
+    /// If a definition breaks a rule, or a call is of none of them.
     #[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
-    #[expect(clippy::disallowed_methods, reason = "it is the provider that the executor calls")]
     pub fn of_tools(name: &'static str, tools: Vec<Arc<dyn Tool>>) -> Self {
-        let registered = tools.iter().map(|tool| own(tool.definition())).collect();
-        let tools = Arc::new(StaticProvider::new(name, ProviderKind::Native, tools).expect("registers"));
-        let at = Arc::clone(&tools);
+        let registered: Vec<_> = tools.iter().map(|tool| own(tool.definition())).collect();
+        let ids = registered.iter().map(|tool| tool.definition().id.clone());
+        let by_id: Arc<HashMap<ToolId, Arc<dyn Tool>>> = Arc::new(ids.zip(tools).collect());
+        let at = Arc::clone(&by_id);
         let fake = Self::new(name, ProviderKind::Native, registered).with_future(move |call, context| {
-            let tools = Arc::clone(&tools);
-            Box::pin(async move { tools.call(call, context).await })
+            let tool = Arc::clone(by_id.get(call.tool).expect("a tool of this provider"));
+            Box::pin(async move { tool.run(call.arguments, context).await })
         });
-        Self { scope: Box::new(move |tool, arguments, session| at.scope(tool, arguments, session)), ..fake }
+        let scope = move |tool: &ToolId, arguments: &Value, session: &Session| {
+            at.get(tool).map_or(CallScope::Anywhere, |tool| tool.scope(arguments, session))
+        };
+        Self { scope: Box::new(scope), ..fake }
     }
 
     /// Sets what is public of it.
