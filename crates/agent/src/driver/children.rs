@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright_core::agents::{AgentLimits, NewAgent, OnChildren, TreeError};
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Entry, ProviderKind};
 use toolwright_core::event::Partial;
 use toolwright_core::job::{JobRecord, JobScope};
@@ -90,8 +91,9 @@ impl Driver {
         if children.is_empty() {
             return Ok(false);
         }
-        // The run can be resumed, and then hears of them.
-        if result.status == Status::Failure && state.is_interrupted() {
+        // The run can be resumed, and then hears of them; when the program ends, jobs go on in the next process.
+        let is_shutdown = options.cancel.cause() == Some(CancelCause::Shutdown);
+        if is_shutdown || result.status == Status::Failure && state.is_interrupted() {
             return Ok(false);
         }
         let (policy, open) = (state.spec().on_children(), state.may_take_back());
