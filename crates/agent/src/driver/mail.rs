@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
 use toolwright_core::store::todo::{TODO_ROOT, TodoList};
-use toolwright_core::store::{LogMessage, MessageKind, StoreError};
+use toolwright_core::store::{LogMessage, LogRow, MessageKind, StoreError};
 
 use super::run_calls::Meter;
 use super::{Driver, DriverError, RunOptions};
@@ -30,7 +30,8 @@ impl Driver {
         meter: &Meter,
         options: &RunOptions,
     ) -> Result<Vec<Notice>, StoreError> {
-        let mail = self.notices(self.last_notice(state, options).await?, options).await?;
+        let log = &self.executor.services().log;
+        let mail = self.notices(log.unread(&options.session.id, state.last_notice(), MAX_MAIL).await?).await?;
         for job in mail.iter().filter_map(|(_, job)| job.as_ref()) {
             if job.run.as_deref() == Some(&*options.run_id) {
                 meter.job_ended(&state.spec().model, job);
@@ -49,9 +50,8 @@ impl Driver {
         }
     }
 
-    /// The messages of the session behind the number `after`, with the jobs whose ends they tell.
-    async fn notices(&self, after: u64, options: &RunOptions) -> Result<Vec<(Notice, Option<JobRecord>)>, StoreError> {
-        let rows = self.executor.services().log.messages(&options.session.id, after, MAX_MAIL).await?;
+    /// What messages tell, with the jobs whose ends they tell.
+    async fn notices(&self, rows: Vec<LogRow>) -> Result<Vec<(Notice, Option<JobRecord>)>, StoreError> {
         let mut mail = Vec::with_capacity(rows.len());
         for row in rows {
             let Some(message) = row.message() else { continue };
@@ -117,8 +117,8 @@ impl Driver {
         let mut after = self.last_notice(state, options).await?;
         while state.is_over() {
             if log.wait(&options.session.id, after, WAIT).await? {
-                let news: Vec<Notice> =
-                    self.notices(after, options).await?.into_iter().map(|(notice, _)| notice).collect();
+                let rows = log.messages(&options.session.id, after, MAX_MAIL).await?;
+                let news: Vec<Notice> = self.notices(rows).await?.into_iter().map(|(notice, _)| notice).collect();
                 if state.is_woken_by(&news) {
                     let meter = Meter::of(options, self.prices(), state.used_by_jobs());
                     state.receive(&self.mail(state, &meter, options).await?);

@@ -452,13 +452,24 @@ impl Driver {
                     shown = self.request_tools(state, &view, options).await;
                 }
             }
-            self.save(state, options).await?;
-            if state.last_notice() > noted {
-                noted = state.last_notice();
-                self.note_last_notice(noted, options).await?;
-            }
+            let saving = self.saving(state, options)?;
+            let told = state.last_notice();
+            let is_news = std::mem::replace(&mut noted, told) < told;
+            let saving = async {
+                saving.await?;
+                if is_news { Ok(self.note_last_notice(told, options).await?) } else { Ok(()) }
+            };
             let left = state.time_left();
-            match state.step() {
+            let step = state.step();
+            // A model is asked meanwhile: what comes of its answer is written behind the state.
+            let saving = match &step {
+                Step::CallModel(_) => Some(saving),
+                _ => {
+                    saving.await?;
+                    None
+                }
+            };
+            match step {
                 Step::CallModel(mut request) => {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
@@ -471,7 +482,8 @@ impl Driver {
                     let budget = TurnBudget::of(state, showing.tokens);
                     let starting = InFlightCalls::new(cancel.clone(), budget, &meter);
                     let asking = self.ask_model(state, request, &snapshot, (showing, note), options, starting);
-                    in_flight = bounded(left, &cancel, asking).await?;
+                    let saved = async { if let Some(saving) = saving { saving.await } else { Ok(()) } };
+                    (in_flight, ()) = tokio::try_join!(bounded(left, &cancel, asking), saved)?;
                 }
                 Step::CallTools(batch) => {
                     self.report_progress(state, options, || children::called(&batch));

@@ -113,16 +113,28 @@ impl Driver {
     }
 
     pub(super) async fn save(&self, state: &RunState, options: &RunOptions) -> Result<(), DriverError> {
-        let Some(store) = &self.store else { return Ok(()) };
-        let saved = state.to_json()?;
+        self.saving(state, options)?.await
+    }
+
+    /// Saves the state as it is now, from the first poll on: what is written to the store afterwards comes behind it.
+    pub(super) fn saving<'a>(
+        &'a self,
+        state: &RunState,
+        options: &'a RunOptions,
+    ) -> Result<impl Future<Output = Result<(), DriverError>> + Send + use<'a>, DriverError> {
+        let store = self.store.as_deref();
+        let saved = store.map(|store| state.to_json().map(|saved| (store, saved))).transpose()?;
         // The journal of running calls must survive the save.
         // What a plan came to is read from there.
-        if state.has_started() || state.ends_with_plan() {
-            store.save_amid(&options.run_id, &saved).await?;
-        } else {
-            store.save_run(&options.run_id, &saved).await?;
-        }
-        Ok(())
+        let keeps_journal = state.has_started() || state.ends_with_plan();
+        Ok(async move {
+            match saved {
+                Some((store, saved)) if keeps_journal => store.save_amid(&options.run_id, &saved).await?,
+                Some((store, saved)) => store.save_run(&options.run_id, &saved).await?,
+                None => {}
+            }
+            Ok(())
+        })
     }
 
     /// Where the executor records the run's calls.

@@ -297,6 +297,12 @@ pub trait SessionLog: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// The messages of a mailbox that its own runs have not told: those behind `after` and behind the mailbox's own cursor.
+    async fn unread(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
+        let told = self.cursor(session, session.as_str()).await?;
+        self.messages(session, after.max(told), limit).await
+    }
+
     /// The values of a session that decide what stands under `path`: those written at it, above it and below it, oldest
     /// first. [`super::fold`] reads them.
     async fn values(&self, _session: &SessionId, _path: &str) -> Result<Vec<LogRow>, StoreError> {

@@ -156,6 +156,16 @@ impl SessionLog for SqliteStore {
         self.thread.run("read messages", move |db| messages(db, &session, after, limit)).await
     }
 
+    async fn unread(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
+        let session = session.as_str().to_owned();
+        self.thread
+            .run("read messages", move |db| {
+                let told = cursor(db, &session, &session)?;
+                messages(db, &session, after.max(told), limit)
+            })
+            .await
+    }
+
     async fn values(&self, session: &SessionId, path: &str) -> Result<Vec<LogRow>, StoreError> {
         let (session, path) = (session.as_str().to_owned(), path.to_owned());
         self.thread
