@@ -153,6 +153,11 @@ await step('try a tool by its form', page, async () => {
   await typed(page, 'form input', 'Oslo');
   await pressed(page, 'Run');
   await says(page, 'no warnings for Oslo');
+  await page.reload();
+  const call = page.locator('tr', { hasText: 'Oslo' }).first();
+  await call.waitFor();
+  await call.getByRole('button', { name: 'Use' }).click();
+  await page.waitForFunction(() => document.querySelector('#raw')?.value.includes('Oslo'));
 });
 
 await step('what tools cost a model', page, async () => {

@@ -386,8 +386,8 @@ pub trait LedgerStore: Send + Sync {
     async fn usage(&self, _by: UsageBy, _since_ms: u64) -> Result<Vec<UsageRow>, StoreError> {
         Err(Unsupported("the ledger").into())
     }
-    /// The last tool calls of all sessions, the newest first.
-    async fn recent_calls(&self, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+    /// The last tool calls of all sessions, the newest first: of one tool, by its id, those among the last 20,000 operations.
+    async fn recent_calls(&self, _tool: Option<&str>, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         Err(Unsupported("the ledger").into())
     }
     /// Operations of a run or session in the order of their ends, at most the last `limit`.

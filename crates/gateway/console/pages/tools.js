@@ -1,6 +1,6 @@
 // The catalogue: every tool with what it costs a model, how it does, and a form to try it.
 
-import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, Facts, Tabs, number, duration } from "../ui.js";
+import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, Facts, Tabs, clock, number, duration } from "../ui.js";
 import { get, me, post } from "../api.js";
 import { Form } from "../form.js";
 
@@ -100,6 +100,7 @@ function Tool({ id }) {
   const [text, setText] = useState("{}");
   const [busy, setBusy] = useState(false);
   const [ended, setEnded] = useState([]);
+  const past = useLoad(`/api/tools/${encodeURIComponent(id)}/calls`, 15000);
   const run = async (args) => {
     setBusy(true);
     const asked = { args, at: Date.now() };
@@ -110,6 +111,7 @@ function Tool({ id }) {
     }
     setEnded((old) => [asked, ...old].slice(0, 20));
     setBusy(false);
+    past.again();
   };
   if (!tool) return html`<${Page} title=${id}><${Problem} error=${error} />${!error && html`<${Empty}>Loading.<//>`}<//>`;
   const warns = !tool.effects.read_only;
@@ -124,7 +126,14 @@ function Tool({ id }) {
         ? html`<form class="fields" onSubmit=${(event) => { event.preventDefault(); run(text); }}><label for="raw">Arguments</label>
             <textarea id="raw" rows="8" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} /><button class="main" disabled=${busy || !me.changes}>Run</button></form>`
         : html`<${Form} schema=${tool.parameters} busy=${busy || !me.changes} submit=${run} />`}
-      <div aria-live="polite">${ended.map((one) => html`<${Ended} key=${one.at} ...${one} />`)}</div></section>
+      <div aria-live="polite">${ended.map((one) => html`<${Ended} key=${one.at} ...${one} />`)}</div>
+      <h2>Last calls</h2>
+      <${Problem} error=${past.error} />
+      <${Table} label="Last calls" rows=${past.data?.calls} none="Nobody has called it yet." keyOf=${(row) => row.id} columns=${[
+        ["when", (row) => html`<a href=${`#/runs/${encodeURIComponent(row.run ?? row.session)}`}>${clock(row.at_ms)}</a>`], ["by", (row) => row.principal],
+        ["came to", (row) => html`<${State} of=${row.status} />`], ["took", (row) => duration(row.latency_us / 1000), "n"],
+        ["arguments", (row) => row.arguments ? html`<span class="short"><code>${row.arguments}</code></span> <button class="small" onClick=${() => { setText(row.arguments); setAsJson(true); }}>Use</button>` : html`<span class="dim">not kept</span>`],
+      ]} /></section>
     <section><h2>Schema of the arguments</h2><${Json} value=${tool.parameters ?? "none is published"} label="Schema" />
       ${tool.definition.output_schema && html`<h2>Schema of the result</h2><${Json} value=${tool.definition.output_schema} />`}</section></div>
   <//>`;

@@ -16,6 +16,9 @@ use crate::http::ApiError;
 /// Runs and sessions that are listed unless asked otherwise, and at most.
 const LISTED: usize = 50;
 const MAX_LISTED: usize = 1000;
+/// Calls of one tool, likewise.
+const CALLS: usize = 20;
+const MAX_CALLS: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +31,12 @@ pub(super) struct List {
 #[serde(deny_unknown_fields)]
 pub(super) struct Show {
     last: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Calls {
+    limit: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +84,18 @@ pub(super) async fn operation(State(api): State<Arc<Api>>, Path((id, op)): Path<
         }
     }
     Err(ApiError::not_found(format!("`{id}` has no operation `{op}`")))
+}
+
+/// `GET /api/tools/{id}/calls`.
+pub(super) async fn calls(
+    State(api): State<Arc<Api>>,
+    PathParam(id): PathParam,
+    QueryParams(asked): QueryParams<Calls>,
+) -> Answer {
+    let limit = bounded("limit", asked.limit, CALLS, MAX_CALLS)?;
+    let tool = api.tool(&id).await?;
+    let calls = api.gateway.options.executor.ledger().recent_calls(Some(tool.id()), limit).await?;
+    api.ok(&json!({"calls": calls}))
 }
 
 /// `GET /api/budgets`.

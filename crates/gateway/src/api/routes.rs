@@ -188,6 +188,16 @@ pub(super) fn routes() -> Vec<Route> {
         .also(UNKNOWN),
         Route::new(
             Get,
+            "/api/tools/{id}/calls",
+            "listToolCalls",
+            ledger::calls,
+            "Lists the last calls of one tool, the newest first, with the arguments and results that the ledger keeps.",
+        )
+        .query([optional("limit", "integer", "Calls at most, from 1 to 100. Default: 20.")])
+        .gives("ToolCalls")
+        .also(UNKNOWN),
+        Route::new(
+            Get,
             "/api/search",
             "searchTools",
             tools::search,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause, CancelOnDrop};
-use toolwright_core::catalogue::Snapshot;
+use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::client::NoClient;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::name_table::Resolution;
@@ -50,7 +50,7 @@ impl Api {
     /// The catalogue as far as the caller's role allows.
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         let whole = self.gateway.options.catalogue.snapshot();
-        let limited = |entry: &toolwright_core::Entry| !self.principal.may_use(&entry.definition().allowed_roles);
+        let limited = |entry: &Entry| !self.principal.may_use(&entry.definition().allowed_roles);
         if whole.list().iter().any(|entry| limited(entry)) {
             Arc::new(whole.only(|entry| !limited(entry), "not open to your role"))
         } else {
@@ -72,6 +72,17 @@ impl Api {
             Resolution::Unknown(_) => self.listed().await,
         }
     }
+
+    /// The tool that a caller names.
+    pub(super) async fn tool(&self, written: &str) -> Result<Arc<Entry>, ApiError> {
+        let snapshot = self.snapshot_for(written).await;
+        let near = match snapshot.resolve(written) {
+            Resolution::Found(index, _) if let Some(entry) = snapshot.list().get(index) => return Ok(Arc::clone(entry)),
+            Resolution::Found(..) => Vec::new(),
+            Resolution::Unknown(near) => near,
+        };
+        Err(ApiError::unknown_tool(snapshot.unknown_message(written, &near)))
+    }
 }
 
 /// `GET /api/tools`.
@@ -84,11 +95,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
 
 /// `GET /api/tools/{id}`.
 pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(written): PathParam) -> Answer {
-    let snapshot = api.snapshot_for(&written).await;
-    match snapshot.resolve(&written) {
-        Resolution::Found(index, _) => api.ok(&snapshot.list().get(index).map(|entry| entry.to_whole_json()).into()),
-        Resolution::Unknown(near) => Err(ApiError::unknown_tool(snapshot.unknown_message(&written, &near))),
-    }
+    api.ok(&api.tool(&written).await?.to_whole_json())
 }
 
 /// `GET /api/search`.

@@ -396,7 +396,7 @@ impl Operations {
         let snapshot = self.app.catalogue().snapshot();
         let config = self.app.config();
         let mut recorded = Recorded::default();
-        for ledger in self.app.executor().ledger().recent_calls(limit).await? {
+        for ledger in self.app.executor().ledger().recent_calls(None, limit).await? {
             let arguments = ledger.arguments.as_deref().and_then(|text| serde_json::from_str(text).ok());
             let (Some(entry), Some(arguments)) = (snapshot.get(&ledger.name), arguments) else {
                 recorded.unknown += 1;

@@ -96,8 +96,9 @@ impl LedgerStore for SqliteStore {
         self.inspect("sum the ledger", move |db| sums::usage(db, by, most(since_ms))).await
     }
 
-    async fn recent_calls(&self, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.inspect("read the last calls", move |db| sums::recent_calls(db, limit)).await
+    async fn recent_calls(&self, tool: Option<&str>, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        let tool = tool.map(str::to_owned);
+        self.inspect("read the last calls", move |db| sums::recent_calls(db, tool.as_deref(), limit)).await
     }
 
     async fn operations(&self, of: &TraceSummary, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {

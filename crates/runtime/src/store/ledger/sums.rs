@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, ToSql, params_from_iter};
 use toolwright_core::model::Usage;
 use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
 use toolwright_core::session::SessionId;
@@ -13,6 +13,8 @@ use super::{entries, kind, most, summaries, tokens, unsigned};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Operations among which the calls of one tool are looked for.
+const SEARCHED: usize = 20_000;
 
 /// The groups of operations, as SQL over `entries`, `traces` and `agents`.
 fn group(by: UsageBy) -> String {
@@ -97,11 +99,16 @@ fn counts_as(row: &Row<'_>) -> rusqlite::Result<TraceSums> {
     Ok(sums)
 }
 
-/// The last tool calls, the newest first.
-pub(super) fn recent_calls(db: &Connection, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
-    let sql = format!("SELECT {} FROM entries WHERE kind IS NULL ORDER BY id DESC LIMIT ?1", entries::columns());
+/// The last tool calls, or those of one tool, the newest first.
+pub(super) fn recent_calls(db: &Connection, tool: Option<&str>, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
+    let of_tool = tool.map_or(String::new(), |_| {
+        format!("AND name = ?2 AND id > (SELECT coalesce(max(id), 0) FROM entries) - {SEARCHED}")
+    });
+    let columns = entries::columns();
+    let sql = format!("SELECT {columns} FROM entries WHERE kind IS NULL {of_tool} ORDER BY id DESC LIMIT ?1");
     let mut statement = db.prepare_cached(&sql)?;
-    let mut rows = statement.query(params![most(limit as u64)])?;
+    let limit: &dyn ToSql = &most(limit as u64);
+    let mut rows = statement.query(params_from_iter([limit].into_iter().chain(tool.iter().map(|tool| tool as _))))?;
     let (mut of, mut calls) = (HashMap::new(), Vec::new());
     while let Some(row) = rows.next()? {
         let trace: i64 = row.get(0)?;
@@ -164,7 +171,9 @@ mod tests {
         );
         assert_eq!(rows(UsageBy::Agent, 0).await.len(), 1);
         assert_eq!(rows(UsageBy::Run, now + DAY_MS).await, []);
-        let last = store.recent_calls(3).await.expect("calls");
+        assert_eq!(store.recent_calls(Some("a:y@1.0.0"), 3).await.expect("calls").len(), 0);
+        assert_eq!(store.recent_calls(Some("a:x@1.0.0"), 2).await.expect("calls").len(), 2);
+        let last = store.recent_calls(None, 3).await.expect("calls");
         assert_eq!(last.iter().map(|call| call.op.id.get()).collect::<Vec<_>>(), [3, 2, 1]);
         assert_eq!((last[2].arguments.as_deref(), &*last[2].principal), (Some("{}"), "owner"));
     }
