@@ -88,7 +88,7 @@ pub struct Provenance {
     /// [`WHOLE_ITEMS`](crate::call::arguments::WHOLE_ITEMS), an item that it lay in was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
-    /// JSON Pointers to the references that were replaced.
+    /// JSON Pointers to the references that were replaced, and to escaped texts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resolved: Vec<String>,
     /// The places of the arguments whose values came out of untrusted tools.

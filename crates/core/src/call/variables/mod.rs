@@ -189,7 +189,8 @@ pub enum Outlook {
 /// Arguments after their references were replaced.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Resolved {
-    /// JSON Pointers to the values that were put in, or left out behind a closed gate.
+    /// JSON Pointers to the values that were put in, or left out behind a closed gate, and to texts that lost the mark of their
+    /// escape.
     pub replaced: Vec<String>,
     /// Those of them whose values came out of untrusted tools.
     pub tainted: Vec<Tainted>,
@@ -536,6 +537,7 @@ impl Walk<'_> {
         let Value::String(text) = value else { return Place::Stays };
         if text[MARK.len_utf8()..].starts_with(MARK) {
             text.drain(..MARK.len_utf8());
+            self.found.note(&self.path, Taint::default());
             return Place::Stays;
         }
         let Some(reference) = parse(text) else { return Place::Stays };
