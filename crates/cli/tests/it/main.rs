@@ -36,6 +36,8 @@ mod native;
 mod oauth;
 mod pick;
 mod pins;
+#[cfg(unix)]
+mod plan_kills;
 mod plans;
 mod policy;
 mod policy_cases;
