@@ -18,6 +18,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, Session};
+use toolwright_core::store::FileUse;
 use toolwright_core::tool_id::ToolId;
 
 /// The definition of a tool that takes any object.
@@ -48,6 +49,7 @@ pub type FakeOutput<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolErr
 
 type Answer = Box<dyn for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutput<'a> + Send + Sync>;
 
+type FilesOf = Box<dyn Fn(&ToolId, &Value, &Session) -> FileUse + Send + Sync>;
 type ScopeOf = Box<dyn Fn(&ToolId, &Value, &Session) -> CallScope + Send + Sync>;
 
 /// What a [`FakeProvider`] does when it is asked for its tools.
@@ -72,6 +74,7 @@ pub struct FakeProvider {
     notify: Mutex<Option<ChangeNotifier>>,
     credentials: Box<dyn Fn() -> Option<ContentHash> + Send + Sync>,
     scope: ScopeOf,
+    files: FilesOf,
     /// The configuration that defines it.
     pub defined_in: &'static str,
     /// Whether its hints may loosen policy.
@@ -107,6 +110,7 @@ impl FakeProvider {
             notify: Mutex::default(),
             credentials: Box::new(|| None),
             scope: Box::new(|_, _, _| CallScope::Anywhere),
+            files: Box::new(|_, _, _| FileUse::default()),
             defined_in: "",
             trust: HintTrust::Trusted,
             health: Health::Ready,
@@ -127,7 +131,7 @@ impl FakeProvider {
         let registered: Vec<_> = tools.iter().map(|tool| own(tool.definition())).collect();
         let ids = registered.iter().map(|tool| tool.definition().id.clone());
         let by_id: Arc<HashMap<ToolId, Arc<dyn Tool>>> = Arc::new(ids.zip(tools).collect());
-        let at = Arc::clone(&by_id);
+        let (at, of) = (Arc::clone(&by_id), Arc::clone(&by_id));
         let fake = Self::new(name, ProviderKind::Native, registered).with_future(move |call, context| {
             let tool = Arc::clone(by_id.get(call.tool).expect("a tool of this provider"));
             Box::pin(async move { tool.run(call.arguments, context).await })
@@ -135,7 +139,10 @@ impl FakeProvider {
         let scope = move |tool: &ToolId, arguments: &Value, session: &Session| {
             at.get(tool).map_or(CallScope::Anywhere, |tool| tool.scope(arguments, session))
         };
-        Self { scope: Box::new(scope), ..fake }
+        let files = move |tool: &ToolId, arguments: &Value, session: &Session| {
+            of.get(tool).map_or_else(FileUse::default, |tool| tool.files(arguments, session))
+        };
+        Self { scope: Box::new(scope), files: Box::new(files), ..fake }
     }
 
     /// Sets what is public of it.
@@ -235,6 +242,10 @@ impl Provider for FakeProvider {
 
     fn scope(&self, tool: &ToolId, arguments: &Value, session: &Session) -> CallScope {
         (self.scope)(tool, arguments, session)
+    }
+
+    fn files(&self, tool: &ToolId, arguments: &Value, session: &Session) -> FileUse {
+        (self.files)(tool, arguments, session)
     }
 
     fn health(&self) -> Health {

@@ -243,6 +243,35 @@ fn an_approved_plan_gives_values_back() {
     assert!(!fixture.path("project/count").exists());
 }
 
+/// A server's text that a plan writes to a file is no value of the plan's own when it is read again, in whichever run.
+#[test]
+fn a_rule_sees_values_through_a_file() {
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    let rule = "{effect: deny, tool: \"fs:glob\", when: \"args.pattern.tainted\"}";
+    let policy = format!("policy: {{profile: trusted, rules: [{rule}]}}\n");
+    let fixture = Fixture::with(&format!("mcpServers: {{odd: {{command: {}}}}}\n{policy}", json!(server)));
+    fixture.write("project/mine.txt", "*.md\n");
+    let saves = [
+        json!({"_tool": "odd__echo", "_outputPath": "page", "text": "*.txt"}),
+        json!({"_tool": "fs__write", "_outputPath": "saved", "path": "page.txt", "content": "†state.page"}),
+    ];
+    let reads = |path: &str| {
+        [
+            json!({"_tool": "fs__read", "_outputPath": "text", "path": path}),
+            json!({"_tool": "fs__glob", "pattern": "†state.text"}),
+        ]
+    };
+    let first = [&saves[..], &reads("†state.saved && \"page.txt\"")[..]].concat();
+    for (plan, denied) in [(first, true), (reads("page.txt").to_vec(), true), (reads("mine.txt").to_vec(), false)] {
+        fixture.write("project/plan.json", &json!(plan).to_string());
+        let ran = json_of(&run(&fixture, &["plan", "run", "plan.json", "--json"]));
+        let calls = ran["calls"].as_array().expect("calls");
+        let (last, before) = calls.split_last().expect("a call");
+        assert!(before.iter().all(|call| call["ok"] == true), "{ran}");
+        assert_eq!((&last["ok"], last["error"]["kind"] == "denied"), (&json!(!denied), denied), "{ran}");
+    }
+}
+
 fn calls(written: &[(&str, Value)]) -> Turn {
     Turn::calls(written.iter().map(|(name, arguments)| (*name, arguments.clone())).collect::<Vec<_>>())
 }

@@ -21,6 +21,7 @@ use crate::model::ModelSettings;
 use crate::output::outcome::ToolOutput;
 use crate::pins::PinSource;
 use crate::policy::HintTrust;
+use crate::store::FileUse;
 
 /// How a provider is doing. Health is the outcome of its last list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +185,10 @@ pub trait Provider: Send + Sync {
     /// What a call would touch. The default claims nothing.
     fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
+    }
+    /// Which files a call reads and writes; see [`crate::Tool::files`].
+    fn files(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> FileUse {
+        FileUse::default()
     }
     /// What a call would change, for a person who decides about it; see [`crate::Tool::changes`].
     fn changes(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> Option<String> {

@@ -17,6 +17,7 @@ use crate::error::{ErrorKind, ToolError};
 use crate::identity::session::Session;
 use crate::identity::tool_id::ToolId;
 use crate::output::outcome::ToolOutput;
+use crate::store::FileUse;
 
 /// A tool implemented in Rust.
 #[async_trait]
@@ -34,6 +35,12 @@ pub trait Tool: Send + Sync {
     /// What a call with these arguments would touch, for policy. The default claims nothing.
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
+    }
+
+    /// Which files a call with these arguments reads and writes, so that tainted values are known again when they come back
+    /// out of a file. May look at the file system, but for contents. The default says that it uses none.
+    fn files(&self, _arguments: &Value, _session: &Session) -> FileUse {
+        FileUse::default()
     }
 
     /// What a call with these arguments would change, as a unified difference for a person who decides about it: read
@@ -154,6 +161,10 @@ impl Provider for StaticProvider {
 
     fn scope(&self, tool: &ToolId, arguments: &Value, session: &Session) -> CallScope {
         self.by_id.get(tool).map_or(CallScope::Anywhere, |tool| tool.scope(arguments, session))
+    }
+
+    fn files(&self, tool: &ToolId, arguments: &Value, session: &Session) -> FileUse {
+        self.by_id.get(tool).map_or_else(FileUse::default, |tool| tool.files(arguments, session))
     }
 
     fn changes(&self, tool: &ToolId, arguments: &Value, session: &Session) -> Option<String> {

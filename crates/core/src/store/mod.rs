@@ -4,6 +4,7 @@
 
 mod budgets;
 pub mod channel;
+mod files;
 pub mod group;
 mod ledger;
 mod memory;
@@ -29,6 +30,7 @@ use crate::output::outcome::Outcome;
 use crate::pins::{Note, Pin, PinSource};
 
 pub use self::budgets::{BudgetPeriod, BudgetStore, BudgetedRequest};
+pub use self::files::{FILES, FileNotes, FileTaint, FileUse, files_mailbox};
 pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, MAX_KEPT, RUNNING, TraceCursor,
     TracePage, TraceSummary, TraceSums, UNKNOWN_OUTCOME, note,
@@ -41,7 +43,7 @@ pub use self::session_log::{
     MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog, ValueAt,
 };
 pub use self::state::{SCRATCH, STATE, SessionValues, ValueWatcher, log_path, state_path};
-pub use self::values::{Method, Written, fold, fold_with_taint, is_below, superseded};
+pub use self::values::{Method, Written, decoded_name, encoded_name, fold, fold_with_taint, is_below, superseded};
 pub use crate::error::StoreError;
 
 /// What the keys of manifests begin with that are more than a cache: which version of a signed catalogue was accepted

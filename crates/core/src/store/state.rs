@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::values::{Method, Written, fold_with_taint, is_below};
+use super::values::{Method, Written, deciding, fold_with_taint, is_below, taint_of};
 use crate::identity::taint::Taint;
 
 /// Where the outputs of calls with a path stand among the values of a session.
@@ -77,6 +77,12 @@ impl SessionValues {
     #[must_use]
     pub fn get(&self, path: &str, instance: Option<&str>) -> Option<(Value, Taint)> {
         fold_with_taint(self.rows.iter().map(|(_, value)| value), path, instance)
+    }
+
+    /// The untrusted tools that had a part in what stands at a path, whether or not anything does.
+    #[must_use]
+    pub fn taint(&self, path: &str, instance: Option<&str>) -> Taint {
+        taint_of(&deciding(self.rows.iter().map(|(_, value)| value), path, instance))
     }
 
     /// The values, the oldest first, with their numbers.

@@ -69,18 +69,9 @@ pub fn fold_with_taint<'a>(
     path: &str,
     instance: Option<&str>,
 ) -> Option<(Value, Taint)> {
-    let seen = |one: &&Written| one.instance.is_none() || one.instance.as_deref() == instance;
-    let near = |one: &&Written| is_below(&one.path, path) || is_below(path, &one.path);
-    let mut newest = Vec::new();
-    for one in written.rev().filter(seen).filter(near) {
-        newest.push(one);
-        if one.method.replaces() && is_below(path, &one.path) {
-            break;
-        }
-    }
-    let (mut tree, mut taint) = (Map::new(), Taint::default());
+    let newest = deciding(written, path, instance);
+    let (mut tree, taint) = (Map::new(), taint_of(&newest));
     for one in newest.into_iter().rev() {
-        taint.add(&one.taint);
         match one.method {
             Method::Delete => remove(&mut tree, &one.path),
             method => join(place(&mut tree, &one.path), method, &one.data),
@@ -96,6 +87,43 @@ pub fn fold_with_taint<'a>(
         };
     }
     Some((at.take(), taint))
+}
+
+/// The values that decide what stands at a path, from the newest to the oldest.
+pub(super) fn deciding<'a>(
+    written: impl DoubleEndedIterator<Item = &'a Written>,
+    path: &str,
+    instance: Option<&str>,
+) -> Vec<&'a Written> {
+    let seen = |one: &&Written| one.instance.is_none() || one.instance.as_deref() == instance;
+    let near = |one: &&Written| is_below(&one.path, path) || is_below(path, &one.path);
+    let mut newest = Vec::new();
+    for one in written.rev().filter(seen).filter(near) {
+        newest.push(one);
+        if one.method.replaces() && is_below(path, &one.path) {
+            break;
+        }
+    }
+    newest
+}
+
+/// The untrusted tools that these came out of.
+pub(super) fn taint_of(written: &[&Written]) -> Taint {
+    let mut taint = Taint::default();
+    written.iter().for_each(|one| taint.add(&one.taint));
+    taint
+}
+
+/// A text as a name of a path: a name has no dot.
+#[must_use]
+pub fn encoded_name(text: &str) -> String {
+    text.replace('~', "~0").replace('.', "~1")
+}
+
+/// The text that [`encoded_name`] made a name of.
+#[must_use]
+pub fn decoded_name(name: &str) -> String {
+    name.replace("~1", ".").replace("~0", "~")
 }
 
 /// Which of these, from the newest to the oldest, do not count any more for any reader, because a later one of the same

@@ -16,7 +16,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::Written;
+use toolwright_core::store::{Written, decoded_name, encoded_name};
 use toolwright_core::tool::Tool;
 
 use super::kept::{KeptValues, refused_as_failure};
@@ -146,25 +146,16 @@ type Tree = BTreeMap<String, String>;
 /// The files among the values.
 fn tree(value: Option<Value>) -> Tree {
     let Some(Value::Object(members)) = value else { return Tree::new() };
-    let file = |(path, content): (String, Value)| Some((decoded(&path), content.as_str()?.to_owned()));
+    let file = |(path, content): (String, Value)| Some((decoded_name(&path), content.as_str()?.to_owned()));
     members.into_iter().filter_map(file).collect()
 }
 
 fn written((path, content): (String, Option<String>)) -> Written {
-    let at = format!("{PATH}.{}", encoded(&path));
+    let at = format!("{PATH}.{}", encoded_name(&path));
     match content {
         Some(content) => Written::set(at, content.into()),
         None => Written::delete(at),
     }
-}
-
-/// A name among values has no dot.
-fn encoded(path: &str) -> String {
-    path.replace('~', "~0").replace('.', "~1")
-}
-
-fn decoded(name: &str) -> String {
-    name.replace("~1", ".").replace("~0", "~")
 }
 
 /// Files to write, or to delete where there is no text.

@@ -172,6 +172,7 @@ impl Executor {
         }
         record.stage = Stage::Slot;
         let held = pin!(self.slot_in_time(call, run, record)).await?;
+        let files = self.follow_files(call, run).boxed().await?;
         record.stage = Stage::Run;
         // Boxed because thousands of calls may wait in the queue before this stage.
         let output = self.run_tool(call, held, run, record).boxed().await.map_err(|error| {
@@ -181,6 +182,7 @@ impl Executor {
                 None => EarlyExit::Failed(error),
             }
         })?;
+        let output = self.with_files(output, files, call, run).boxed().await;
         record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         record.stage = Stage::Cache;

@@ -1,14 +1,17 @@
-//! Keeps the outputs of calls under their paths in the state, and where they came from.
+//! Keeps the outputs of calls under their paths in the state, and where they and the files that calls write came from.
 
 use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::ContentBlock;
-use toolwright_core::error::Unsupported;
+use toolwright_core::error::{ToolError, Unsupported};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::{NOT_KEPT, Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::output::{TOOL_OUTPUT, json_bytes};
-use toolwright_core::store::{MAX_ROW_BYTES, NewRow, STATE, StoreError, StoredOutput, Written, log_path, state_path};
+use toolwright_core::store::{
+    Author, FILES, FileNotes, FileTaint, LogEntry, MAX_ROW_BYTES, NewRow, STATE, StoreError, StoredOutput, Written,
+    files_mailbox, log_path, state_path,
+};
 use toolwright_core::taint::{Taint, of_all};
 
 use serde::Deserialize as _;
@@ -33,7 +36,7 @@ pub(super) struct StateWrite {
 impl Executor {
     /// What is to be kept of an output. Tells the call that made this one where its output came from.
     pub(super) fn account_for(call: &ValidCall, output: &ToolOutput, run: &RunContext) -> Option<StateWrite> {
-        if run.inner.is_none() && call.meta.output_path.is_none() {
+        if !is_kept(call, run) {
             return None;
         }
         let mut taint = Self::output_taint(call, run);
@@ -53,6 +56,62 @@ impl Executor {
         }
         taint.add(&run.inner_taint.so_far());
         taint
+    }
+
+    /// What the files that a call is about to use say of where its output comes from. What it may write is noted before it
+    /// has an effect.
+    ///
+    /// # Errors
+    /// Those of the store: what cannot be followed does not run. Without a session log nothing is followed.
+    pub(super) async fn follow_files(&self, call: &ValidCall, run: &RunContext) -> Result<FileTaint, ToolError> {
+        let (given, is_kept) = (of_all(&call.provenance.tainted), is_kept(call, run));
+        let may_matter = is_kept || !call.entry.definition().effects.read_only;
+        if !may_matter || !call.provenance.route.is_tool() {
+            return Ok(FileTaint::default());
+        }
+        let usage = call.entry.provider.files(call.entry.id(), &call.arguments, &run.session);
+        if !usage.needs_notes(is_kept, &given) {
+            return Ok(FileTaint::default());
+        }
+        let rows = match self.options.services.log.values(&files_mailbox(&run.session.principal), FILES).await {
+            Ok(rows) => rows,
+            Err(StoreError::Unsupported(_)) => return Ok(FileTaint::default()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut found = FileNotes::of(rows).judge(&usage, &call.arguments, &given);
+        self.note_files(std::mem::take(&mut found.before), call, run).await?;
+        Ok(found)
+    }
+
+    /// The output of a call with the taint of the files that it read. Files that it replaced are clean from now on.
+    pub(super) async fn with_files(
+        &self,
+        mut output: ToolOutput,
+        files: FileTaint,
+        call: &ValidCall,
+        run: &RunContext,
+    ) -> ToolOutput {
+        output.taint.add(&files.read);
+        if !output.is_error
+            && let Err(error) = self.note_files(files.after, call, run).await
+        {
+            tracing::warn!(tool = %call.entry.id(), "a file that was replaced counts as tainted still: {error}");
+        }
+        output
+    }
+
+    async fn note_files(&self, notes: Vec<Written>, call: &ValidCall, run: &RunContext) -> Result<(), StoreError> {
+        for written in notes {
+            let row = NewRow {
+                session: files_mailbox(&run.session.principal),
+                principal: run.session.principal.id.clone(),
+                author: Author::call(&run.session, &call.id),
+                entry: LogEntry::Value(written),
+                once: None,
+            };
+            self.options.services.log.append(row).await?;
+        }
+        Ok(())
     }
 
     /// What is to be kept of an output, before it is cut for a conversation; `None` where the call has no path.
@@ -111,4 +170,9 @@ impl Executor {
             outcome.extras.insert(NOT_KEPT.into(), message.into());
         }
     }
+}
+
+/// Whether somebody keeps the output of the call: the state, or the call that made it.
+fn is_kept(call: &ValidCall, run: &RunContext) -> bool {
+    run.inner.is_some() || call.meta.output_path.is_some()
 }

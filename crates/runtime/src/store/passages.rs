@@ -31,6 +31,8 @@ const LOG: &str = "SELECT at_ms, ifnull(agent, ifnull(author, 'toolwright')), \
     CASE WHEN is_message THEN kind || ' ' || session_log.name ELSE session_log.name END || ' in ' || \
     CASE WHEN instr(session, 'channel/') = 1 THEN 'a channel' ELSE 'session ' || session END, \
     CASE WHEN is_message THEN session_log.text ELSE session_log.name || ' = ' || ifnull(session_log.data, '') END";
+/// Rows that say something: a value that was deleted does not, nor does a note without data.
+const SAYS: &str = "(is_message OR data <> 'null')";
 const RUN: &str = "SELECT at_ms, who, 'run ' || run, run_passages.text";
 
 impl SqliteStore {
@@ -47,7 +49,7 @@ impl SqliteStore {
             .run("search the memory", move |db| {
                 let log = format!(
                     "{LOG}, bm25(session_log_text) FROM session_log_text JOIN session_log ON seq = session_log_text.rowid \
-                     WHERE session_log_text MATCH ?4 AND principal = ?1 AND ?2 = ?2 ORDER BY 5 LIMIT ?3"
+                     WHERE session_log_text MATCH ?4 AND {SAYS} AND principal = ?1 AND ?2 = ?2 ORDER BY 5 LIMIT ?3"
                 );
                 let run = format!(
                     "{RUN}, bm25(run_text) FROM run_text JOIN run_passages ON id = run_text.rowid \
@@ -73,7 +75,7 @@ impl SqliteStore {
         self.thread
             .run("read the memory", move |db| {
                 let sql = format!(
-                    "SELECT * FROM ({LOG} FROM session_log WHERE principal = ?1 AND ?2 = ?2 AND bytes > 0 ORDER BY seq DESC LIMIT ?3) \
+                    "SELECT * FROM ({LOG} FROM session_log WHERE principal = ?1 AND ?2 = ?2 AND bytes > 0 AND {SAYS} ORDER BY seq DESC LIMIT ?3) \
                      UNION ALL SELECT * FROM ({RUN} FROM run_passages WHERE principal = ?1 AND session <> ?2 \
                      ORDER BY at_ms DESC, id DESC LIMIT ?3) ORDER BY 1 DESC LIMIT ?3"
                 );

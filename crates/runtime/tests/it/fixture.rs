@@ -13,6 +13,7 @@ use toolwright_core::client::ClientRequest;
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::Partial;
 use toolwright_core::output::is_output_tool;
+use toolwright_core::store::FileUse;
 use toolwright_core::{
     CallId, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -57,6 +58,15 @@ impl Tool for TestTool {
     /// `write` with nine leaves the workspace.
     fn scope(&self, arguments: &Value, _session: &Session) -> CallScope {
         if self.name == "write" && arguments["n"] != 9 { CallScope::Workspace } else { CallScope::Anywhere }
+    }
+
+    /// `write` replaces the file that it is given, `echo` reads it.
+    fn files(&self, arguments: &Value, _session: &Session) -> FileUse {
+        match (self.name, arguments["file"].as_str()) {
+            ("write", Some(file)) => FileUse::replacing(file.into()),
+            ("echo", Some(file)) => FileUse::reading(file.into()),
+            _ => FileUse::default(),
+        }
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -134,6 +134,12 @@ async fn values_that_cannot_be_kept_fail_their_readers() {
     assert!(outcomes[1].text().contains("a (t__big), which was not kept"), "{:?}", texts(&outcomes));
 }
 
+/// The tainted arguments of a call, with the tools.
+fn tainted(outcome: &Outcome) -> Vec<String> {
+    let from = |one: &toolwright_core::taint::Tainted| format!("{} {}", one.path, one.from.sources().join(" "));
+    outcome.provenance.tainted.iter().map(from).collect()
+}
+
 #[tokio::test]
 async fn taint_follows_values_into_further_calls() {
     let rules = json!({"profile": "trusted", "rules": [
@@ -154,14 +160,33 @@ async fn taint_follows_values_into_further_calls() {
             call("h", "write", json!({"to": "†state.bad.text"})),
         ])
         .await;
-    let tainted = |at: usize| {
-        let from = |one: &toolwright_core::taint::Tainted| format!("{} {}", one.path, one.from.sources().join(" "));
-        outcomes[at].provenance.tainted.iter().map(from).collect::<Vec<_>>()
-    };
+    let tainted = |at: usize| tainted(&outcomes[at]);
     assert_eq!(tainted(2), ["/says t:shell@1.0.0"]);
     assert_eq!((tainted(3), tainted(4)), (vec!["/from t:shell@1.0.0".into()], vec!["/note t:shell@1.0.0".into()]));
     assert_eq!((tainted(6), outcomes[4].ok, outcomes[6].ok), (vec![], true, true));
     assert!(outcomes[7].text().contains("denied"), "{:?}", outcomes[7]);
     // The text is no integer and is refused for that: the taint is known all the same.
     assert!(!outcomes[5].ok && tainted(5) == ["/n t:shell@1.0.0"], "{:?}", outcomes[5]);
+}
+
+#[tokio::test]
+async fn taint_follows_values_through_files() {
+    let (mut fixture, _) = with_state(RunInput::default(), |_| {}).await;
+    let policy = serde_json::from_value::<Policy>(json!({"profile": "trusted"})).expect("policy");
+    fixture.run.policy = Arc::new(policy);
+    fixture.all(vec![keeping("a", "shell", "page", json!({}))]).await;
+    let wrote = fixture.one("write", json!({"file": "/w/page.md", "note": "†state.page"})).await;
+    assert_eq!(tainted(&wrote), ["/note t:shell@1.0.0"]);
+    // A resumed run knows it, and so does a later one of the same user.
+    fixture.run.variables = Some(open(&fixture, RunInput::default()).await);
+    let reads = |path: &str, file: &str| keeping(path, "echo", path, json!({"file": file}));
+    fixture.all(vec![reads("text", "/w/page.md"), reads("folder", "/w"), reads("other", "/v")]).await;
+    for (path, expect) in [("text", "/says t:shell@1.0.0"), ("folder", "/says t:shell@1.0.0"), ("other", "")] {
+        let says = fixture.one("fails", json!({"says": format!("†state.{path}")})).await;
+        assert_eq!(tainted(&says).join(" "), expect, "{path}");
+    }
+    // The whole file is replaced by what nobody else wrote.
+    fixture.one("write", json!({"file": "/w/page.md", "note": "mine"})).await;
+    fixture.all(vec![reads("clean", "/w/page.md")]).await;
+    assert_eq!(tainted(&fixture.one("fails", json!({"says": "†state.clean"})).await), Vec::<String>::new());
 }

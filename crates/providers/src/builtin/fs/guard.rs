@@ -15,14 +15,16 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_sandbox::protected::{is_own, is_protected};
 
 use crate::builtin::fs::dir::Dir;
-use crate::builtin::fs::io_failure;
+use crate::builtin::fs::{ROOT, io_failure};
 
 /// What happens to a path outside the workspace root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -171,6 +173,18 @@ impl Paths {
         }
     }
 
+    /// Where a call's argument leads; nothing where that cannot be told: such a call fails.
+    pub(super) fn located(&self, session: &Session, written: &Value) -> Option<PathBuf> {
+        self.resolve(session, written.as_str()?).ok().map(|target| target.path)
+    }
+
+    /// The files of a call that reads what its argument `path` names; without it the workspace root.
+    pub(super) fn read_by(&self, session: &Session, arguments: &Value) -> FileUse {
+        let root = Value::from(ROOT);
+        let path = arguments.get("path").unwrap_or(&root);
+        FileUse { reads: self.located(session, path).into_iter().collect(), ..FileUse::default() }
+    }
+
     pub(super) fn resolve(&self, session: &Session, written: &str) -> Result<Target, ToolError> {
         let root = session
             .root
@@ -240,6 +254,11 @@ impl WriteGuard {
             return Err(ToolError::new(ErrorKind::NotPermitted, format!("`{written}` {why}")));
         }
         Ok(target)
+    }
+
+    /// The files of a call that changes a part of the file that its argument `path` names.
+    pub(super) fn changed_by(&self, session: &Session, arguments: &Value) -> FileUse {
+        FileUse::changing(self.paths.located(session, &arguments["path"]))
     }
 
     fn reach(&self, target: &Target) -> CallScope {

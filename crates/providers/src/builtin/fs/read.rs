@@ -19,6 +19,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use crate::builtin::fs::guard::{Paths, Target};
@@ -84,6 +85,10 @@ impl Tool for Read {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or_default())
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        self.0.read_by(session, arguments)
     }
 }
 

@@ -10,6 +10,7 @@ use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use super::edit::unified;
@@ -85,6 +86,13 @@ impl Tool for Write {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or_default())
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        FileUse {
+            replaces: self.0.paths.located(session, &arguments["path"]).into_iter().collect(),
+            ..FileUse::default()
+        }
     }
 
     fn changes(&self, arguments: &Value, session: &Session) -> Option<String> {

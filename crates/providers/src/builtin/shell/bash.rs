@@ -7,11 +7,13 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use super::runner::{Runner, Start, longest};
 use super::session::{BASH, Sessions, next_step};
-use super::{common_properties, folder_of, sandbox_note};
+use super::{common_properties, folder_of, program_files, sandbox_note};
 use crate::builtin::{define, parse};
 
 const MANUAL: &str = "\
@@ -110,5 +112,9 @@ impl Tool for Bash {
                 None => return Ok(output),
             }
         }
+    }
+
+    fn files(&self, _arguments: &Value, session: &Session) -> FileUse {
+        program_files(session)
     }
 }

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::context::ToolContext;
 use toolwright_core::sandbox::SandboxProfile;
+use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use super::BuiltinOptions;
@@ -64,6 +66,11 @@ fn common_properties() -> [(&'static str, Value); 3] {
         ),
         ("session", session::property()),
     ]
+}
+
+/// The files of a program: it works in the workspace.
+fn program_files(session: &Session) -> FileUse {
+    FileUse::program(session.root.canonicalize().unwrap_or_else(|_| session.root.clone()))
 }
 
 /// The folder that a call of a session asks for, as its prelude takes it; empty: the one that the session is in.

@@ -12,12 +12,14 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 use toolwright_sandbox::{SupervisedCommand, candidates};
 
 use crate::builtin::shell::runner::{Runner, Start, longest};
 use crate::builtin::shell::session::{PYTHON, Sessions, next_step};
-use crate::builtin::shell::{common_properties, folder_of, sandbox_note};
+use crate::builtin::shell::{common_properties, folder_of, program_files, sandbox_note};
 use crate::builtin::{define, failed, parse};
 
 /// Isolated: neither variables (`PYTHONPATH`) nor files beside the code (a `json.py` in the workspace)
@@ -130,6 +132,10 @@ impl Tool for Python {
                 None => return Ok(output),
             }
         }
+    }
+
+    fn files(&self, _arguments: &Value, session: &Session) -> FileUse {
+        program_files(session)
     }
 }
 

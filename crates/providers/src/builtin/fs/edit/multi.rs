@@ -14,6 +14,7 @@ use toolwright_core::definition::{CallParts, Concurrency, Effects, ToolDefinitio
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 use toolwright_core::tool_id::ToolId;
 
@@ -118,6 +119,11 @@ impl Tool for MultiEdit {
         let paths = arguments["edits"].as_array().into_iter().flatten().map(|edit| edit["path"].as_str());
         // Without an edit there is nothing to touch, and no such call passes the schema.
         paths.map(|path| self.guard.scope(session, path.unwrap_or_default())).max().unwrap_or(CallScope::Anywhere)
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        let edits = arguments["edits"].as_array().into_iter().flatten();
+        FileUse::changing(edits.filter_map(|edit| self.guard.paths.located(session, &edit["path"])))
     }
 
     fn changes(&self, arguments: &Value, session: &Session) -> Option<String> {

@@ -18,6 +18,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::schema::{CompiledSchema, Violation};
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use super::edit::unified;
@@ -143,6 +144,10 @@ impl Tool for JsonRead {
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or_default())
     }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        self.0.read_by(session, arguments)
+    }
 }
 
 struct JsonWrite(WriteGuard);
@@ -256,6 +261,10 @@ impl Tool for JsonWrite {
         let read = arguments["schema"].as_str().map(|schema| self.0.paths.scope(session, schema));
         let written = self.0.scope(session, arguments["path"].as_str().unwrap_or_default());
         read.into_iter().fold(written, Ord::max)
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        self.0.changed_by(session, arguments)
     }
 }
 

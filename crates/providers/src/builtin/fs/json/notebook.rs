@@ -14,6 +14,7 @@ use toolwright_core::definition::{Concurrency, Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use super::super::guard::{Paths, WriteGuard};
@@ -79,6 +80,10 @@ impl Tool for NotebookRead {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or_default())
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        self.0.read_by(session, arguments)
     }
 }
 
@@ -162,6 +167,10 @@ impl Tool for NotebookEdit {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or_default())
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        self.0.changed_by(session, arguments)
     }
 }
 

@@ -9,6 +9,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use super::walk::{Next, walk};
@@ -88,5 +89,9 @@ impl Tool for Glob {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or(ROOT))
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        self.0.read_by(session, arguments)
     }
 }

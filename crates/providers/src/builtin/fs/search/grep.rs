@@ -16,6 +16,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::pattern::nearest;
 use toolwright_core::session::Session;
+use toolwright_core::store::FileUse;
 use toolwright_core::tool::Tool;
 
 use super::walk::{Next, Stopped, walk};
@@ -104,6 +105,10 @@ impl Tool for Grep {
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
         self.0.scope(session, arguments["path"].as_str().unwrap_or(ROOT))
+    }
+
+    fn files(&self, arguments: &Value, session: &Session) -> FileUse {
+        self.0.read_by(session, arguments)
     }
 }
 

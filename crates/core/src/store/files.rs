@@ -1,0 +1,289 @@
+//! Files that tainted values were written into: a call that reads one later gets the taint with the content.
+//!
+//! The notes are values of the session log, without data, in a mailbox of their own: one for each principal, because runs, their
+//! agents and later runs share the files. A name of such a value is a part of the file's path.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::session_log::{LogEntry, LogRow};
+use super::state::{SessionValues, log_path};
+use super::values::{Method, Written, deciding, decoded_name, encoded_name, is_below};
+use crate::identity::session::{Principal, SessionId};
+use crate::identity::taint::Taint;
+use crate::json::canonical::ContentHash;
+
+/// Where the notes stand in their mailbox.
+pub const FILES: &str = "files";
+/// Notes of one principal. Of more files than these the names are lost: every file has the taint.
+const MAX_NOTES: usize = 2_000;
+
+/// The mailbox of a principal's notes.
+#[must_use]
+pub fn files_mailbox(principal: &Principal) -> SessionId {
+    SessionId::new(format!("{FILES}-{}", ContentHash::of_value(&json!(principal.id))))
+}
+
+/// The files that a call reads and writes, as its tool tells before it runs. Paths are absolute, with all links resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileUse {
+    /// Files that its result may show; of a folder, all below it.
+    pub reads: Vec<PathBuf>,
+    /// Files whose whole content it replaces by what its arguments say.
+    pub replaces: Vec<PathBuf>,
+    /// Files of which it changes a part.
+    pub changes: Vec<PathBuf>,
+    /// Its arguments are a program that works in this folder. Which files it reads and writes nobody can tell.
+    pub program: Option<PathBuf>,
+}
+
+impl FileUse {
+    /// Of a tool that reads one file or folder.
+    #[must_use]
+    pub fn reading(path: PathBuf) -> Self {
+        Self { reads: vec![path], ..Self::default() }
+    }
+
+    /// Of a tool that writes a whole file.
+    #[must_use]
+    pub fn replacing(path: PathBuf) -> Self {
+        Self { replaces: vec![path], ..Self::default() }
+    }
+
+    /// Of a tool that changes parts of files.
+    #[must_use]
+    pub fn changing(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self { changes: paths.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Of a tool whose arguments are a program.
+    #[must_use]
+    pub fn program(folder: PathBuf) -> Self {
+        Self { program: Some(folder), ..Self::default() }
+    }
+
+    /// Whether the notes have to be read: for what the result is tainted by, where somebody keeps that, or for what the files
+    /// are after the call.
+    #[must_use]
+    pub fn needs_notes(&self, is_kept: bool, given: &Taint) -> bool {
+        let may_mark = !given.is_empty() && !self.changes.is_empty();
+        may_mark || !self.replaces.is_empty() || self.program.is_some() || (is_kept && !self.reads.is_empty())
+    }
+}
+
+/// What the notes mean for one call.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FileTaint {
+    /// The untrusted tools that what it reads came out of.
+    pub read: Taint,
+    /// Notes to write before the call has an effect.
+    pub before: Vec<Written>,
+    /// Notes to write once it has succeeded.
+    pub after: Vec<Written>,
+}
+
+/// The notes of a principal.
+#[derive(Debug, Clone, Default)]
+pub struct FileNotes(SessionValues);
+
+impl FileNotes {
+    /// As [`SessionLog::values`](super::SessionLog::values) returned them.
+    #[must_use]
+    pub fn of(rows: Vec<LogRow>) -> Self {
+        let mut notes = SessionValues::default();
+        for row in rows {
+            if let LogEntry::Value(written) = row.entry {
+                notes.put(row.seq, written);
+            }
+        }
+        Self(notes)
+    }
+
+    /// What a call reads, and which notes it leaves. `given` is the taint of its arguments.
+    ///
+    /// - What it writes has the taint of its arguments from before it runs, so that no interruption loses it.
+    /// - A whole file that it replaces by untainted arguments is clean once it has succeeded.
+    /// - A program reads all below its folder, and the tainted files that its text names. What a program writes has the taint of
+    ///   its text and of the files that the text names, or folders of theirs: all below its folder may be what it wrote.
+    #[must_use]
+    pub fn judge(&self, usage: &FileUse, arguments: &Value, given: &Taint) -> FileTaint {
+        let (mut found, mut moved) = (FileTaint::default(), given.clone());
+        let is_full = self.0.rows().len() >= MAX_NOTES;
+        for path in usage.reads.iter().chain(&usage.program) {
+            found.read.add(&self.taint(path));
+        }
+        if let Some(folder) = &usage.program {
+            let named = self.named_in(arguments, folder);
+            found.read.add(&named);
+            moved.add(&named);
+        }
+        if !moved.is_empty() {
+            let everything = PathBuf::from("/");
+            let written = usage.replaces.iter().chain(&usage.changes).chain(&usage.program);
+            let places: BTreeSet<&Path> = written.map(|path| if is_full { &*everything } else { &**path }).collect();
+            let marks = places.into_iter().filter(|path| !self.covers(path, &moved));
+            found.before = marks.map(|path| mark(path, Method::Merge, &moved)).collect();
+        } else if !is_full {
+            let tainted = usage.replaces.iter().filter(|path| !self.taint(path).is_empty());
+            found.after = tainted.map(|path| mark(path, Method::Set, &moved)).collect();
+        }
+        found
+    }
+
+    /// The taint of a file; of a folder, of all below it.
+    #[must_use]
+    pub fn taint(&self, path: &Path) -> Taint {
+        self.0.taint(&note_path(path), None)
+    }
+
+    /// Whether all at this path has the taint already: notes at it and above it say so.
+    fn covers(&self, path: &Path, taint: &Taint) -> bool {
+        let (place, mut known) = (note_path(path), Taint::default());
+        for one in deciding(self.0.rows().iter().map(|(_, one)| one), &place, None) {
+            if is_below(&place, &one.path) {
+                known.add(&one.taint);
+            } else if one.method.replaces() {
+                // What is older does not say anything of this file.
+                break;
+            }
+        }
+        let mut both = known.clone();
+        both.add(taint);
+        both == known
+    }
+
+    /// The taint of the noted files that a text of the arguments names, or names a folder of below `folder`.
+    fn named_in(&self, arguments: &Value, folder: &Path) -> Taint {
+        let (mut named, folder) = (Taint::default(), note_path(folder));
+        for (_, one) in self.0.rows().iter().filter(|(_, one)| !one.taint.is_empty()) {
+            let inside = one.path.strip_prefix(&folder).and_then(|rest| rest.strip_prefix('.'));
+            let names = inside.or_else(|| one.path.rsplit('.').next()).unwrap_or_default();
+            if names.split('.').any(|name| holds(arguments, &decoded_name(name))) {
+                named.add(&self.0.taint(&one.path, None));
+            }
+        }
+        named
+    }
+}
+
+/// Whether a text among these values has `name` in it, as a word.
+fn holds(value: &Value, name: &str) -> bool {
+    let goes_on = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric() || "_-".contains(next));
+    match value {
+        Value::String(text) => text.match_indices(name).any(|(at, _)| {
+            let (before, after) = (text[..at].chars().next_back(), text[at + name.len()..].chars().next());
+            !goes_on(before) && before != Some('.') && !goes_on(after)
+        }),
+        Value::Array(items) => items.iter().any(|item| holds(item, name)),
+        Value::Object(members) => members.values().any(|member| holds(member, name)),
+        _ => false,
+    }
+}
+
+fn mark(path: &Path, method: Method, taint: &Taint) -> Written {
+    Written { method, taint: taint.clone(), ..Written::set(note_path(path), Value::Null) }
+}
+
+/// Where the note of a file stands.
+fn note_path(path: &Path) -> String {
+    let names = path.components().filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
+    names.fold(FILES.to_owned(), |above, name| log_path(&above, &encoded_name(&name.as_os_str().to_string_lossy())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::tool_id::ToolId;
+
+    fn web() -> Taint {
+        Taint::of(&ToolId::parse("web:fetch@1.0.0").expect("id"))
+    }
+
+    /// The notes after these calls: how each uses which path (`+`: with tainted arguments), and what a program's text is.
+    fn after(calls: &[(&str, &str)]) -> FileNotes {
+        let mut notes = FileNotes::default();
+        for (how, path) in calls {
+            let found = judge(&notes, how, path);
+            found.before.into_iter().chain(found.after).for_each(|one| notes.0.push(one));
+        }
+        notes
+    }
+
+    fn judge(notes: &FileNotes, how: &str, path: &str) -> FileTaint {
+        let (how, given) = how.strip_suffix('+').map_or((how, Taint::default()), |how| (how, web()));
+        let at = PathBuf::from(path);
+        let usage = match how {
+            "replace" => FileUse::replacing(at),
+            "change" => FileUse::changing([at]),
+            "run" => FileUse::program("/w".into()),
+            _ => FileUse::reading(at),
+        };
+        notes.judge(&usage, &json!({"args": [path]}), &given)
+    }
+
+    #[test]
+    fn files_keep_the_taint_of_what_was_written() {
+        let check = |calls: &[(&str, &str)], how: &str, path: &str, expect: bool| {
+            let read = judge(&after(calls), how, path).read;
+            assert_eq!(!read.is_empty(), expect, "{calls:?}: {how} {path}");
+        };
+        let page = ("replace+", "/w/a/page.md");
+        check(&[page], "read", "/w/a/page.md", true);
+        check(&[page], "read", "/w/a", true);
+        check(&[page], "read", "/", true);
+        check(&[page], "read", "/w/a/page", false);
+        check(&[page], "read", "/w/b", false);
+        check(&[page], "read", "/w/a/page/md", false);
+        check(&[("replace", "/w/a/page.md")], "read", "/w/a/page.md", false);
+        check(&[page, ("replace", "/w/a/page.md")], "read", "/w/a/page.md", false);
+        check(&[page, ("replace", "/w/a/page.md")], "read", "/w", false);
+        check(&[page, ("change", "/w/a/page.md")], "read", "/w/a/page.md", true);
+        check(&[("change+", "/w/x")], "read", "/w/x", true);
+        check(&[("change+", "/w/x"), ("replace", "/w/x"), ("replace+", "/w/x")], "read", "/w/x", true);
+        // A program reads what lies below its folder, and what it names.
+        check(&[page], "run", "cat *", true);
+        check(&[("replace+", "/v/page.md")], "run", "cat *", false);
+        check(&[("replace+", "/v/page.md")], "run", "cat ../v/page.md", true);
+        // It may write anything there.
+        check(&[("run+", "tee x")], "read", "/w/a", true);
+        check(&[("run+", "tee x")], "read", "/v", false);
+        check(&[("run+", "tee x"), ("replace", "/w/x")], "read", "/w/x", false);
+        check(&[("run+", "tee x"), ("replace", "/w/x"), ("run+", "tee x")], "read", "/w/x", true);
+        check(&[("run+", "tee x"), ("replace", "/w/x"), ("replace+", "/w/x")], "read", "/w/x", true);
+        check(&[page, ("run", "make")], "read", "/w/x", false);
+        check(&[page, ("run", "cat my-page.md")], "read", "/w/x", false);
+        check(&[page, ("run", "cp a/page.md x")], "read", "/w/x", true);
+        check(&[page, ("run", "cat a/* > x")], "read", "/w/x", true);
+    }
+
+    #[test]
+    fn notes_are_written_only_where_they_say_more() {
+        let check = |calls: &[(&str, &str)], how: &str, path: &str, expect: (usize, usize)| {
+            let found = judge(&after(calls), how, path);
+            assert_eq!((found.before.len(), found.after.len()), expect, "{calls:?}: {how} {path}");
+        };
+        check(&[], "replace", "/w/x", (0, 0));
+        check(&[], "change", "/w/x", (0, 0));
+        check(&[], "run", "make", (0, 0));
+        check(&[], "replace+", "/w/x", (1, 0));
+        check(&[("replace+", "/w/x")], "replace+", "/w/x", (0, 0));
+        check(&[("replace+", "/w/x")], "change+", "/w/x", (0, 0));
+        check(&[("run+", "make")], "replace+", "/w/x", (0, 0));
+        check(&[("run+", "make"), ("replace", "/w/x")], "run+", "make", (1, 0));
+        check(&[("run+", "make"), ("replace", "/w/x"), ("run+", "make")], "run+", "make", (0, 0));
+        check(&[("replace+", "/w/x")], "replace", "/w/x", (0, 1));
+        check(&[("replace+", "/w/x"), ("replace", "/w/x")], "replace", "/w/x", (0, 0));
+    }
+
+    #[test]
+    fn notes_are_bounded() {
+        let mut notes = FileNotes::default();
+        for n in 0..MAX_NOTES + 10 {
+            judge(&notes, "replace+", &format!("/w/{n}")).before.into_iter().for_each(|one| notes.0.push(one));
+        }
+        assert!(notes.0.rows().len() <= MAX_NOTES + 1, "{}", notes.0.rows().len());
+        assert!(!notes.taint(Path::new("/elsewhere")).is_empty());
+    }
+}
