@@ -23,6 +23,8 @@ const BEGUN: f32 = 0.8;
 const MIN_PREFIX: usize = 2;
 /// How many words of a query are looked for among all words: each takes a while.
 const MAX_CORRECTED: usize = 8;
+/// Letters of a word of a task in which one may be another letter.
+const MIN_CHANGED: usize = 6;
 /// How many words may stand for one.
 const MAX_MEMBERS: usize = 16;
 /// What a synonym counts, and a word of the same topic.
@@ -195,12 +197,40 @@ impl Plan {
             }
             if group.is_empty() && left > 0 {
                 left -= 1;
-                index.corrections(&term.word, &mut group);
+                index.corrections(&term.word, |_, _| true, &mut group);
             }
             group
         });
         Self { clauses: Vec::new(), ..plan }
     }
+
+    /// Only what words that no tool has may be, mistyped. Words that tools have were looked for before.
+    pub(super) fn mistyped(text: &str, index: &LexicalIndex) -> Self {
+        let mut left = MAX_CORRECTED;
+        let plan = Self::new(&Query::new(text), index, |term| {
+            let mut group = Group::new();
+            if left > 0 && !term.is_joined && index.own(&term.stem).is_empty() {
+                left -= 1;
+                index.corrections(&term.word, is_slip, &mut group);
+            }
+            group
+        });
+        Self { clauses: Vec::new(), ..plan }
+    }
+}
+
+/// Whether a word of a task is rather another word that it is one error away from. Many short words are one letter away
+/// from a word of another meaning (`cake`, `case`): of those, only two swapped letters and a missing or surplus one inside
+/// count.
+fn is_slip(word: &str, other: &str) -> bool {
+    let (count, ends) =
+        (|word: &str| word.chars().count(), |word: &str| (word.chars().next(), word.chars().next_back()));
+    if count(word) >= MIN_CHANGED {
+        return true;
+    }
+    let (own, others) = (ends(word), ends(other));
+    let is_swap = count(word) == count(other) && strsim::levenshtein(word, other) == 2;
+    own.0 == others.0 && (is_swap || (count(word) != count(other) && own.1 == others.1))
 }
 
 impl LexicalIndex {
@@ -216,15 +246,18 @@ impl LexicalIndex {
         self.add(found, group);
     }
 
-    /// Adds the stems of words that `word` is with a few errors: none in three letters, one in seven, or two.
-    fn corrections(&self, word: &str, group: &mut Group) {
+    /// Adds the stems of words that `word` is with a few errors, where they `may_be` meant: none in three letters, one in
+    /// seven, or two.
+    fn corrections(&self, word: &str, may_be: impl Fn(&str, &str) -> bool, group: &mut Group) {
         let errors = match word.chars().count() {
             0..=3 => return,
             4..=7 => 1,
             _ => 2,
         };
         let about = self.dictionary.about(word, errors).filter(|(id, _)| self.is_used(*id));
-        let found = about.filter_map(|(id, text)| Some((id, *MISTYPED.get(strsim::osa_distance(word, text))?)));
+        let about = about.filter(|(_, text)| may_be(word, text));
+        let worth = MISTYPED.get(..=errors as usize).unwrap_or_default();
+        let found = about.filter_map(|(id, text)| Some((id, *worth.get(strsim::osa_distance(word, text))?)));
         self.add(found.collect(), group);
     }
 

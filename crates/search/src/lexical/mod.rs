@@ -172,6 +172,13 @@ impl LexicalIndex {
         self.best(&Plan::typed(query, self), limit, keep).ranked
     }
 
+    /// The tools that have the words which the query may mean where it has words that no tool has: for a task that nothing
+    /// else fits. A word of three letters is taken as it is; one of four to seven may have one error, a longer one two.
+    #[must_use]
+    pub fn rank_mistyped(&self, query: &str, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
+        self.best(&Plan::mistyped(query, self), limit, keep).ranked
+    }
+
     /// How many tools it has.
     #[must_use]
     pub fn len(&self) -> usize {

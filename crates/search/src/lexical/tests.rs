@@ -170,6 +170,36 @@ fn what_is_typed_may_be_unfinished_or_mistyped() {
 }
 
 #[test]
+fn unknown_words_of_tasks_may_be_mistyped() {
+    let words =
+        ["search", "weather", "email", "calendar", "receive messages", "case", "plan", "point", "calculate", "matter"];
+    let tools: Vec<Tool> = words.map(|word| tool(word, "", json!({}))).into();
+    let index = LexicalIndex::build(&tools, None);
+    for (query, expect) in [
+        ("serch", "search"),
+        ("the wether", "weather"),
+        ("emial", "email"),
+        ("calender", "calendar"),
+        ("recieve mesages", "receive messages"),
+        ("pln the caes", "case"),
+        ("plna it", "plan"),
+        ("caculaet", "calculate"),
+        // Another word rather than this one with an error.
+        ("a cake", ""),
+        ("the plane", ""),
+        ("paint", ""),
+        ("flatter", ""),
+        ("pointer", ""),
+        // What tools have was looked for before.
+        ("search", ""),
+        ("", ""),
+    ] {
+        let found: Vec<_> = index.rank_mistyped(query, 10, &all).iter().map(|hit| &*tools[hit.index].name).collect();
+        assert_eq!(found.join(" "), expect, "{query}");
+    }
+}
+
+#[test]
 fn equals_stand_in_their_order_and_limits_hold() {
     let same: Vec<Tool> = (0..300).map(|_| tool("same", "words", json!({}))).collect();
     let index = LexicalIndex::build(&same, None);

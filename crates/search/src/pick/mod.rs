@@ -22,8 +22,6 @@ use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::model::Usage;
 use toolwright_core::session::Principal;
 
-/// Letters of a word of a task that may be mistyped.
-const MIN_MISTYPED: usize = 8;
 /// What provenance calls the order of registration.
 const IN_ORDER: &str = "registration";
 /// Bytes of a query that are looked at; what comes after is left out.
@@ -343,14 +341,11 @@ impl<'a> Picking<'a> {
         ranked
     }
 
-    /// The tools that have words like the long ones of the query, where it is mistyped; the first `limit` among `keep`. What
-    /// is found so counts half. Short words are one letter away from too many others.
+    /// The tools that have words like those of the query that no tool has; the first `limit` among `keep`. What is found so
+    /// counts half.
     #[must_use]
     pub fn by_spelling(&self, limit: usize, keep: &dyn Fn(usize) -> bool) -> Vec<Ranked> {
-        let long = self.query.split_whitespace().filter(|word| word.chars().count() >= MIN_MISTYPED);
-        // The blank says that the last word is whole.
-        let long: String = long.flat_map(|word| [word, " "]).collect();
-        let mut ranked = self.index.lexical(self.snapshot).rank_typed(&long, limit, keep);
+        let mut ranked = self.index.lexical(self.snapshot).rank_mistyped(self.query, limit, keep);
         ranked.iter_mut().for_each(|ranked| ranked.score /= 2.0 * (ranked.score + 1.0));
         ranked
     }
@@ -422,6 +417,7 @@ impl<'a> Picking<'a> {
                 let reason = match note.reason {
                     _ if self.is_named(index) => "the query names it".to_owned(),
                     Some(reason) => reason,
+                    None if score <= 0.0 => "nothing of the query speaks for it".to_owned(),
                     None => found.in_words(),
                 };
                 let details = self.options.debug.then(|| found.details(note.details));
