@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use toolwright_core::model::{ShownTool, WrittenCall};
 
 use crate::format::{At, Call, Form};
+use crate::table;
 use scan::{Begins, begins, blank};
 
 /// The result of reading on in a block.
@@ -145,6 +146,14 @@ fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
         at = section.len() + blank(&view.text[section.len()..]);
     }
     let rest = &view.text[at..];
+    if let Some((_, close)) = call.section.filter(|(section, _)| at > 0 && table::is_control(section)) {
+        match begins(rest, close) {
+            // No call in it.
+            Begins::Yes => return Err(Step::Done { len: at + close.len(), calls: Vec::new() }),
+            Begins::Perhaps => return Err(view.wait()),
+            Begins::No => {}
+        }
+    }
     let opens = call.opens();
     if let Some(open) = opens.iter().filter(|open| rest.starts_with(**open)).max_by_key(|open| open.len()) {
         // The reader reads a tag around the call itself, since it must find its end.

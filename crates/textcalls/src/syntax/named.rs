@@ -99,6 +99,8 @@ impl CallReader for NamedReader {
         let len = match form.close {
             None => end,
             Some(close) if rest.starts_with(close) => at + close.len(),
+            // So does the end of the answer, where the JSON is whole.
+            Some(_) if view.ended && table::is_control(form.open) && without(rest, view.stops).is_empty() => end,
             Some(close) => {
                 // Another call, or the end of the section, closes it too.
                 let next = [Some(form.open), section.map(|section| section.1)];
@@ -124,14 +126,18 @@ impl Header {
     }
 }
 
-/// A call whose JSON is not closed when the response ends. An unclosed text may hide its end.
+/// A call whose JSON is not closed when the response ends.
 fn cut(form: &Named, header: &Header, start: usize, view: View<'_>) -> Step {
-    let json = &view.text[start..];
-    let json = form.close.and_then(|close| json.split_once(close)).map(|(json, _)| json.trim_ascii_end());
-    match json {
-        Some(json) if json.ends_with(['}', ']', '`']) => unread(form, header, start, &mut 0, view),
-        _ => Step::Fail,
+    match form.close.is_some_and(|close| may_end(&view.text[start..], close)) {
+        true => unread(form, header, start, &mut 0, view),
+        false => Step::Fail,
     }
+}
+
+/// Whether JSON that is not closed may have ended before `close`: an unclosed text may hide its end. Else the token is part of
+/// a text that was cut.
+fn may_end(json: &str, close: &str) -> bool {
+    json.split_once(close).is_some_and(|(json, _)| json.trim_ascii_end().ends_with(['}', ']', '`']))
 }
 
 /// A call whose arguments, from `start` on, are not an object, once it is closed. Empty ones become an empty object; others are
@@ -212,7 +218,7 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
     // The bracket of the JSON ends the name and is not part of the header.
     let len = start + at + spaces + if *end == "{" { 0 } else { end.len() };
     let (name, id) = match form.id {
-        Id::AroundName(prefix) => (bare_name(prefix, &rest[..name]), &rest[..name]),
+        Id::AroundName(prefix) => (called(prefix, &rest[..name], view), &rest[..name]),
         _ => (&rest[..name], id),
     };
     // Without a closing marker and a control token, only the name says that this is a call.
@@ -222,6 +228,21 @@ fn header(form: &Named, head: usize, view: View<'_>) -> Result<Header, Step> {
         return Err(Step::Fail);
     }
     Ok(Header { name: name.to_owned(), id: id.to_owned(), len })
+}
+
+/// The name in an id. Clients change ids that they may not send as they are, and the model then writes more of the kind:
+/// `functions_name_0`, `functionsname0`. Those name a tool of the request.
+fn called<'a>(prefix: &str, id: &'a str, view: View<'_>) -> &'a str {
+    let marks = ['.', '_', ':'];
+    let name = bare_name(prefix, id);
+    let rest = id.strip_prefix(prefix.trim_end_matches(marks)).unwrap_or(id);
+    let rest = rest.strip_prefix(marks).unwrap_or(rest);
+    let bare = rest.trim_end_matches(|c: char| c.is_ascii_digit());
+    let others = [rest, bare, bare.strip_suffix(marks).unwrap_or(bare)];
+    match view.knows(name) {
+        true => name,
+        false => others.into_iter().find(|name| view.knows(name)).unwrap_or(name),
+    }
 }
 
 /// The name between `prefix` and a number.
@@ -256,12 +277,15 @@ impl Body {
         Self { name: name.to_owned(), head, close, certain, scan: None, end: None, search: head }
     }
 
-    /// A body that is not JSON is returned as it is.
+    /// A body that is not JSON is returned as it is; none at all is an empty object.
     fn unread(&mut self, start: usize, view: View<'_>) -> Step {
         let bytes = view.text.as_bytes();
         let from = self.search.max(start).min(bytes.len());
         match memchr::memmem::find(&bytes[from..], self.close.as_bytes()).map(|at| from + at) {
-            Some(end) => self.call(end, view.text[start..end].trim_ascii().to_owned()),
+            Some(end) => {
+                let written = view.text[start..end].trim_ascii();
+                self.call(end, if written.is_empty() { "{}" } else { written }.to_owned())
+            }
             None => {
                 self.search = (bytes.len() + 1).saturating_sub(self.close.len()).max(from);
                 view.wait()
@@ -293,7 +317,8 @@ impl CallReader for Body {
             Some(end) => end,
             None => match scan.run(view.text) {
                 Reach::End(end) => *self.end.insert(end),
-                _ if view.ended => return self.unread(start, view),
+                _ if view.ended && may_end(&view.text[start..], self.close) => return self.unread(start, view),
+                _ if view.ended => return Step::Fail,
                 _ => return Step::More,
             },
         };

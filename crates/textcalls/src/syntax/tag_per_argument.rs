@@ -227,8 +227,31 @@ impl TaggedReader {
         Err(self.done(self.at))
     }
 
+    /// Where a value ends that lacks its end tag, as far as `end`: before the tag of another argument that the tool has, on a
+    /// line of its own, or before the ends of the function and of the tag around it.
+    fn missed_end(&self, pending: &Pending, param: &Param, end: usize, view: View<'_>) -> Option<usize> {
+        let (_, outer) = self.form.outer.filter(|_| self.form.padding == Padding::Newlines && !param.is_all)?;
+        let schema = Schema::of_tool(view.tools, &pending.name);
+        let is_other = |key: &str| {
+            let is_given = key == param.key || pending.params.iter().any(|given| given.key == key);
+            !is_given && schema.is_some_and(|schema| schema.member(key).is_some())
+        };
+        let mut start = param.value.start;
+        for line in view.text[start..end].split_inclusive('\n') {
+            let tag = &view.text[start + blank(line)..];
+            let closes =
+                || tag.strip_prefix(self.form.close).is_some_and(|rest| rest.trim_ascii_start().starts_with(outer));
+            let key = tag.strip_prefix(self.form.param).and_then(|rest| rest.split(self.form.key_end).next());
+            if start > param.value.start && (key.is_some_and(is_other) || (self.outer && closes())) {
+                return Some(start);
+            }
+            start += line.len();
+        }
+        None
+    }
+
     /// A value ends at the first end tag before another argument or the end of the call; any other is part of it.
-    fn value(&mut self, mut pending: Pending, mut param: Param, search: usize, view: View<'_>) -> Result<(), Step> {
+    fn value(&mut self, pending: Pending, param: Param, search: usize, view: View<'_>) -> Result<(), Step> {
         let text = view.text;
         let close = self.form.json.filter(|_| param.is_all).map_or(self.form.value_close, |json| json.2);
         let cdata = self.form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
@@ -241,6 +264,9 @@ impl TaggedReader {
                     resume -= 1;
                 }
                 from = resume;
+                if let Some(end) = view.ended.then(|| self.missed_end(&pending, &param, text.len(), view)).flatten() {
+                    return self.end_value(pending, param, end, end);
+                }
                 break view.wait();
             };
             let end = from + found;
@@ -262,11 +288,9 @@ impl TaggedReader {
             }
             match best {
                 Begins::Yes => {
-                    param.value.end = end;
-                    self.at = after;
-                    pending.params.push(param);
-                    self.stage = Stage::Params(pending);
-                    return Ok(());
+                    let missed = self.missed_end(&pending, &param, end, view);
+                    let (end, after) = missed.map_or((end, after), |end| (end, end));
+                    return self.end_value(pending, param, end, after);
                 }
                 Begins::Perhaps => {
                     from = end;
@@ -277,6 +301,15 @@ impl TaggedReader {
         };
         self.stage = Stage::Value { pending, param, search: from };
         Err(outcome)
+    }
+
+    /// The value ends at `end`, and what follows it begins `after`.
+    fn end_value(&mut self, mut pending: Pending, mut param: Param, end: usize, after: usize) -> Result<(), Step> {
+        param.value.end = end;
+        self.at = after;
+        pending.params.push(param);
+        self.stage = Stage::Params(pending);
+        Ok(())
     }
 }
 

@@ -331,22 +331,24 @@ pub(super) const DEEPSEEK_V3_1: Format = Format {
     ..ROW
 };
 
-/// Moonshot Kimi K2. It is known to call before it has closed its reasoning.
+/// A call of Kimi K2.
+const KIMI_CALL: Form = Form::Named(Named {
+    open: "<|tool_call_begin|>",
+    name_end: &["<|tool_call_argument_begin|>"],
+    id: Id::AroundName("functions."),
+    close: Some("<|tool_call_end|>"),
+    ..NAMED
+});
+
+/// Moonshot Kimi K2. It is known to call before it has closed its reasoning, and to write the singular for the section.
 pub(super) const KIMI_K2: Format = Format {
     name: "kimi-k2",
     models: &["kimi", "kimi-k2"],
     reasoning: Some(&Reasoning { prompted: Prompted::Never, yields: Yields::ToCalls, ..THINK }),
-    calls: &[Call::within(
-        "<|tool_calls_section_begin|>",
-        "<|tool_calls_section_end|>",
-        Form::Named(Named {
-            open: "<|tool_call_begin|>",
-            name_end: &["<|tool_call_argument_begin|>"],
-            id: Id::AroundName("functions."),
-            close: Some("<|tool_call_end|>"),
-            ..NAMED
-        }),
-    )],
+    calls: &[
+        Call::within("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", KIMI_CALL),
+        Call::within("<|tool_call_section_begin|>", "<|tool_call_section_end|>", KIMI_CALL),
+    ],
     turn: &["<|im_assistant|>assistant<|im_middle|>"],
     stops: CHATML_END,
     result: "## Return of {id}\n{content}",
