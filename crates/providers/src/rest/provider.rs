@@ -230,11 +230,6 @@ fn without_effect(spec: &RestToolConfig) -> Result<(), (&'static str, &'static s
         ResponseFormat::Text if spec.output_schema.is_some() => {
             Err(("output_schema", "a response that is read as text has no structured value: set `response: json`"))
         }
-        _ if spec.select.is_some() && spec.stream.as_ref().is_some_and(|stream| stream.answer.is_some()) => Err((
-            "select",
-            "it has no effect on a stream beside `stream.answer`, which names the part that is the result: leave out one of \
-             them",
-        )),
         _ => Ok(()),
     }
 }

@@ -93,7 +93,7 @@ impl Reading {
 
     /// Passes each event on as it arrives; the result is all of them, a line each: those that came where the call's time
     /// is over before the stream is, or where it breaks off, which is a failure. So is a stream without the part that says it
-    /// is done, and one in which no part has the answer.
+    /// is done, and one in which no part has the answer. `select` takes its part of the whole answer, else of each event.
     async fn stream(
         &self,
         mut response: HttpResponse,
@@ -162,10 +162,14 @@ impl Reading {
         let output = match &end {
             End::Whole | End::Said if is_unanswered => ToolOutput::failure(text),
             End::Full if is_unanswered => ToolOutput::failure(text + &self.cut_note()),
-            End::Whole | End::Said => {
-                let structured = is_assembled.then(|| serde_json::from_str(&text).ok()).flatten();
-                ToolOutput { structured: structured.filter(|_| self.structured), ..ToolOutput::text(text) }
-            }
+            End::Whole | End::Said if is_assembled => match serde_json::from_str(&text) {
+                Ok(value) => self.selected(text, value),
+                Err(error) if self.select.is_some() => ToolOutput::text(format!(
+                    "{text}\n[the answer is not JSON ({error}), so `select` takes no part of it]"
+                )),
+                Err(_) => ToolOutput::text(text),
+            },
+            End::Whole | End::Said => ToolOutput::text(text),
             End::Full => ToolOutput::text(text + &self.cut_note()),
             End::TimedOut => ToolOutput::text(format!(
                 "{text}\n[toolwright stopped reading after {events} events: the time of the call was over]"
@@ -227,26 +231,9 @@ impl Reading {
             ResponseFormat::Auto => media_type.is_some_and(MediaType::is_json),
             _ => false,
         };
-        let mut structured = None;
         if json && !body.cut {
             match serde_json::from_str(&text) {
-                Ok(value) => {
-                    let value = match &self.select {
-                        None => value,
-                        Some(select) => match select.of(&value) {
-                            Some(part) => {
-                                text = part.as_str().map_or_else(|| part.to_string(), str::to_owned);
-                                part
-                            }
-                            None => {
-                                let missing = select.as_str();
-                                text.push_str(&format!("\n[the response has no {missing}, so this is all of it]"));
-                                value
-                            }
-                        },
-                    };
-                    structured = self.structured.then_some(value);
-                }
+                Ok(value) => return self.selected(text, value).with_extra("cut", false),
                 Err(error) if self.format == ResponseFormat::Json => {
                     return ToolOutput::failure(format!(
                         "HTTP {status}, but the body is not JSON ({error}):\n{}",
@@ -259,7 +246,22 @@ impl Reading {
         if body.cut {
             text.push_str(&self.cut_note());
         }
-        ToolOutput { structured, ..ToolOutput::text(text) }.with_extra("cut", body.cut)
+        ToolOutput::text(text).with_extra("cut", body.cut)
+    }
+
+    /// The part of a JSON text that is the result, `value` being what it says.
+    fn selected(&self, mut text: String, mut value: Value) -> ToolOutput {
+        match self.select.as_ref().map(|select| (select, select.of(&value))) {
+            Some((_, Some(part))) => {
+                text = part.as_str().map_or_else(|| part.to_string(), str::to_owned);
+                value = part;
+            }
+            Some((select, None)) => {
+                text.push_str(&format!("\n[the response has no {}, so this is all of it]", select.as_str()));
+            }
+            None => {}
+        }
+        ToolOutput { structured: self.structured.then_some(value), ..ToolOutput::text(text) }
     }
 
     fn cut_note(&self) -> String {

@@ -58,7 +58,8 @@ pub struct RestToolConfig {
     #[serde(default)]
     pub response: ResponseFormat,
     /// The part of a JSON response that is the result: names and positions after slashes, `*` for every item, like
-    /// `/items/*/name`. A response without it is returned whole.
+    /// `/items/*/name`. A response without it is returned whole. Of a stream it is the part of each event, or of the whole
+    /// answer where `stream.answer` puts one together.
     // See [`Selection`](super::Selection).
     pub select: Option<String>,
     /// How the parts of a stream make one result. Without it the result is all parts, a line each.
