@@ -11,6 +11,7 @@ use toolwright_core::Tool;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallScope, ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    Withheld,
 };
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
@@ -84,7 +85,7 @@ pub struct FakeProvider {
     /// What it tells a model about its tools.
     pub instructions: Option<&'static str>,
     /// What it has and does not offer, each with the reason.
-    pub withheld: Vec<(String, String)>,
+    pub withheld: Vec<Withheld>,
     /// What it listed in an earlier run.
     pub cached: Option<Vec<Arc<RegisteredTool>>>,
     /// Whether its tools are methods of the protocol.
@@ -272,7 +273,7 @@ impl Provider for FakeProvider {
         *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
     }
 
-    fn withheld(&self) -> Vec<(String, String)> {
+    fn withheld(&self) -> Vec<Withheld> {
         self.withheld.clone()
     }
 

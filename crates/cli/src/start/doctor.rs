@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use toolwright::Toolwright;
 use toolwright::config::{Config, Problem, Severity};
 use toolwright::core::Snapshot;
-use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus};
+use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus, Withheld};
 use toolwright::core::model::ModelErrorKind;
 use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
@@ -110,7 +110,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     findings.extend(unrun);
     findings.extend(taken_port(&settings.sections.server.http).await);
     let warnings = warnings(&settings, logged, &probes, &findings);
-    let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
+    let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot, usize::MAX));
     let listed = listed_otherwise(&settings, &snapshot);
     let diagnosis = Diagnosis { findings, warnings, models, default_model, tools, left_out, listed };
     report(global, &settings, &problems, &probes, &diagnosis)
@@ -186,19 +186,19 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
     let all = status.withheld();
     Some(match most_common(all) {
         None => "0 tools: its source has none".to_owned(),
-        Some((name, reason)) => {
-            format!("0 tools: none of the {} that it has is offered, as `{name}`: {reason}", all.len())
+        Some(Withheld { name, why, .. }) => {
+            format!("0 tools: none of the {} that it has is offered, as `{name}`: {why}", all.len())
         }
     })
 }
 
 /// One that is withheld for the reason that most are. Of as many, the last: what is filtered out comes first.
-fn most_common(withheld: &[(String, String)]) -> Option<&(String, String)> {
+fn most_common(withheld: &[Withheld]) -> Option<&Withheld> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
-    for (_, reason) in withheld {
-        *counts.entry(reason).or_default() += 1;
+    for one in withheld {
+        *counts.entry(&one.why).or_default() += 1;
     }
-    withheld.iter().max_by_key(|(_, reason)| counts.get(reason.as_str()))
+    withheld.iter().max_by_key(|one| counts.get(one.why.as_str()))
 }
 
 /// What was logged on the way and not told as something else, and what its operator may not have meant.
@@ -572,8 +572,8 @@ mod tests {
 
     #[test]
     fn an_empty_source_names_the_most_common_reason() {
-        let withheld = |reasons: &[&str]| -> Vec<(String, String)> {
-            reasons.iter().enumerate().map(|(n, reason)| (format!("tool {n}"), (*reason).to_owned())).collect()
+        let withheld = |reasons: &[&str]| -> Vec<Withheld> {
+            reasons.iter().enumerate().map(|(n, reason)| Withheld::new(format!("tool {n}"), *reason)).collect()
         };
         for (reasons, expect) in [
             (&[][..], None),
@@ -582,7 +582,7 @@ mod tests {
             (&["off", "wrong"], Some("tool 1")),
         ] {
             let withheld = withheld(reasons);
-            assert_eq!(most_common(&withheld).map(|(name, _)| name.as_str()), expect, "{reasons:?}");
+            assert_eq!(most_common(&withheld).map(|one| one.name.as_str()), expect, "{reasons:?}");
         }
     }
 }

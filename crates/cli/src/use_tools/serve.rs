@@ -22,6 +22,7 @@ use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::{OnSignal, watch};
 use crate::terminal::person::asked_for;
 use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_error, say_warning, styled};
+use crate::use_tools::tools::MAX_UNREADABLE;
 use crate::values::{address, profile_name, serve_ask};
 
 /// How long slow providers are waited for before what is odd about the whole is told.
@@ -187,8 +188,12 @@ fn background(app: &Arc<Toolwright>, announced: usize) {
         if tools != announced {
             say(format_args!("toolwright: {tools} tools"));
         }
-        for issue in listing.catalogue().snapshot().issues() {
+        let snapshot = listing.catalogue().snapshot();
+        for issue in snapshot.issues() {
             say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
+        }
+        for line in snapshot.providers().iter().flat_map(|provider| provider.unreadable(MAX_UNREADABLE)) {
+            say_warning(&harmless(&line));
         }
     });
 }

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolwright::Toolwright;
+use toolwright::core::catalogue::Withheld;
 use toolwright::core::context::EstimatedTokens;
 use toolwright::core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, choose};
 use toolwright::core::job::JOB_IDS;
@@ -24,13 +25,15 @@ use crate::app::lists::{WaitFor, say_failures, say_starting, wait_for};
 use crate::app::{Global, files_in_force, open_config, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::person::effects_in_words;
-use crate::terminal::screen::{BOLD, DIM, harmless, print_json, print_text, say, seen_json, styled};
+use crate::terminal::screen::{BOLD, DIM, harmless, print_json, print_text, say, say_warning, seen_json, styled};
 use crate::terminal::table::{Table, name};
 use crate::use_tools::serve::as_served;
 use crate::values::share;
 
 /// How long the lists of providers are waited for: as long as fetching a server at its first start takes.
 const LIST_WAIT: Duration = Duration::from_secs(30);
+/// Lines on what could not be read of one source; `doctor` and `--json` have all.
+pub(crate) const MAX_UNREADABLE: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
@@ -141,6 +144,10 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                     value
                 };
                 print_json(&entries.iter().map(listed).collect::<Value>())?;
+                // The list on standard output is of tools alone.
+                for status in snapshot.providers() {
+                    status.unreadable(usize::MAX).iter().for_each(|line| say_warning(&harmless(line)));
+                }
                 return Ok(Exit::Ok);
             }
             let with_score = ls.model.is_some();
@@ -165,7 +172,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             if !entries.is_empty() {
                 table.print()?;
             }
-            for line in left_out(&snapshot) {
+            for line in left_out(&snapshot, MAX_UNREADABLE) {
                 say(styled(DIM, line));
             }
             if !app.executor().can_extract() {
@@ -267,15 +274,18 @@ fn short_effects(effects: toolwright::core::Effects) -> String {
     format!("{what}{}", if effects.open_world { " +net" } else { "" })
 }
 
-/// What sources have and the catalogue does not, a line a source.
-pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<String> {
-    let sources = snapshot.providers().iter().filter_map(|provider| {
-        let (first, why) = provider.withheld().first()?;
-        let (count, of) = (provider.withheld().len(), &provider.name);
-        Some(harmless(&match count {
-            1 => format!("not listed: `{first}` of {of}: {why}"),
-            _ => format!("not listed: {count} tools of {of}, as `{first}`: {why}"),
-        }))
+/// What sources have and the catalogue does not: of each source a line for what is meant to be left out, and lines for what
+/// could not be read, `most` of them at most.
+pub(crate) fn left_out(snapshot: &Snapshot, most: usize) -> Vec<String> {
+    let sources = snapshot.providers().iter().flat_map(|provider| {
+        let meant: Vec<&Withheld> = provider.withheld().iter().filter(|one| !one.is_unreadable).collect();
+        let (count, of) = (meant.len(), &provider.name);
+        let meant = meant.first().map(|Withheld { name, why, .. }| match count {
+            1 => format!("not listed: `{name}` of {of}: {why}"),
+            _ => format!("not listed: {count} tools of {of}, as `{name}`: {why}"),
+        });
+        let unreadable = provider.unreadable(most).into_iter().map(|line| format!("not listed: {line}"));
+        meant.into_iter().chain(unreadable).map(|line| harmless(&line)).collect::<Vec<_>>()
     });
     sources.collect()
 }

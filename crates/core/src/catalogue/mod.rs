@@ -21,7 +21,7 @@ pub use entry::{ACTIVITY_ONLY, Entry, namespaces};
 pub use prompt_part::{PromptPart, Skill};
 pub use provider::{
     CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
-    ProviderError, SourceNotice,
+    ProviderError, SourceNotice, Withheld,
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
 pub use snapshot::{CatalogueIssue, Listing, ProviderStatus, Snapshot, Unapproved};

@@ -289,7 +289,7 @@ pub trait Provider: Send + Sync {
         namespace == self.name()
     }
     /// Names it has but does not offer, each with the reason (`filtered by tools_denied`).
-    fn withheld(&self) -> Vec<(String, String)> {
+    fn withheld(&self) -> Vec<Withheld> {
         Vec::new()
     }
     /// What its operator should mend though it lists, one sentence with its remedy each: settings that name what its
@@ -300,6 +300,29 @@ pub trait Provider: Send + Sync {
     /// Cached tools for use until the first list has arrived.
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
         None
+    }
+}
+
+/// A name that a source has and its provider does not offer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withheld {
+    /// The name at its source.
+    pub name: String,
+    /// Why, as a clause.
+    pub why: String,
+    /// Whether nobody meant it: the provider cannot make a tool of what its source says.
+    pub is_unreadable: bool,
+}
+
+impl Withheld {
+    /// A name that a setting, a rule or the operator keeps back.
+    pub fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { name: name.into(), why: why.into(), is_unreadable: false }
+    }
+
+    /// A name of which no tool can be made.
+    pub fn unreadable(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { is_unreadable: true, ..Self::new(name, why) }
     }
 }
 

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
+use toolwright_core::catalogue::{ProviderError, RegisteredTool, Withheld, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
@@ -130,7 +130,7 @@ pub(crate) enum Marks {
 pub(crate) struct Listed {
     pub(crate) tools: Vec<Arc<RegisteredTool>>,
     pub(crate) facts: Facts,
-    pub(crate) withheld: Vec<(String, String)>,
+    pub(crate) withheld: Vec<Withheld>,
     /// What is wrong with how the server lists its tools, in words. Clients get it mended; here all stays as it came.
     pub(crate) mistakes: Option<String>,
 }
@@ -146,16 +146,16 @@ pub(crate) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
     for (index, tool) in raw.tools.iter().enumerate() {
         match checked(tool) {
             Ok((name, _)) if !names.insert(name) => {
-                listed.withheld.push((name.to_owned(), "listed twice by the server; the first is kept".to_owned()));
+                listed.withheld.push(Withheld::new(name, "listed twice by the server; the first is kept"));
             }
             Ok((name, fields)) => match fact(fields, raw.marks) {
                 Ok(fact) => sound.push((name, fields, fact)),
-                Err(reason) => listed.withheld.push((name.to_owned(), format!("broken: {reason}"))),
+                Err(reason) => listed.withheld.push(Withheld::unreadable(name, format!("broken: {reason}"))),
             },
             Err(reason) => {
                 let name =
                     tool.get("name").and_then(Value::as_str).map_or_else(|| format!("tool {index}"), str::to_owned);
-                listed.withheld.push((name, format!("broken: {reason}")));
+                listed.withheld.push(Withheld::unreadable(name, format!("broken: {reason}")));
             }
         }
     }
@@ -163,7 +163,7 @@ pub(crate) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
         if names.insert(name) {
             sound.push((name, fields, Some(Fact { stands_for: Some(stands_for.clone()), ..Fact::default() })));
         } else {
-            listed.withheld.push((name.clone(), "the server has a tool of this name itself".to_owned()));
+            listed.withheld.push(Withheld::new(name, "the server has a tool of this name itself"));
         }
     }
     let wrong = sound.iter().map(|(name, fields, _)| (name, list_validation::mistakes(fields)));
@@ -176,7 +176,7 @@ pub(crate) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
         .map_err(|error| ProviderError { message: error.to_string(), source: Some(Arc::new(error)) })?;
     for (id, (name, tool, fact)) in ids.into_iter().zip(sound) {
         if let Some(reason) = filtered(spec, name) {
-            listed.withheld.push((name.to_owned(), reason.to_owned()));
+            listed.withheld.push(Withheld::new(name, reason));
         } else {
             let definition = definition(spec, id, tool);
             listed.tools.push(match spec.config.tools.get(name) {
@@ -451,9 +451,9 @@ mod tests {
         let names: Vec<_> = listed.tools.iter().map(|tool| tool.raw_name()).collect();
         assert_eq!(names, ["good", "careless", "a.b", "a_b"]);
         assert_ne!(listed.tools[2].definition().id, listed.tools[3].definition().id);
-        let withheld: Vec<_> = listed.withheld.iter().map(|(name, _)| name.as_str()).collect();
+        let withheld: Vec<_> = listed.withheld.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(withheld, ["bad", "of_text", "tool 4", "tool 5", "", "good", "drop_all"]);
-        assert_eq!(listed.withheld[6].1, "filtered by tools_denied");
+        assert_eq!(listed.withheld[6], Withheld::new("drop_all", "filtered by tools_denied"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
     CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind,
-    RegisteredTool,
+    RegisteredTool, Withheld,
 };
 use toolwright_core::client::AskStyle;
 use toolwright_core::context::ToolContext;
@@ -59,7 +59,7 @@ pub struct McpProvider {
 /// What the last list, or the cached one, brought.
 #[derive(Default)]
 struct Listed {
-    withheld: Vec<(String, String)>,
+    withheld: Vec<Withheld>,
     /// What is wrong with it, as it was told.
     mistakes: Option<String>,
     instructions: Option<String>,
@@ -378,7 +378,7 @@ impl Provider for McpProvider {
         self.changes.listen(notify);
     }
 
-    fn withheld(&self) -> Vec<(String, String)> {
+    fn withheld(&self) -> Vec<Withheld> {
         self.listed().withheld.clone()
     }
 

@@ -322,7 +322,7 @@ async fn a_stateless_server_gets_its_headers() {
     let rig = site.rig();
     assert_eq!(rig.names().await, ["stream"]);
     let withheld = rig.provider.withheld();
-    assert!(withheld[0].0 == "marked" && withheld[0].1.contains("x-mcp-header"), "{withheld:?}");
+    assert!(withheld[0].name == "marked" && withheld[0].why.contains("x-mcp-header"), "{withheld:?}");
     let output = rig.call("stream", json!({"region": "eu"})).await.expect("output");
     assert_eq!(output.content[0].as_text(), Some("streamed"));
     let headers = site.headers_of("tools/call");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{Health, Provider as _, ProviderKind};
+use toolwright_core::catalogue::{Health, Provider as _, ProviderKind, Withheld};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::Effects;
 use toolwright_core::error::ErrorKind;
@@ -88,8 +88,8 @@ async fn a_list_is_paged_filtered_and_kept_whole() {
     assert_eq!((tools[1].raw_name(), tools[1].definition().parameters.as_ref()), ("hang", None));
     assert_eq!((tools[1].definition().effects, tools[1].definition().cache_ttl), (Effects::UNKNOWN, None));
     let withheld = rig.provider.withheld();
-    assert!(withheld[0].0 == "broken" && withheld[0].1.contains("inputSchema"), "{withheld:?}");
-    assert_eq!(withheld[1], ("secret_drop".to_owned(), "filtered by tools_denied".to_owned()));
+    assert!(withheld[0].name == "broken" && withheld[0].why.contains("inputSchema"), "{withheld:?}");
+    assert_eq!(withheld[1], Withheld::new("secret_drop", "filtered by tools_denied"));
     assert_eq!((rig.provider.health(), rig.provider.kind()), (Health::Ready, ProviderKind::Mcp));
     assert_eq!(rig.provider.instructions().as_deref(), Some("be kind"));
     assert_eq!(rig.provider.trust(), HintTrust::Foreign);

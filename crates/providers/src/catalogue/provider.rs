@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize};
+use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize, Withheld};
 use toolwright_core::event::{CATALOGUE_KEPT, Event};
 use toolwright_core::llm::LlmDefinition;
 use toolwright_core::pattern::allowed_by;
@@ -55,7 +55,7 @@ struct Loaded {
     /// By name: the hash of the definition, and what runs calls of that definition.
     tools: HashMap<String, (ContentHash, Arc<Implementation>)>,
     listed: Vec<Arc<RegisteredTool>>,
-    withheld: Vec<(String, String)>,
+    withheld: Vec<Withheld>,
     /// Its tools that are refused, in a sentence.
     refused: Option<String>,
     /// The document; `None` before there is one.
@@ -287,14 +287,14 @@ impl CatalogueProvider {
         // By the name, as others that are withheld are called.
         let name =
             |id: &str| id.split_once(':').map_or(id, |(_, rest)| rest.split('@').next().unwrap_or(rest)).to_owned();
-        loaded.withheld.extend(refused.into_iter().map(|refused| (name(&refused.id), refused.why)));
+        loaded.withheld.extend(refused.into_iter().map(|refused| Withheld::new(name(&refused.id), refused.why)));
         loaded.listed.reserve(made.len());
         for tool in made {
             let name = tool.definition.id.name().to_owned();
             if !allowed_by(&self.spec.tools_allowed, &[], &name) {
-                loaded.withheld.push((name, "filtered by tools_allowed".to_owned()));
+                loaded.withheld.push(Withheld::new(name, "filtered by tools_allowed"));
             } else if !allowed_by(&[], &self.spec.tools_denied, &name) {
-                loaded.withheld.push((name, "filtered by tools_denied".to_owned()));
+                loaded.withheld.push(Withheld::new(name, "filtered by tools_denied"));
             } else {
                 let entry = registered(&tool, self.spec.tools.get(&name));
                 loaded.tools.insert(name, (entry.source_hash(), Arc::new(tool.implementation)));
@@ -468,7 +468,7 @@ impl Provider for CatalogueProvider {
         self.retry.listen(notify);
     }
 
-    fn withheld(&self) -> Vec<(String, String)> {
+    fn withheld(&self) -> Vec<Withheld> {
         self.loaded().withheld.clone()
     }
 

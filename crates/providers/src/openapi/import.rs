@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use serde_json::Value;
-use toolwright_core::catalogue::ToolOverride;
+use toolwright_core::catalogue::{ToolOverride, Withheld};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 use toolwright_net::{HttpClient, NetError};
@@ -101,6 +101,20 @@ pub struct Refused {
     pub operation: String,
     /// Why.
     pub reason: String,
+    /// Whether no setting leaves it out: nothing that can be called can be made of what the document says.
+    pub is_unreadable: bool,
+}
+
+impl Refused {
+    fn unreadable(operation: impl Into<String>, reason: String) -> Self {
+        Self { operation: operation.into(), reason, is_unreadable: true }
+    }
+}
+
+impl From<Refused> for Withheld {
+    fn from(Refused { operation, reason, is_unreadable }: Refused) -> Self {
+        Self { name: operation, why: reason, is_unreadable }
+    }
 }
 
 /// One operation before it is compiled.
@@ -143,11 +157,12 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
         match entry {
             Ok(entry) => {
                 named.note(&entry, spec, &document);
-                let too_many = (import.operations > MAX_OPERATIONS)
-                    .then(|| format!("it comes after the first {MAX_OPERATIONS} operations of the document"));
-                match too_many.or_else(|| left_out(spec, &entry)) {
-                    Some(reason) => import.refused.push(Refused { operation: entry.label(), reason }),
-                    None => found.push(entry),
+                if let Some(reason) = left_out(spec, &entry) {
+                    import.refused.push(Refused { operation: entry.label(), reason, is_unreadable: false });
+                } else if let Some(reason) = unreadable(&entry, import.operations) {
+                    import.refused.push(Refused::unreadable(entry.label(), reason));
+                } else {
+                    found.push(entry);
                 }
             }
             Err(refused) => import.refused.push(refused),
@@ -164,7 +179,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
             Err(reason) => {
                 document.budget.give_back(mark);
                 document.xml.forget(xml);
-                import.refused.push(Refused { operation, reason });
+                import.refused.push(Refused::unreadable(operation, reason));
             }
         }
     }
@@ -192,12 +207,12 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiConfig) -> impl Itera
         let (items, broken) = document.chain(written);
         let broken = broken.or_else(|| items.last().and_then(|last| no_object(written, *last)));
         let items: Arc<[Part<'d>]> = items.into();
-        let broken = broken.map(|reason| Refused { operation: path.clone(), reason });
+        let broken = broken.map(|reason| Refused::unreadable(path, reason));
         let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), first(&items, name)?)));
         let (more, refused) = more_operations(document, path, &items);
         let of = |(method, written): (Method, Part<'d>)| {
             // Large documents keep each operation in a file of its own.
-            let refuse = |reason| Refused { operation: format!("{method} {path}"), reason };
+            let refuse = |reason| Refused::unreadable(format!("{method} {path}"), reason);
             let operation = document.follow(written).map_err(refuse)?;
             if let Some(reason) = no_object(written, operation) {
                 return Err(refuse(reason));
@@ -249,35 +264,39 @@ fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (
     for (at, (name, operation)) in query.into_iter().chain(additional).enumerate() {
         if at > MAX_ADDITIONAL {
             let reason = format!("it has more than {MAX_ADDITIONAL} additional operations; the others are left out");
-            refused.push(Refused { operation: path.to_owned(), reason });
+            refused.push(Refused::unreadable(path, reason));
             break;
         }
         let is_taken = METHODS.iter().any(|(known, _)| name.eq_ignore_ascii_case(known));
         match Method::from_bytes(name.as_bytes()) {
             Ok(Method::CONNECT) => {
                 let reason = "CONNECT opens a tunnel, which is no request".into();
-                refused.push(Refused { operation: format!("{name} {path}"), reason });
+                refused.push(Refused::unreadable(format!("{name} {path}"), reason));
             }
             Ok(method) if !is_taken && more.iter().all(|(have, _)| *have != method) => more.push((method, operation)),
             _ => {
                 let name: String = name.chars().take(100).collect();
                 let reason = format!("`{name}` cannot be the name of an additional method of its path");
-                refused.push(Refused { operation: format!("{name} {path}"), reason });
+                refused.push(Refused::unreadable(format!("{name} {path}"), reason));
             }
         }
     }
     (more, refused)
 }
 
-/// Why an operation is left out, if it is.
+/// Why nothing can be made of the operation that comes as number `count`, as far as that is known at once.
+fn unreadable(entry: &Found<'_>, count: usize) -> Option<String> {
+    let too_many = || format!("it comes after the first {MAX_OPERATIONS} operations of the document");
+    let unsaid = entry.operation.text(UNREADABLE).map(|reason| head(reason, MAX_DESCRIPTION));
+    unsaid.or_else(|| (count > MAX_OPERATIONS).then(too_many))
+}
+
+/// Why an operation is left out, if a setting or its method says so.
 fn left_out(spec: &OpenApiConfig, entry: &Found<'_>) -> Option<String> {
     let filter = &spec.filter;
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
     let passes =
         |list: &[String], values: &[&str]| list.is_empty() || values.iter().any(|value| allowed_by(list, &[], value));
-    if let Some(reason) = entry.operation.text(UNREADABLE) {
-        return Some(head(reason, MAX_DESCRIPTION));
-    }
     if entry.settings.enabled == Some(false) {
         return Some("it is disabled in the configuration".into());
     }

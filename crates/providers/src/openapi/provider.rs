@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
-use toolwright_core::catalogue::{CallLimits, ChangeNotifier};
+use toolwright_core::catalogue::{CallLimits, ChangeNotifier, Withheld};
 use toolwright_core::event::{Event, NoEvents};
 use toolwright_core::pattern::{glob_match, nearest};
 use toolwright_core::store::NoStore;
@@ -62,7 +62,7 @@ struct State {
     listed: Vec<Arc<RegisteredTool>>,
     health: Option<Health>,
     about: Option<String>,
-    withheld: Vec<(String, String)>,
+    withheld: Vec<Withheld>,
     issues: Vec<String>,
 }
 
@@ -225,7 +225,7 @@ impl OpenApiProvider {
         state.health = Some(health);
         state.about = import.about;
         state.issues = import.issues;
-        state.withheld = import.refused.into_iter().map(|refused| (refused.operation, refused.reason)).collect();
+        state.withheld = import.refused.into_iter().map(Into::into).collect();
         listed
     }
 
@@ -414,7 +414,7 @@ impl Provider for OpenApiProvider {
         self.state().issues.clone()
     }
 
-    fn withheld(&self) -> Vec<(String, String)> {
+    fn withheld(&self) -> Vec<Withheld> {
         self.state().withheld.clone()
     }
 

@@ -129,7 +129,7 @@ async fn signed_tools_run_within_their_grants() {
         ("broken", "`user`"),
         ("greet", "its name twice"),
     ] {
-        let reason = withheld.iter().find(|(have, _)| have == name).map(|(_, why)| why.as_str()).expect(name);
+        let reason = withheld.iter().find(|one| one.name == name).map(|one| one.why.as_str()).expect(name);
         assert!(reason.contains(why), "{name}: {reason}");
     }
     let [issue] = &provider.issues()[..] else { panic!("{:?}", provider.issues()) };
@@ -371,7 +371,7 @@ async fn publishers_set_no_more_than_operators() {
     ] {
         assert!(listed(more).await.is_empty(), "{why}");
         let withheld = provider.withheld();
-        assert!(withheld[0].1.contains(why), "{withheld:?}");
+        assert!(withheld[0].why.contains(why), "{withheld:?}");
     }
     let plain = listed(json!({})).await[0].source_hash();
     for more in [

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
-use toolwright_core::catalogue::{CatalogueIssue, ListKind, Listing, Provider, RegisteredTool, Snapshot, Unapproved};
+use toolwright_core::catalogue::{
+    CatalogueIssue, ListKind, Listing, Provider, RegisteredTool, Snapshot, Unapproved, Withheld,
+};
 use toolwright_core::context::INFO_ID;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::job::JOB_IDS;
@@ -124,7 +126,7 @@ impl Catalogue {
             tools: slot.tools.iter().filter(|tool| is_idle(tool).is_none()).cloned().collect(),
             error: slot.error.clone(),
             withheld: {
-                let held = held_back(slot).map(|held| (held.raw_name, held.why));
+                let held = held_back(slot).map(|held| Withheld::new(held.raw_name, held.why));
                 slot.provider.withheld().into_iter().chain(held).collect()
             },
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use toolwright_core::catalogue::ProviderStatus;
+use toolwright_core::catalogue::{ProviderStatus, Withheld};
 use toolwright_core::pattern::{glob_match, nearest};
 use toolwright_core::policy::Selector;
 use toolwright_core::tool_id::{ToolId, wire_candidate};
@@ -126,7 +126,7 @@ impl Own {
     fn of(status: &ProviderStatus, snapshot: &Snapshot) -> Self {
         let entries = snapshot.list().iter().filter(|entry| entry.provider.name() == status.name);
         let offered = entries.map(|entry| entry.tool.raw_name().to_owned());
-        Self(offered.chain(status.withheld().iter().map(|(name, _)| name.clone())).collect())
+        Self(offered.chain(status.withheld().iter().map(|one| one.name.clone())).collect())
     }
 
     fn patterns(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
@@ -175,7 +175,7 @@ impl Known {
             known.wires.push(entry.wire_name.clone());
         }
         for status in snapshot.providers() {
-            for (name, _) in status.withheld() {
+            for Withheld { name, .. } in status.withheld() {
                 let id = ToolId::foreign(&status.name, name).ok();
                 known.tools.extend(id.map(|id| ToolDefinition::new(id, "", None)));
                 known.wires.push(wire_candidate(&status.name, name));

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::derived::Derived;
 use super::entry::Source;
-use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool};
+use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool, Withheld};
 use crate::identity::name_table::{NameTable, NamedTool, Resolution};
 use crate::identity::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 
@@ -25,7 +25,7 @@ pub struct Listing {
     /// Its last error.
     pub error: Option<String>,
     /// Names it has but does not offer, with the reason (`filtered by tools_denied`, …).
-    pub withheld: Vec<(String, String)>,
+    pub withheld: Vec<Withheld>,
 }
 
 /// Something the operator should know about the catalogue.
@@ -63,14 +63,27 @@ pub struct ProviderStatus {
     pub error: Option<String>,
     /// Names it withholds, with reasons.
     #[serde(skip)]
-    withheld: Vec<(String, String)>,
+    withheld: Vec<Withheld>,
 }
 
 impl ProviderStatus {
     /// Names it has but does not offer, each with the reason as a clause.
     #[must_use]
-    pub fn withheld(&self) -> &[(String, String)] {
+    pub fn withheld(&self) -> &[Withheld] {
         &self.withheld
+    }
+
+    /// What of its source could not be read: the first `most` names, a line each with the reason, and how many there are
+    /// beyond.
+    #[must_use]
+    pub fn unreadable(&self, most: usize) -> Vec<String> {
+        let all: Vec<&Withheld> = self.withheld.iter().filter(|one| one.is_unreadable).collect();
+        let line = |one: &&Withheld| format!("`{}` of {} could not be read: {}", one.name, self.name, one.why);
+        let mut lines: Vec<String> = all.iter().take(most).map(line).collect();
+        if let Some(more) = all.len().checked_sub(most).filter(|more| *more > 0) {
+            lines.push(format!("{more} more of {} could not be read: `toolwright doctor` lists all", self.name));
+        }
+        lines
     }
 }
 
@@ -258,7 +271,7 @@ impl Snapshot {
                 if keep(entry) {
                     listing.tools.push(Arc::clone(&entry.tool));
                 } else {
-                    listing.withheld.push((entry.tool.raw_name().to_owned(), why_not.to_owned()));
+                    listing.withheld.push(Withheld::new(entry.tool.raw_name(), why_not));
                 }
             }
         }
@@ -346,8 +359,8 @@ impl Snapshot {
         }
         let provider = self.provider_of(namespace)?;
         let namespace = &provider.name;
-        if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| is_written(name, bare)) {
-            return Some(format!("provider {namespace} has `{name}`, but does not offer it: {reason}"));
+        if let Some(Withheld { name, why, .. }) = provider.withheld.iter().find(|one| is_written(&one.name, bare)) {
+            return Some(format!("provider {namespace} has `{name}`, but does not offer it: {why}"));
         }
         if let Some(Unapproved { shown_name, raw_name, why, .. }) = self.held(namespace, bare) {
             return Some(format!(

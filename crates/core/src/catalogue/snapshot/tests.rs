@@ -50,7 +50,7 @@ fn it_knows_what_it_is_of() {
         |listings| listings[1].tools = vec![own("b:t@1.0.0")],
         |listings| listings[0].provider = listing("a", Vec::new()).provider,
         |listings| listings[1].error = Some("it is down".into()),
-        |listings| listings[1].withheld.push(("u".into(), "filtered by tools_denied".into())),
+        |listings| listings[1].withheld.push(Withheld::new("u", "filtered by tools_denied")),
     ];
     for (n, change) in changes.into_iter().enumerate() {
         let mut listings = whole();
@@ -108,7 +108,7 @@ fn foreign_tools_cannot_take_reserved_namespaces() {
 fn a_missing_name_is_explained() {
     let snapshot = Snapshot::build(&[Listing {
         error: Some("exit status 1".into()),
-        withheld: vec![("Drop".into(), "filtered by tools_denied".into()), ("a.b".into(), "withheld".into())],
+        withheld: vec![Withheld::new("Drop", "filtered by tools_denied"), Withheld::unreadable("a.b", "withheld")],
         ..listing("gh", vec![])
     }]);
     for (written, why) in [
@@ -126,6 +126,18 @@ fn a_missing_name_is_explained() {
 }
 
 #[test]
+fn unreadable_names_are_listed_up_to_a_bound() {
+    let withheld = [1, 2, 3].map(|n| Withheld::unreadable(format!("op{n}"), "$ref `x.yml` is gone"));
+    let withheld = [Withheld::new("drop", "filtered by tools_denied")].into_iter().chain(withheld).collect();
+    let snapshot = Snapshot::build(&[Listing { withheld, ..listing("api", vec![]) }]);
+    let line = |n: usize| format!("`op{n}` of api could not be read: $ref `x.yml` is gone");
+    let more = "1 more of api could not be read: `toolwright doctor` lists all".to_owned();
+    for (most, expect) in [(usize::MAX, vec![line(1), line(2), line(3)]), (2, vec![line(1), line(2), more])] {
+        assert_eq!(snapshot.providers()[0].unreadable(most), expect, "{most}");
+    }
+}
+
+#[test]
 fn unapproved_tool_is_found_by_both_names() {
     let held = |provider: &str, name: &str, shown: &str| Unapproved {
         provider: provider.into(),
@@ -133,7 +145,7 @@ fn unapproved_tool_is_found_by_both_names() {
         shown_name: shown.into(),
         why: "withheld: it has changed".into(),
     };
-    let withheld = vec![("Get".to_owned(), "withheld: it has changed".to_owned())];
+    let withheld = vec![Withheld::new("Get", "withheld: it has changed")];
     let snapshot = Snapshot::build(&[Listing { withheld, ..listing("d", vec![]) }, listing("e", vec![])])
         .with_unapproved(vec![held("d", "Get", "fetch_it"), held("e", "Put", "Put")]);
     for (written, expect) in [

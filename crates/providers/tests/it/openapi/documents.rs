@@ -169,7 +169,7 @@ async fn servers_are_relative_to_their_document() {
     let mut with_key =
         provider_of(&site, OpenApiConfig { headers: [("X-Key".into(), "k".into())].into(), ..spec.clone() });
     assert!(with_key.list().await.expect("listed").is_empty());
-    assert!(with_key.withheld()[0].1.contains("set base_url"), "{:?}", with_key.withheld());
+    assert!(with_key.withheld()[0].why.contains("set base_url"), "{:?}", with_key.withheld());
     with_key = provider_of(&site, OpenApiConfig { base_url: Some(site.server.url("/v2")), ..spec });
     assert_eq!(with_key.list().await.expect("listed").len(), 1);
 }

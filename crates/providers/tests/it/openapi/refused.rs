@@ -130,7 +130,7 @@ async fn document_fetches_obey_policy_without_credentials() {
     spec.auth.insert("k".into(), Auth::Token("s3cret".into()));
     let withheld = provider(&spec);
     assert!(withheld.list().await.expect("listed").is_empty());
-    assert!(withheld.withheld()[0].1.contains("set base_url"), "{:?}", withheld.withheld());
+    assert!(withheld.withheld()[0].why.contains("set base_url"), "{:?}", withheld.withheld());
     spec.base_url = Some("https://api.example".into());
     assert_eq!(provider(&spec).list().await.expect("listed").len(), 1);
 }
