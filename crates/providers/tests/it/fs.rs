@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolwright_core::cancel::CancelCause;
+use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::joined_text;
 use toolwright_core::context::NoFileState;
@@ -353,6 +353,31 @@ async fn first_results_are_reported_early() {
         ws.ok(tool, arguments).await;
         let reports = std::mem::take(&mut *ws.reports.0.lock().expect("lock"));
         assert_eq!(reports.first(), Some(&Partial::Text(first.to_owned())), "{tool}");
+    }
+}
+
+/// Cancels its call with the first report.
+struct CancelsAtFirst(Cancel);
+
+impl toolwright_core::context::PartialSink for CancelsAtFirst {
+    fn send(&self, _partial: Partial) {
+        self.0.cancel(CancelCause::User);
+    }
+}
+
+#[tokio::test]
+async fn first_results_come_before_searches_end() {
+    let mut ws = Workspace::new();
+    (0..3_000).for_each(|n| ws.put(&format!("d{:02}/f{n}.txt", n / 100), "some words\n"));
+    for (tool, arguments) in [
+        ("fs:glob", json!({"pattern": "*.txt"})),
+        ("fs:grep", json!({"pattern": "words"})),
+        ("fs:tree", json!({"limit": 10_000})),
+    ] {
+        ws.context.cancel = Cancel::new();
+        ws.context.partials = Arc::new(CancelsAtFirst(ws.context.cancel.clone()));
+        let error = ws.call(tool, arguments).await.expect_err("a report came before the end");
+        assert_eq!(error.cancel_cause(), Some(CancelCause::User), "{tool}");
     }
 }
 
