@@ -109,8 +109,8 @@ impl Tool for Todo {
             Ok((list, standing)) => {
                 let text = list.text();
                 if is_change {
-                    // For whoever watches: results go to the model alone.
-                    context.partials.send(Partial::Text(text.clone()));
+                    // For whoever watches: results go to the model alone. The line end says that the last word is whole.
+                    context.partials.send(Partial::Text(format!("{text}\n")));
                 }
                 ToolOutput { structured: Some(list.to_json()), taint: standing.taint, ..ToolOutput::text(text) }
             }

@@ -27,6 +27,8 @@ const OPTIONS: ParseOptions = ParseOptions {
 pub(super) struct Document {
     root: CstRootNode,
     has_bom: bool,
+    /// What stands between commas and what follows them, of a document that has all its members on one line.
+    one_line: Option<&'static str>,
 }
 
 /// What is done at a place.
@@ -44,12 +46,32 @@ impl Document {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (has_bom, text) = text.strip_prefix('\u{feff}').map_or((false, text), |text| (true, text));
         let root = CstRootNode::parse(text, &OPTIONS).map_err(|error| error.to_string())?;
-        if root.value().is_none() { Err("it is empty".to_owned()) } else { Ok(Self { root, has_bom }) }
+        if root.value().is_none() {
+            return Err("it is empty".to_owned());
+        }
+        let body = text.trim();
+        let is_one_line = !body.contains('\n')
+            && !matches!(root.to_serde_value(), Some(Value::Object(members)) if members.is_empty());
+        let one_line = is_one_line.then(|| if body.contains(": ") || body.contains(", ") { " " } else { "" });
+        Ok(Self { root, has_bom, one_line })
     }
 
     pub(super) fn text(&self) -> String {
         let bom = if self.has_bom { "\u{feff}" } else { "" };
-        format!("{bom}{}", self.root)
+        let text = self.root.to_string();
+        let body = text.trim();
+        // The only line breaks are those around what was added.
+        match self.one_line.filter(|_| body.contains('\n')) {
+            None => format!("{bom}{text}"),
+            Some(gap) => {
+                let mut line = String::with_capacity(body.len());
+                for piece in body.lines() {
+                    let gap = if line.ends_with(',') { gap } else { "" };
+                    line.extend([gap, piece.trim_start()]);
+                }
+                format!("{bom}{}", text.replacen(body, &line, 1))
+            }
+        }
     }
 
     pub(super) fn value(&self) -> Value {
@@ -354,6 +376,10 @@ mod tests {
             Ok(&text.replace("{\"x\": [1,2,  3]}", "{\n    \"x\": [1,2,  3],\n    \"y\": 1\n  }")),
         );
         check("{\"a\":1}", "", Set(&json!({"a": 2})), Ok("{\"a\":2}"));
+        // One line stays one line.
+        check("{\"a\":[1]}\n", "/b", Set(&json!({"c": [1, 2]})), Ok("{\"a\":[1],\"b\": {\"c\": [1, 2]}}\n"));
+        check("[{\"a\": 1}, 2]", "/0/b", Set(&json!([3, 4])), Ok("[{\"a\": 1, \"b\": [3, 4]}, 2]"));
+        check("{}", "/a", Set(&json!(1)), Ok("{\n  \"a\": 1\n}"));
         check("[\r\n\t1\r\n]\r\n", "/1", Set(&json!(2)), Ok("[\r\n\t1,\r\n\t2\r\n]\r\n"));
         check("[1]", "", Set(&json!("x")), Ok("\"x\""));
         check(text, "/aa", Remove, Err("has no member `aa`, but `b`, `a`; did you mean `a`?"));
