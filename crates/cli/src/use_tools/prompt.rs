@@ -14,7 +14,7 @@ use crate::app::agent::{chosen_model, failed, unknown};
 use crate::app::lists::say_failures;
 use crate::app::{Global, open};
 use crate::exit::{Done, Exit};
-use crate::terminal::screen::{DIM, print_json, print_written, styled};
+use crate::terminal::screen::{print_json, print_written};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PromptCommand {
@@ -138,25 +138,19 @@ impl Sections {
         };
         let mut text = String::new();
         for (name, section, tokens) in &self.sections {
-            text.push_str(&format!(
-                "{}\n{section}\n\n",
-                styled(DIM, format_args!("== {name}: {about}{tokens} tokens"))
-            ));
+            text.push_str(&format!("== {name}: {about}{tokens} tokens\n{section}\n\n"));
         }
         let declared = preview.tools.iter().filter(|tool| !tool.is_deferred()).count();
         let place = if self.in_text { "written above" } else { "declared to the API beside it" };
         let exposure = preview.exposure.as_ref().map(|choice| format!(" ({}: {})", choice.exposure, choice.reason));
-        text.push_str(&styled(
-            DIM,
-            format_args!(
-                "== {about}{} tokens; {declared} tools with {} tokens, {place}{}\n",
-                self.total(),
-                self.tools,
-                exposure.unwrap_or_default()
-            ),
+        text.push_str(&format!(
+            "== {about}{} tokens; {declared} tools with {} tokens, {place}{}\n",
+            self.total(),
+            self.tools,
+            exposure.unwrap_or_default()
         ));
         for (tool, why) in &preview.left_out {
-            text.push_str(&styled(DIM, format_args!("== {tool} is not declared: {why}\n")));
+            text.push_str(&format!("== {tool} is not declared: {why}\n"));
         }
         text
     }

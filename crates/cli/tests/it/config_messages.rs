@@ -34,6 +34,7 @@ fn every_broken_configuration_gets_a_good_message() {
         }
     }
     broken("defualts:\n  tool_timeout: 3s\n", 1, "defualts", Error, &["unknown key", "did you mean `defaults`"]);
+    broken("traceMCP: true\n", 1, "traceMCP", Error, &["unknown key", "write it under `defaults`"]);
     broken("defaults:\n  tool_timout: 3s\n", 2, "defaults.tool_timout", Error, &["did you mean `tool_timeout`"]);
     broken("defaults:\n  toolTimout: 3s\n", 2, "defaults.toolTimout", Error, &["did you mean `toolTimeout`"]);
     broken("mcpServer: {}\n", 1, "mcpServer", Error, &["did you mean `mcpServers`"]);

@@ -74,6 +74,7 @@ fn prompts_of_five_models_match_their_goldens() {
     }
     let text = ok(&fixture, &["prompt", "show", "--agent", "writer", "--model", MODELS[3]]);
     assert!(text.contains("== base: ") && text.contains("You write.\n\n# Skill release-notes\n"), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text:?}");
     fails(&fixture, &["prompt", "show", "--agent", "writr"], 3, &["did you mean `writer`?"]);
 }
 

@@ -292,7 +292,10 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
         for tool in OptionalTool::ALL.into_iter().filter(|tool| !listed.contains(tool)) {
             let (namespace, name) = tool.name();
             let wire = wire_candidate(namespace, name);
-            let why = format!("{wire} is not listed: name it in `defaults.agent_tools`, or in an agent's `tools`");
+            let key = wire.trim_start_matches("agent__").replace("__", "_");
+            let why = format!(
+                "{wire} is not listed: add `{key}` to `defaults.agent_tools`, or name it in an agent's `tools`"
+            );
             absent.push((wire, why));
         }
         if !defaults.groups {

@@ -241,6 +241,7 @@ impl Walk<'_> {
                 format!("did you mean `{}`?", camel_case(near))
             }
             Some(near) => format!("did you mean `{near}`?"),
+            None if is_default(&member.key, schema) => "write it under `defaults`".to_owned(),
             None if severity == Severity::Warning => "it is ignored".to_owned(),
             None => format!("remove it; the keys here are {}", names().collect::<Vec<_>>().join(", ")),
         };
@@ -263,6 +264,12 @@ impl Walk<'_> {
     fn report(&mut self, at: &At, message: String, remedy: impl Into<String>) {
         self.problems.push(Problem::new(Severity::Error, at, self.path.join("."), message, remedy));
     }
+}
+
+/// Whether a key that is not known here is one of the section `defaults` that stands here.
+fn is_default(key: &str, schema: &Value) -> bool {
+    let defaults = schema.pointer("/properties/defaults/properties").and_then(Value::as_object);
+    defaults.is_some_and(|defaults| known_as(&snake_case(key), defaults).is_some())
 }
 
 /// Whether a key that is not known here says to close something.
