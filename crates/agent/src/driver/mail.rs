@@ -62,11 +62,10 @@ impl Driver {
         Ok(mail)
     }
 
-    /// Notes in the store what the saved state has told. Other runs of the session begin behind it, and what was told can be
-    /// removed. If this is lost, the state still knows.
-    pub(super) async fn note_last_notice(&self, seq: u64, options: &RunOptions) -> Result<(), StoreError> {
-        let session = &options.session.id;
-        self.executor.services().log.set_cursor(session, session.as_str(), seq).await
+    /// Notes in the store what the saved state has told, and what its task follows from. Other runs of the session begin
+    /// behind it, and what was told can be removed. If this is lost, the state still knows.
+    pub(super) async fn note_mail(&self, (seq, since): (u64, u64), options: &RunOptions) -> Result<(), StoreError> {
+        self.executor.services().log.set_cursor(&options.session.id, seq, since).await
     }
 
     /// Whether the model is asked again after its answer: somebody has written to a run that another started, or a message
@@ -114,7 +113,8 @@ impl Driver {
     /// When the session log cannot be read.
     pub async fn receive(&self, state: &mut RunState, options: &RunOptions) -> Result<(), StoreError> {
         let log = &self.executor.services().log;
-        let mut after = self.last_notice(state, options).await?;
+        let before = self.last_notice(state, options).await?;
+        let mut after = before;
         while state.is_over() {
             if log.wait(&options.session.id, after, WAIT).await? {
                 let rows = log.messages(&options.session.id, after, MAX_MAIL).await?;
@@ -122,6 +122,7 @@ impl Driver {
                 if state.is_woken_by(&news) {
                     let meter = Meter::of(options, self.prices(), state.used_by_jobs());
                     state.receive(&self.mail(state, &meter, options).await?);
+                    state.begin_behind(before);
                     meter.count(state);
                     break;
                 }
@@ -148,7 +149,7 @@ impl Driver {
 
     /// The number of the last message that the conversation has. A run that was told none begins where others of its
     /// session ended.
-    async fn last_notice(&self, state: &RunState, options: &RunOptions) -> Result<u64, StoreError> {
+    pub(super) async fn last_notice(&self, state: &RunState, options: &RunOptions) -> Result<u64, StoreError> {
         let session = &options.session.id;
         match state.last_notice() {
             0 if !options.has_own_session() => self.executor.services().log.cursor(session, session.as_str()).await,

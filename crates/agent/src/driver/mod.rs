@@ -410,8 +410,11 @@ impl Driver {
             let run = self.call_context(state, &snapshot, options, &options.cancel, &in_flight);
             self.executor.drive(Arc::clone(&options.run_id), RunContext { order: None, ..run })
         });
+        if state.woken_since().is_none() {
+            state.begin_behind(self.last_notice(state, options).await?);
+        }
         let mut asked = false;
-        let mut noted = 0;
+        let mut noted = (0, 0);
         let mut since = clock.now();
         loop {
             if in_flight.is_empty() {
@@ -453,11 +456,11 @@ impl Driver {
                 }
             }
             let saving = self.saving(state, options)?;
-            let told = state.last_notice();
-            let is_news = std::mem::replace(&mut noted, told) < told;
+            let told = (state.last_notice(), state.woken_since().unwrap_or_default());
+            let is_news = std::mem::replace(&mut noted, told) != told;
             let saving = async {
                 saving.await?;
-                if is_news { Ok(self.note_last_notice(told, options).await?) } else { Ok(()) }
+                if is_news { Ok(self.note_mail(told, options).await?) } else { Ok(()) }
             };
             let left = state.time_left();
             let step = state.step();

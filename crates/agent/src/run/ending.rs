@@ -261,6 +261,17 @@ impl RunState {
         self.last_notice
     }
 
+    /// The number behind which the messages are that its task follows from; `None`: it is not known yet.
+    #[must_use]
+    pub fn woken_since(&self) -> Option<u64> {
+        self.task.since
+    }
+
+    /// The messages of its session up to this one are from before its task.
+    pub(crate) fn begin_behind(&mut self, seq: u64) {
+        self.task.since = Some(seq);
+    }
+
     /// Whether a message can wake the run: it has answered, not by a final report, and its limits allow another turn.
     #[must_use]
     pub fn can_wake(&self) -> bool {

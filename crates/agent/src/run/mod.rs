@@ -86,6 +86,9 @@ pub struct RunState {
 /// The state of one task: of the work on one message of the user.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Task {
+    /// The number of the last message of the session before the task, once that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
     turns: u32,
     elapsed: Duration,
     usage: Usage,

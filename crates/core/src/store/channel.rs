@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use super::session_log::{LogRow, SessionLog};
+use super::session_log::SessionLog;
 use crate::identity::session::{Session, SessionId};
 
 /// Characters of a channel's name.
@@ -114,12 +114,6 @@ impl ChannelConfig {
             Reach::Shared => SessionId::new(format!("channel/principal/{}/{name}", session.principal.id)),
         })
     }
-}
-
-/// Whether a reader gets a message of a channel: its own are left out.
-#[must_use]
-pub fn is_for(row: &LogRow, reader: &SessionId) -> bool {
-    row.author.session.as_ref() != Some(reader)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub use self::memory::{Found, Memory, NoMemory, Passage, SearchMode};
 pub use self::objects::ObjectStore;
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::session_log::{
-    AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
+    AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
     MAX_WAITING, MessageKind, NewRow, NoSessionLog, SessionLog, ValueAt,
 };
 pub use self::state::{SCRATCH, STATE, SessionValues, ValueWatcher, log_path, state_path};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::StoreError;
+use super::channel::Delivery;
 use super::state::ValueWatcher;
 use super::values::{Written, fold_with_taint};
 use crate::error::Unsupported;
@@ -22,6 +23,8 @@ use crate::output::json_bytes;
 pub const MAX_ROW_BYTES: usize = 256 << 10;
 /// Messages that wait in one mailbox.
 pub const MAX_WAITING: u64 = 1_000;
+/// Messages that follow one from another before the next is refused: agents that wake each other stop then.
+pub const MAX_HOPS: u32 = 32;
 /// Bytes that one session or channel keeps.
 pub const MAX_SESSION_BYTES: u64 = 16 << 20;
 /// Bytes that all sessions of one principal keep.
@@ -277,8 +280,9 @@ pub trait SessionLog: Send + Sync {
     /// Appends a row and returns its number. A message wakes those that [`SessionLog::wait`].
     ///
     /// # Errors
-    /// [`StoreError::Quota`] for a row that is too long, a mailbox in which [`MAX_WAITING`] messages wait, and a session or
-    /// principal whose bytes are used up: nothing is written, and the message says what its author can do.
+    /// [`StoreError::Quota`] for a row that is too long, a mailbox in which [`MAX_WAITING`] messages wait that a reader has
+    /// not read, a message that [`MAX_HOPS`] others led to, and a session or principal whose bytes are used up: nothing is
+    /// written, and the message says what its author can do.
     async fn append(&self, _row: NewRow) -> Result<AppendedRow, StoreError> {
         Err(Unsupported("the session log").into())
     }
@@ -318,20 +322,28 @@ pub trait SessionLog: Send + Sync {
     fn watch(&self, _session: &SessionId, _watcher: Weak<dyn ValueWatcher>) {}
 
     /// The number of the last message that a reader of a mailbox has read; 0 at first. Readers go by the ids of their
-    /// sessions.
+    /// sessions, or of triggers.
     async fn cursor(&self, _mailbox: &SessionId, _reader: &str) -> Result<u64, StoreError> {
         Ok(0)
     }
 
-    /// Notes that a reader has read the messages up to `seq`. A cursor only moves on. What all readers have read is removed
-    /// first when room is needed.
-    async fn set_cursor(&self, _mailbox: &SessionId, _reader: &str, _seq: u64) -> Result<(), StoreError> {
+    /// Notes that a session has read its mailbox up to `seq`, and that its present work follows from what it read behind
+    /// `since`. Both only move on. What all readers have read is removed first when room is needed.
+    async fn set_cursor(&self, _mailbox: &SessionId, _seq: u64, _since: u64) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Takes the oldest messages of a queue that others than the reader wrote, at most `limit`: no other reader, of any
-    /// process, gets them.
-    async fn take(&self, _mailbox: &SessionId, _reader: &str, _limit: usize) -> Result<Vec<LogRow>, StoreError> {
+    /// Reads the oldest messages of a channel that others than the session `reader` wrote, at most `limit`: of a queue,
+    /// no other reader of any process gets them; of a broadcast, those behind the reader's cursor, which moves on. The same
+    /// `call` that is made again gets the same messages.
+    async fn take(
+        &self,
+        _mailbox: &SessionId,
+        _delivery: Delivery,
+        _reader: &SessionId,
+        _call: &CallId,
+        _limit: usize,
+    ) -> Result<Vec<LogRow>, StoreError> {
         Err(Unsupported("the session log").into())
     }
 

@@ -12,7 +12,7 @@ use toolwright_core::duration::iso;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::channel::{Channels, Delivery, is_for};
+use toolwright_core::store::channel::Channels;
 use toolwright_core::store::{AppendedRow, Author, LogMessage, LogRow, MessageKind, NewRow, StoreError};
 use toolwright_core::tool::Tool;
 
@@ -139,28 +139,7 @@ impl Tool for ReadTool {
         let (log, reader) = (&context.services.log, &context.session.id);
         let address = channel.mailbox(&name, &context.session, &**log).await?;
         let limit = limit.clamp(1, MAX_READ);
-        let rows = match channel.delivery {
-            Delivery::Queue => log.take(&address, reader.as_str(), limit).await?,
-            Delivery::Broadcast => {
-                let mut rows = Vec::new();
-                let mut after = log.cursor(&address, reader.as_str()).await?;
-                // Its own messages are passed over.
-                while rows.len() < limit {
-                    let more = log.messages(&address, after, limit).await?;
-                    let Some(last) = more.last() else { break };
-                    let end = last.seq;
-                    let mut others = more.into_iter().filter(|row| is_for(row, reader));
-                    let wanted = limit - rows.len();
-                    rows.extend(others.by_ref().take(wanted));
-                    after = match others.next() {
-                        Some(_) => rows.last().map_or(end, |row: &LogRow| row.seq),
-                        None => end,
-                    };
-                }
-                log.set_cursor(&address, reader.as_str(), after).await?;
-                rows
-            }
-        };
+        let rows = log.take(&address, channel.delivery, reader, &context.call_id, limit).await?;
         Ok(shown(&name, &rows))
     }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright_core::SessionId;
-use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent};
+use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent, Spending};
+use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::group::Groups as _;
 use toolwright_core::store::{
-    Author, LogEntry, LogMessage, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING, MessageKind, Method, NewRow,
+    Author, LogEntry, LogMessage, MAX_HOPS, MAX_ROW_BYTES, MAX_SESSION_BYTES, MAX_WAITING, MessageKind, Method, NewRow,
     SessionLog as _, StoreError, ValueAt, Written,
 };
+use toolwright_core::{CallId, SessionId};
 use toolwright_runtime::store::SqliteStore;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -33,6 +34,25 @@ fn value(written: Written) -> NewRow {
 
 async fn read(store: &SqliteStore, path: &str) -> Option<Value> {
     ValueAt::of(store.values(&mailbox(), path).await.expect("values"), path).value
+}
+
+/// The numbers of the messages that a call of `reader` gets.
+async fn take(store: &SqliteStore, delivery: Delivery, (reader, call): (&str, &str), limit: usize) -> Vec<u64> {
+    let (reader, call) = (SessionId::new(reader), CallId::new(call));
+    let rows = store.take(&mailbox(), delivery, &reader, &call, limit).await.expect("taken");
+    rows.into_iter().map(|row| row.seq).collect()
+}
+
+async fn begin(store: &SqliteStore, id: &str) {
+    let limits = AgentLimits::default();
+    let new = NewAgent { id: id.into(), parent: None, name: id.into(), limits, fresh: true, time_left: None };
+    store.begin_agent(new).await.expect("begun");
+}
+
+async fn fill(store: &SqliteStore, count: u64) {
+    for _ in 0..count {
+        store.append(message("x")).await.expect("there is room");
+    }
 }
 
 async fn texts(store: &SqliteStore, after: u64) -> Vec<String> {
@@ -105,16 +125,17 @@ async fn readers_of_a_queue_share_its_messages() {
     for n in 0..40 {
         stores[0].append(message(&n.to_string())).await.expect("sent");
     }
-    assert!(stores[0].take(&mailbox(), "t", 3).await.expect("taken").is_empty(), "its own messages");
+    assert!(take(&stores[0], Delivery::Queue, ("t", "1"), 3).await.is_empty(), "its own messages");
     let taking = stores.iter().zip(["a", "b"]).map(|(store, reader)| async move {
         let mut taken = Vec::new();
-        loop {
-            let rows = store.take(&mailbox(), reader, 3).await.expect("taken");
-            if rows.is_empty() {
-                return taken;
+        for call in 0.. {
+            let more = take(store, Delivery::Queue, (reader, &call.to_string()), 3).await;
+            if more.is_empty() {
+                break;
             }
-            taken.extend(rows.into_iter().map(|row| row.seq));
+            taken.extend(more);
         }
+        taken
     });
     let mut taken: Vec<u64> = futures_util::future::join_all(taking).await.concat();
     taken.sort_unstable();
@@ -124,11 +145,90 @@ async fn readers_of_a_queue_share_its_messages() {
 #[tokio::test]
 async fn cursors_are_kept_apart_and_only_move_on() {
     let store = SqliteStore::in_memory().expect("store");
-    store.set_cursor(&mailbox(), "a", 7).await.expect("moved");
-    store.set_cursor(&mailbox(), "a", 3).await.expect("not moved");
-    for (reader, expect) in [("a", 7), ("b", 0)] {
+    store.set_cursor(&mailbox(), 7, 0).await.expect("moved");
+    store.set_cursor(&mailbox(), 3, 0).await.expect("not moved");
+    for (reader, expect) in [("s", 7), ("b", 0)] {
         assert_eq!(store.cursor(&mailbox(), reader).await.expect("read"), expect, "{reader}");
     }
+}
+
+#[tokio::test]
+async fn a_repeated_read_gives_the_same_messages() {
+    for delivery in [Delivery::Queue, Delivery::Broadcast] {
+        let store = SqliteStore::in_memory().expect("store");
+        fill(&store, 2).await;
+        let own = Author { session: Some(SessionId::new("a")), ..Author::default() };
+        store.append(NewRow { author: own, ..message("own") }).await.expect("sent");
+        fill(&store, 3).await;
+        // The first calls are made again after those that followed them.
+        for (call, expect) in
+            [("1", &[1, 2][..]), ("2", &[4, 5]), ("1", &[1, 2]), ("2", &[4, 5]), ("3", &[6]), ("4", &[]), ("3", &[6])]
+        {
+            assert_eq!(take(&store, delivery, ("a", call), 2).await, expect, "{delivery:?}, call {call}");
+        }
+        let others = if delivery == Delivery::Queue { vec![3] } else { vec![1, 2, 3, 4, 5, 6] };
+        assert_eq!(take(&store, delivery, ("b", "1"), 9).await, others, "{delivery:?}");
+    }
+}
+
+#[tokio::test]
+async fn channels_are_full_for_living_readers_only() {
+    let store = SqliteStore::in_memory().expect("store");
+    let read = async |reader, call, limit| take(&store, Delivery::Broadcast, (reader, call), limit).await.len();
+    for reader in ["gone", "slow", "quick"] {
+        begin(&store, reader).await;
+    }
+    fill(&store, 1).await;
+    for reader in ["gone", "slow", "quick"] {
+        assert_eq!(read(reader, "1", 9).await, 1, "{reader}");
+    }
+    fill(&store, MAX_WAITING).await;
+    assert_eq!(read("quick", "2", 1_000).await, 1_000);
+    assert!(store.append(message("x")).await.is_err(), "two have not read");
+    assert_eq!(read("slow", "2", 1_000).await, 1_000);
+    assert!(store.append(message("x")).await.is_err(), "one of them may read yet");
+    store.end_agent("gone", Spending::default()).await.expect("ended");
+    fill(&store, MAX_WAITING).await;
+    assert!(store.append(message("x")).await.is_err(), "the others have not read");
+    for reader in ["slow", "quick"] {
+        store.end_agent(reader, Spending::default()).await.expect("ended");
+    }
+    assert!(store.append(message("x")).await.is_err(), "nobody has read these");
+    store.wire(&mailbox(), &SessionId::new("member"), true).await.expect("wired");
+    fill(&store, 1).await;
+}
+
+/// Sends messages as these sessions, one after the other, each woken by the one before. Returns how many arrive.
+async fn bounce(store: &SqliteStore, between: [&str; 2]) -> u32 {
+    let mut since = [0; 2];
+    for n in 0.. {
+        let (from, to) = (between[n % 2], SessionId::new(between[(n + 1) % 2]));
+        let author = Author { session: Some(SessionId::new(from)), ..Author::default() };
+        match store.append(NewRow { session: to.clone(), author, ..message("you") }).await {
+            Ok(sent) => {
+                let since = &mut since[(n + 1) % 2];
+                store.set_cursor(&to, sent.seq, *since).await.expect("read");
+                *since = sent.seq;
+            }
+            Err(StoreError::Quota(why)) => {
+                assert!(why.contains("woken each other"), "{why}");
+                return u32::try_from(n).expect("small");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!()
+}
+
+#[tokio::test]
+async fn sessions_that_wake_each_other_stop() {
+    let store = SqliteStore::in_memory().expect("store");
+    assert_eq!(bounce(&store, ["a", "b"]).await, MAX_HOPS);
+    assert_eq!(bounce(&store, ["a", "c"]).await, 0, "the last message of the loop woke it");
+    // A person begins a task: nothing in the mailbox led to it.
+    let last = store.cursor(&SessionId::new("a"), "a").await.expect("read");
+    store.set_cursor(&SessionId::new("a"), last, last).await.expect("noted");
+    assert_eq!(bounce(&store, ["a", "c"]).await, MAX_HOPS);
 }
 
 #[tokio::test]
@@ -141,7 +241,7 @@ async fn a_full_mailbox_refuses_until_it_is_read() {
     let refused = store.append(message("x")).await.expect_err("it is full");
     assert!(matches!(&refused, StoreError::Quota(why) if why.contains("1000 messages wait")), "{refused}");
     store.append(value(Written::set("a", json!(1)))).await.expect("values have room");
-    store.set_cursor(&mailbox(), "s", last).await.expect("read");
+    store.set_cursor(&mailbox(), last, 0).await.expect("read");
     store.append(message("x")).await.expect("there is room again");
 }
 

@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use toolwright_core::agents::{AgentLimits, AgentTree as _, NewAgent, Rights};
 use toolwright_core::session::{Principal, Session, SessionId};
-use toolwright_core::store::channel::ChannelConfig;
+use toolwright_core::store::channel::{ChannelConfig, Channels, Reach};
 use toolwright_core::store::group::Groups as _;
-use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, RunStore as _, SessionLog as _};
+use toolwright_core::store::{
+    Author, LogMessage, MAX_HOPS, MAX_WAITING as WAITING_MESSAGES, MessageKind, NewRow, RunStore as _, SessionLog as _,
+};
 use toolwright_core::trigger::webhook::{SignedRequest, sign};
 use toolwright_core::trigger::{
     Creator, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Target, Trigger, TriggerConfig, TriggerRequest,
@@ -513,6 +515,62 @@ async fn agents_below_a_session_do_not_wake_it() {
     let woken = store.messages(&reader, 0, 9).await.expect("mail");
     let authors: Vec<_> = woken.iter().map(|row| row.author.name()).collect();
     assert_eq!(authors, ["scout_3"]);
+}
+
+/// The shared channel of this name, which others than the fixture write to.
+fn shared(fixture: &Fixture, names: &[&str]) {
+    let channel = ChannelConfig { reach: Reach::Shared, ..ChannelConfig::default() };
+    let channels = names.iter().map(|name| ((*name).to_owned(), channel.clone()));
+    fixture.manager.use_channels(Channels(channels.collect()));
+}
+
+fn news(channel: &str, from: &str, text: &str) -> NewRow {
+    let author = Author { session: Some(SessionId::new(from)), agent: Some(from.to_owned()), call: None };
+    let (kind, subject) = (MessageKind::Channel, channel.to_owned());
+    let message = LogMessage { kind, subject, text: text.to_owned(), data: Value::Null };
+    NewRow::message(&SessionId::new(format!("channel/principal/owner/{channel}")), "owner", author, message)
+}
+
+#[tokio::test]
+async fn a_channel_waits_for_its_trigger() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
+    shared(&fixture, &["news"]);
+    let config = json!({"type": "channel", "prompt": "p", "channel": "news", "from": "scout"});
+    let trigger = fixture.install(config).await;
+    for _ in 0..WAITING_MESSAGES {
+        store.append(news("news", "cook", "x")).await.expect("there is room");
+    }
+    assert!(store.append(news("news", "cook", "x")).await.is_err(), "it has looked at none of them");
+    while store.append(news("news", "cook", "x")).await.is_err() {
+        fixture.step().await;
+    }
+    assert_eq!(fixture.states().await, []);
+    fixture.manager.remove(&trigger.id, None).await.expect("removed");
+    let reader = store.cursor(&SessionId::new("channel/principal/owner/news"), &trigger.id).await.expect("read");
+    assert_eq!(reader, 0, "it is no reader any more");
+}
+
+#[tokio::test]
+async fn triggers_that_feed_each_other_stop() {
+    let mut fixture = Fixture::new("2026-01-01T00:00:00Z", Starts::default());
+    let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
+    shared(&fixture, &["there", "back"]);
+    for channel in ["there", "back"] {
+        fixture.install(json!({"type": "channel", "prompt": "p", "channel": channel})).await;
+    }
+    let (mut sent, mut from, mut channels) = (0, "person".to_owned(), ["there", "back"].into_iter().cycle());
+    // The run of each firing writes to the channel of the other trigger.
+    while let Some(channel) = channels.next()
+        && store.append(news(channel, &from, "go")).await.is_ok()
+    {
+        sent += 1;
+        fixture.step().await;
+        fixture.runner.settled().await;
+        from = fixture.starts.begun.lock().expect("lock").last().expect("it has fired").run_id();
+    }
+    assert_eq!(sent, MAX_HOPS);
+    store.append(news("there", "person", "go")).await.expect("a person may write");
 }
 
 const DIR: &str = "TOOLWRIGHT_TEST_TRIGGERS_DIR";

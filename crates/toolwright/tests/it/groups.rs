@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
+use toolwright::core::store::MAX_HOPS;
 use toolwright::{Builder, Profile};
 use toolwright_testkit::model_server::{Asked, Reply, Turn};
 
@@ -75,6 +76,46 @@ async fn a_member_survives_a_restart() {
     let mail = log.messages(&own.id, 0, 9).await.expect("mail");
     assert_eq!(mail[0].message().map(|message| &*message.text), Some("A lake."));
     assert!(model.failures().is_empty(), "{:?}", model.failures());
+    tw.shut_down().await;
+}
+
+/// Writes to the other member whenever it is woken.
+fn bounce() -> Turn {
+    Turn::computed(|asked: &Asked| {
+        let is_ping = asked.body.to_string().contains("You are `ping`");
+        let other = if is_ping { "pong" } else { "ping" };
+        let last = asked.body["messages"].as_array().and_then(|messages| messages.last());
+        match last.is_some_and(|message| message["role"] == "user") {
+            true => Reply::calls(vec![("group__send", json!({"name": other, "message": "Again!"}))]),
+            false => Reply::text("Sent."),
+        }
+    })
+}
+
+#[tokio::test]
+async fn members_that_wake_each_other_stop() {
+    let dir = tempfile::tempdir().expect("dir");
+    // Each message wakes one of them, which asks twice.
+    let turns = (0..2 * MAX_HOPS).map(|_| bounce()).collect();
+    let (builder, model) = scripted(with_groups(dir.path()), turns).await;
+    let tw = builder.build().await.expect("builds");
+    for name in ["ping", "pong"] {
+        tw.call("group__add_agent", json!({"name": name})).await.expect("added");
+    }
+    tw.call("group__start", json!({"name": "pong"})).await.expect("started");
+    tw.call("group__start", json!({"name": "ping", "message": "Go!"})).await.expect("started");
+    let _driven = tw.drive_groups();
+    until("the last message is refused", || {
+        model.requests().iter().any(|request| request.body.to_string().contains("have woken each other"))
+    })
+    .await;
+    assert!(model.failures().is_empty(), "{:?}", model.failures());
+    let services = tw.executor().services();
+    let mut sent = 0;
+    for member in services.groups.members(None).await.expect("members") {
+        sent += services.log.messages(&member.session, 0, 99).await.expect("mail").len();
+    }
+    assert_eq!(sent, MAX_HOPS as usize);
     tw.shut_down().await;
 }
 

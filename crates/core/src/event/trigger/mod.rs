@@ -397,6 +397,14 @@ impl FiringState {
     }
 }
 
+/// The id of the run of a trigger's firing in this slot.
+#[must_use]
+pub fn run_of(trigger: &str, slot: &str) -> String {
+    let mut slot = crate::ContentHash::of_bytes(slot.as_bytes()).to_hex();
+    slot.truncate(16);
+    format!("trigger-{trigger}-{slot}")
+}
+
 /// One firing of a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Firing {
@@ -418,9 +426,7 @@ impl Firing {
     /// The id of its run: the same whichever process starts it.
     #[must_use]
     pub fn run_id(&self) -> String {
-        let mut slot = crate::ContentHash::of_bytes(self.slot.as_bytes()).to_hex();
-        slot.truncate(16);
-        format!("trigger-{}-{slot}", self.trigger)
+        run_of(&self.trigger, &self.slot)
     }
 
     /// What its run or session is told. What came from outside stands in it as data.

@@ -12,9 +12,9 @@ use toolwright_core::ContentHash;
 use toolwright_core::agents::Rights;
 use toolwright_core::context::Clock;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::session::Session;
+use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::StoreError;
-use toolwright_core::store::channel::Channels;
+use toolwright_core::store::channel::{Channels, Delivery};
 use toolwright_core::trigger::webhook::{SignedRequest, Unsigned, verify};
 use toolwright_core::trigger::{
     Creator, Firing, FiringState, Installed, MAX_PAYLOAD, MIN_SECRET, Target, Times, Trigger, TriggerConfig,
@@ -86,6 +86,18 @@ impl TriggerManager {
 
     fn channels(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mailbox of a channel as a trigger sees it, and who gets its messages.
+    async fn mailbox(&self, trigger: &Trigger, channel: &str) -> Result<(SessionId, Delivery), StoreError> {
+        let config = self.channels().get(channel).unwrap_or_default();
+        let session = Session {
+            id: trigger.creator.session().cloned().unwrap_or_else(|| SessionId::new("")),
+            principal: trigger.rights.principal.clone(),
+            root: trigger.rights.root.clone(),
+            agent: None,
+        };
+        Ok((config.mailbox(channel, &session, &*self.store).await?, config.delivery))
     }
 
     /// When a trigger fires.
@@ -260,7 +272,13 @@ impl Triggers for TriggerManager {
             _ => now,
         };
         let trigger = Trigger { id, config, target, rights, creator, created_ms: now, cursor };
-        let trigger = self.store.install_trigger(&trigger).await.map_err(|error| match error {
+        // What it takes out of a queue nobody else waits for.
+        let read = match &when {
+            When::Message { channel, .. } => Some(self.mailbox(&trigger, channel).await?),
+            _ => None,
+        };
+        let read = read.filter(|(_, delivery)| *delivery == Delivery::Broadcast).map(|(mailbox, _)| mailbox);
+        let trigger = self.store.install_trigger(&trigger, read).await.map_err(|error| match error {
             StoreError::Quota(why) => ToolError::new(ErrorKind::LimitExceeded, why.clone()).with_model_message(why),
             other => other.into(),
         })?;

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::duration::iso;
-use toolwright_core::session::{Session, SessionId};
+use toolwright_core::session::SessionId;
 use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, SessionLog as _, StoreError};
 use toolwright_core::trigger::{Firing, FiringState, MAX_WAITING, Target, Trigger, TriggerConfig, When};
@@ -31,6 +31,14 @@ pub(super) const PERIOD: Duration = Duration::from_millis(500);
 /// What firings start.
 #[async_trait]
 pub trait FiringTarget: Send + Sync {
+    /// Whether the trigger may fire at all, whatever its firings start.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn admit(&self, _trigger: &Trigger) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Makes the run of a firing exist. It may have done so before: the run's id is the firing's own.
     ///
     /// # Errors
@@ -197,28 +205,23 @@ impl TriggerRunner {
     /// agents below them.
     async fn read(&self, trigger: &Trigger, channel: &str, from: Option<&str>) -> Result<(), StoreError> {
         let store = &self.manager.store;
-        let config = self.manager.channels().get(channel).unwrap_or_default();
-        let session = Session {
-            id: trigger.creator.session().cloned().unwrap_or_else(|| SessionId::new("")),
-            principal: trigger.rights.principal.clone(),
-            root: trigger.rights.root.clone(),
-            agent: None,
-        };
         let own_runs = format!("trigger-{}-", trigger.id);
         let is_of_own_run = |session: &SessionId| session.as_str().starts_with(&own_runs);
-        let mailbox = config.mailbox(channel, &session, &**store).await?;
+        let (mailbox, delivery) = self.manager.mailbox(trigger, channel).await?;
+        let is_queue = delivery == Delivery::Queue;
         for row in store.messages(&mailbox, trigger.cursor, MESSAGES).await? {
             let Some(message) = row.message() else { continue };
             let is_own = match &row.author.session {
-                Some(author) if *author == session.id || is_of_own_run(author) => true,
+                Some(author) if trigger.creator.session() == Some(author) || is_of_own_run(author) => true,
                 // The agents that its runs start have sessions of other names.
                 Some(author) => is_of_own_run(&store.root(author).await?),
                 None => false,
             };
             let counts = !is_own && from.is_none_or(|from| from == row.author.name());
             let payload = counts.then(|| format!("{}: {}", row.author.name(), message.text));
-            let is_queue = config.delivery == Delivery::Queue;
-            store.offer_message(&trigger.id, row.seq, is_queue, self.manager.clock.wall_ms(), payload).await?;
+            store
+                .offer_message(&trigger.id, (&mailbox, row.seq), is_queue, self.manager.clock.wall_ms(), payload)
+                .await?;
         }
         Ok(())
     }
@@ -232,6 +235,10 @@ impl TriggerRunner {
                 firing: Arc::new(firing.clone()),
                 permit: Arc::new(Mutex::new(Some(permit))),
             };
+            if let Err(why) = target.admit(&trigger) {
+                tracing::warn!("trigger {} did not run: {why}", trigger.id);
+                return note(&manager, &firing, FiringState::Failed, Some(why)).await;
+            }
             if let Target::Session(session) = &trigger.target {
                 let author = Author { session: trigger.creator.session().cloned(), ..Author::default() };
                 let (kind, subject) = (MessageKind::Trigger, trigger.id.clone());

@@ -1,6 +1,7 @@
 //! What agents leave behind: saved runs, the session log, the tree of runs, groups, triggers and their firings.
 
 mod groups;
+mod mailbox;
 mod runs;
 pub(crate) mod session_log;
 pub(crate) mod tree;

@@ -9,12 +9,14 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 use toolwright_core::session::{CallId, SessionId};
+use toolwright_core::store::channel::Delivery;
 use toolwright_core::store::{
-    AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
+    AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
     MAX_WAITING, MessageKind, Method, NewRow, SessionLog, StoreError, ValueWatcher, Written, superseded,
 };
 use toolwright_core::taint::Taint;
 
+use crate::store::agents::mailbox::{cursor, hops, pass_on, read_broadcast, read_up_to, set_cursor, take_queued};
 use crate::store::{SqliteStore, json_column, now_ms, to_json, unreadable};
 
 /// A mailbox, channel or memory: what the log keeps of one session.
@@ -65,11 +67,12 @@ impl SqliteStore {
 /// What a row counts beside its content.
 const ROW_BYTES: usize = 128;
 /// Messages that one read returns.
-const MAX_READ: usize = 1_000;
+pub(super) const MAX_READ: usize = 1_000;
 /// How often the messages of other processes are looked for.
 const POLL: Duration = Duration::from_secs(1);
 
-const COLUMNS: &str =
+/// What [`row`] reads.
+pub(super) const COLUMNS: &str =
     "seq, session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, data, taint, output";
 
 /// The values of session ?1 that decide what stands under ?2.
@@ -78,6 +81,7 @@ const NEAR: &str = "session = ?1 AND NOT is_message AND (?2 IN ('', name) OR nam
 
 /// Why a row is not taken.
 enum Full {
+    Hops,
     Mailbox,
     Session,
     Principal,
@@ -93,7 +97,7 @@ impl SessionLog for SqliteStore {
             .thread
             .run("append to the session log", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let appended = append_in(&transaction, &appending, data, bytes)?;
+                let appended = append_in(&transaction, &appending, data, bytes, author_of(&appending))?;
                 // Where there is no room, what was found to be removable is removed.
                 transaction.commit()?;
                 Ok(appended)
@@ -123,7 +127,7 @@ impl SessionLog for SqliteStore {
             }
             let mut numbers = Vec::with_capacity(appending.len());
             for (row, (data, bytes)) in appending.iter() {
-                match append_in(&transaction, row, data.clone(), *bytes)? {
+                match append_in(&transaction, row, data.clone(), *bytes, author_of(row))? {
                     Ok(appended) => numbers.push(appended.seq),
                     // What was found to be removable is removed, unless a row has been written.
                     Err(full) => {
@@ -193,23 +197,29 @@ impl SessionLog for SqliteStore {
         self.thread.run("read a cursor", move |db| cursor(db, &mailbox, &reader)).await
     }
 
-    async fn set_cursor(&self, mailbox: &SessionId, reader: &str, seq: u64) -> Result<(), StoreError> {
-        let (mailbox, reader) = (mailbox.as_str().to_owned(), reader.to_owned());
-        self.thread.run("move a cursor", move |db| set_cursor(db, &mailbox, &reader, seq)).await
+    async fn set_cursor(&self, mailbox: &SessionId, seq: u64, since: u64) -> Result<(), StoreError> {
+        let mailbox = mailbox.as_str().to_owned();
+        self.thread.run("move a cursor", move |db| set_cursor(db, &mailbox, &mailbox, seq, since)).await
     }
 
-    async fn take(&self, mailbox: &SessionId, reader: &str, limit: usize) -> Result<Vec<LogRow>, StoreError> {
-        let (mailbox, reader) = (mailbox.as_str().to_owned(), reader.to_owned());
+    async fn take(
+        &self,
+        mailbox: &SessionId,
+        delivery: Delivery,
+        reader: &SessionId,
+        call: &CallId,
+        limit: usize,
+    ) -> Result<Vec<LogRow>, StoreError> {
+        let (mailbox, reader) = (mailbox.as_str().to_owned(), reader.as_str().to_owned());
+        let call = call.as_str().to_owned();
         self.thread
-            .run("take messages", move |db| {
-                let sql = format!(
-                    "UPDATE session_log SET taken_by = ?2 WHERE seq IN (SELECT seq FROM session_log WHERE session = ?1 \
-                     AND is_message AND taken_by IS NULL AND author IS NOT ?2 ORDER BY seq LIMIT ?3) RETURNING {COLUMNS}"
-                );
-                let mut statement = db.prepare_cached(&sql)?;
-                let taken = statement.query_map(params![mailbox, reader, limit_of(limit)], row)?;
-                let mut taken: Vec<LogRow> = taken.collect::<rusqlite::Result<_>>()?;
-                taken.sort_by_key(|row| row.seq);
+            .run("read a channel", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let taken = match delivery {
+                    Delivery::Queue => take_queued(&transaction, &mailbox, &reader, &call, limit),
+                    Delivery::Broadcast => read_broadcast(&transaction, &mailbox, &reader, &call, limit),
+                }?;
+                transaction.commit()?;
                 Ok(taken)
             })
             .await
@@ -299,9 +309,13 @@ impl Full {
     fn describe(&self, session: &SessionId) -> String {
         let bytes = |bytes: u64| format!("{} MiB", bytes >> 20);
         match self {
+            Self::Hops => format!(
+                "agents have woken each other {MAX_HOPS} times in a row without a word from outside, so this message was not \
+                 sent: it may be a loop. Do the rest yourself, or say in your answer what is left to do"
+            ),
             Self::Mailbox => format!(
-                "{session} is full: {MAX_WAITING} messages wait there to be read. Nothing was sent; send again when its reader \
-                 has caught up"
+                "{session} is full: {MAX_WAITING} messages wait there to be read. Nothing was sent; send again when its readers \
+                 have caught up"
             ),
             Self::Session => format!(
                 "{session} keeps {} already, which is the limit. Nothing was written; delete what is not needed any more",
@@ -333,12 +347,17 @@ fn stored(row: &NewRow) -> Result<(Option<String>, usize), StoreError> {
     Ok((data, bytes))
 }
 
-/// Appends a row within a transaction.
+fn author_of(row: &NewRow) -> Option<&str> {
+    row.author.session.as_ref().map(SessionId::as_str)
+}
+
+/// Appends a row within a transaction. It follows from what woke `cause`, a session or a run.
 fn append_in(
     db: &Connection,
     row: &NewRow,
     data: Option<String>,
     bytes: usize,
+    cause: Option<&str>,
 ) -> rusqlite::Result<Result<AppendedRow, Full>> {
     if let Some(once) = &row.once {
         let sql = "SELECT seq FROM session_log WHERE session = ?1 AND once = ?2";
@@ -348,18 +367,32 @@ fn append_in(
             return Ok(Ok(AppendedRow { seq: seq.cast_unsigned(), ..AppendedRow::default() }));
         }
     }
+    let is_message = matches!(row.entry, LogEntry::Message(_));
+    let hops = if is_message { hops(db, cause)? + 1 } else { 0 };
+    if hops > MAX_HOPS {
+        tracing::warn!(
+            to = row.session.as_str(),
+            from = cause,
+            "agents wake each other in a loop: a message was refused"
+        );
+        return Ok(Err(Full::Hops));
+    }
     if let Err(full) = make_room(db, row, bytes)? {
         return Ok(Err(full));
     }
-    insert(db, row, data, bytes)?;
+    insert(db, row, data, bytes, hops)?;
     let seq = db.last_insert_rowid();
     let missed = pass_on(db, seq)?;
     Ok(Ok(AppendedRow { seq: seq.cast_unsigned(), missed }))
 }
 
-/// Appends a message without data within a transaction; the error is a quota, in words.
-pub(in crate::store) fn append_notice(db: &Connection, row: &NewRow) -> rusqlite::Result<Result<AppendedRow, String>> {
-    let appended = append_in(db, row, None, row.entry.bytes() + ROW_BYTES)?;
+/// Appends a message without data that follows from what woke `cause` within a transaction; the error is a quota, in words.
+pub(in crate::store) fn append_notice(
+    db: &Connection,
+    row: &NewRow,
+    cause: &str,
+) -> rusqlite::Result<Result<AppendedRow, String>> {
+    let appended = append_in(db, row, None, row.entry.bytes() + ROW_BYTES, Some(cause))?;
     Ok(appended.map_err(|full| full.describe(&row.session)))
 }
 
@@ -367,10 +400,13 @@ pub(in crate::store) fn append_notice(db: &Connection, row: &NewRow) -> rusqlite
 fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Result<(), Full>> {
     let session = row.session.as_str();
     if matches!(row.entry, LogEntry::Message(_)) {
-        let sql = "SELECT count(*) FROM (SELECT 1 FROM session_log WHERE session = ?1 AND is_message AND kind <> 'job' \
-                   AND taken_by IS NULL AND seq > ifnull((SELECT min(seq) FROM session_log_cursors WHERE mailbox = ?1), 0) LIMIT ?2)";
+        let sql = format!(
+            "SELECT count(*) FROM (SELECT 1 FROM session_log WHERE session = ?1 AND is_message AND kind <> 'job' \
+             AND taken_by IS NULL AND seq > {} LIMIT ?2)",
+            read_up_to("?1")
+        );
         let limit = MAX_WAITING.cast_signed();
-        let waiting: i64 = db.prepare_cached(sql)?.query_row(params![session, limit], |row| row.get(0))?;
+        let waiting: i64 = db.prepare_cached(&sql)?.query_row(params![session, limit], |row| row.get(0))?;
         if waiting >= limit {
             return Ok(Err(Full::Mailbox));
         }
@@ -390,10 +426,12 @@ fn make_room(db: &Connection, row: &NewRow, bytes: usize) -> rusqlite::Result<Re
     let whose = format!("p:{}", row.principal);
     while is_over(&whose, MAX_PRINCIPAL_BYTES)? {
         // What other sessions keep goes from the oldest, but for messages that wait.
-        let sql = "DELETE FROM session_log WHERE seq IN (SELECT seq FROM session_log AS old WHERE principal = ?1 \
-                   AND session <> ?2 AND (NOT is_message OR taken_by IS NOT NULL OR seq <= \
-                   (SELECT min(seq) FROM session_log_cursors WHERE mailbox = old.session)) ORDER BY seq LIMIT 1024)";
-        if db.prepare_cached(sql)?.execute([&*row.principal, session])? == 0 {
+        let sql = format!(
+            "DELETE FROM session_log WHERE seq IN (SELECT seq FROM session_log AS old WHERE principal = ?1 \
+             AND session <> ?2 AND (NOT is_message OR taken_by IS NOT NULL OR seq <= {}) ORDER BY seq LIMIT 1024)",
+            read_up_to("old.session")
+        );
+        if db.prepare_cached(&sql)?.execute([&*row.principal, session])? == 0 {
             return Ok(Err(Full::Principal));
         }
     }
@@ -408,10 +446,10 @@ fn size(db: &Connection, whose: &str) -> rusqlite::Result<u64> {
 
 /// Removes messages that all readers of a mailbox have read, and values that later ones have replaced.
 fn tidy(db: &Connection, session: &str) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "DELETE FROM session_log WHERE session = ?1 AND is_message AND (taken_by IS NOT NULL \
-         OR seq <= (SELECT min(seq) FROM session_log_cursors WHERE mailbox = ?1))",
-    )?
+    let read = read_up_to("?1");
+    db.prepare_cached(&format!(
+        "DELETE FROM session_log WHERE session = ?1 AND is_message AND (taken_by IS NOT NULL OR seq <= {read})"
+    ))?
     .execute([session])?;
     let values: Vec<(i64, String, Option<String>, Method)> = db
         .prepare_cached(
@@ -426,7 +464,7 @@ fn tidy(db: &Connection, session: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> rusqlite::Result<()> {
+fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize, hops: u32) -> rusqlite::Result<()> {
     let NewRow { session, principal, author, entry, once } = row;
     let (is_message, kind, name, instance, text) = match entry {
         LogEntry::Value(value) => (false, value.method.as_str(), &value.path, value.instance.as_ref(), ""),
@@ -440,7 +478,8 @@ fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> 
     };
     db.prepare_cached(
         "INSERT INTO session_log (session, principal, at_ms, author, agent, call, is_message, kind, name, instance, text, \
-         data, bytes, taint, output, once) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+         data, bytes, taint, output, once, hops) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     )?
     .execute(params![
         session.as_str(),
@@ -459,37 +498,9 @@ fn insert(db: &Connection, row: &NewRow, data: Option<String>, bytes: usize) -> 
         taint,
         output,
         once,
+        hops,
     ])
     .map(drop)
-}
-
-/// Writes a message to the mailboxes that are wired to its own, but for its author's and that of the session that began the
-/// tree of agents in which its author is. Returns those that are full.
-fn pass_on(db: &Connection, seq: i64) -> rusqlite::Result<Vec<SessionId>> {
-    let readers: Vec<(String, bool)> = db
-        .prepare_cached(
-            "SELECT reader, ?2 <= (SELECT count(*) FROM session_log AS own WHERE own.session = reader AND own.is_message \
-             AND own.taken_by IS NULL AND own.seq > \
-             ifnull((SELECT min(seq) FROM session_log_cursors AS cursors WHERE cursors.mailbox = reader), 0)) \
-             FROM session_log JOIN wires ON mailbox = session WHERE seq = ?1 AND is_message AND author IS NOT reader \
-             AND (SELECT agents.root FROM agents WHERE agents.id = author) IS NOT reader",
-        )?
-        .query_map([seq, MAX_WAITING.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
-    let mut full = Vec::new();
-    for (reader, is_full) in readers {
-        if is_full {
-            full.push(SessionId::new(reader));
-            continue;
-        }
-        db.prepare_cached(
-            "INSERT INTO session_log (session, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes) \
-             SELECT ?2, principal, at_ms, author, agent, call, is_message, kind, name, text, data, bytes FROM session_log \
-             WHERE seq = ?1",
-        )?
-        .execute(params![seq, reader])?;
-    }
-    Ok(full)
 }
 
 fn messages(db: &Connection, session: &str, after: u64, limit: usize) -> rusqlite::Result<Vec<LogRow>> {
@@ -500,20 +511,8 @@ fn messages(db: &Connection, session: &str, after: u64, limit: usize) -> rusqlit
     db.prepare_cached(&sql)?.query_map(params![session, after.cast_signed(), limit_of(limit)], row)?.collect()
 }
 
-fn limit_of(limit: usize) -> i64 {
+pub(super) fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit.min(MAX_READ)).unwrap_or(i64::MAX)
-}
-
-fn cursor(db: &Connection, mailbox: &str, reader: &str) -> rusqlite::Result<u64> {
-    let sql = "SELECT seq FROM session_log_cursors WHERE mailbox = ?1 AND reader = ?2";
-    let seq: Option<i64> = db.prepare_cached(sql)?.query_row([mailbox, reader], |row| row.get(0)).optional()?;
-    Ok(seq.unwrap_or_default().cast_unsigned())
-}
-
-fn set_cursor(db: &Connection, mailbox: &str, reader: &str, seq: u64) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO session_log_cursors VALUES (?1, ?2, ?3, ?4) \
-               ON CONFLICT (mailbox, reader) DO UPDATE SET seq = max(seq, excluded.seq), at_ms = excluded.at_ms";
-    db.prepare_cached(sql)?.execute(params![mailbox, reader, seq.cast_signed(), now_ms()]).map(drop)
 }
 
 fn method(row: &Row<'_>, index: usize) -> rusqlite::Result<Method> {
@@ -522,7 +521,7 @@ fn method(row: &Row<'_>, index: usize) -> rusqlite::Result<Method> {
 }
 
 /// A row of [`COLUMNS`].
-fn row(row: &Row<'_>) -> rusqlite::Result<LogRow> {
+pub(super) fn row(row: &Row<'_>) -> rusqlite::Result<LogRow> {
     let data = match row.get_ref(12)? {
         rusqlite::types::ValueRef::Null => serde_json::Value::Null,
         _ => json_column(row, 12)?,

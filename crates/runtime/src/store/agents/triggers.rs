@@ -4,10 +4,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use toolwright_core::session::SessionId;
 use toolwright_core::store::{NewRow, StoreError};
-use toolwright_core::trigger::{Due, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Overlap, Trigger};
+use toolwright_core::trigger::{Due, Firing, FiringState, MAX_TRIGGERS, MAX_WAITING, Overlap, Trigger, run_of};
 
 use crate::store::SqliteStore;
+use crate::store::agents::mailbox::set_cursor;
 use crate::store::agents::session_log::append_notice;
 use crate::store::owner::{self, renew};
 use crate::store::{json_column, now_ms, to_json, unreadable};
@@ -33,11 +35,15 @@ pub enum Offered {
 
 impl SqliteStore {
     /// Installs a trigger, or replaces the one with its id. A trigger whose configuration stays as it is keeps its
-    /// cursor and its time of creation.
+    /// cursor and its time of creation. The messages of `mailbox` wait for it until it has looked at them.
     ///
     /// # Errors
     /// [`StoreError::Quota`] when its principal has as many as it may have.
-    pub(crate) async fn install_trigger(&self, trigger: &Trigger) -> Result<Trigger, StoreError> {
+    pub(crate) async fn install_trigger(
+        &self,
+        trigger: &Trigger,
+        mailbox: Option<SessionId>,
+    ) -> Result<Trigger, StoreError> {
         let (config, target) = (to_json(&trigger.config)?, to_json(&trigger.target)?);
         let (rights, creator) = (to_json(&trigger.rights)?, to_json(&trigger.creator)?);
         let mut trigger = trigger.clone();
@@ -77,6 +83,12 @@ impl SqliteStore {
                         files,
                     ],
                 )?;
+                let mailbox = mailbox.as_ref().map(SessionId::as_str);
+                let others = "DELETE FROM session_log_cursors WHERE reader = ?1 AND mailbox IS NOT ?2";
+                transaction.execute(others, params![trigger.id, mailbox])?;
+                if let Some(mailbox) = mailbox {
+                    set_cursor(&transaction, mailbox, &trigger.id, trigger.cursor, 0)?;
+                }
                 transaction.commit()?;
                 Ok(Some(trigger))
             })
@@ -119,6 +131,7 @@ impl SqliteStore {
             .run("remove a trigger", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 transaction.execute("DELETE FROM firings WHERE trigger_id = ?1 AND state = 'pending'", [&id])?;
+                transaction.execute("DELETE FROM session_log_cursors WHERE reader = ?1", [&id])?;
                 let removed = transaction.execute("DELETE FROM triggers WHERE id = ?1", [&id])? > 0;
                 transaction.commit()?;
                 Ok(removed)
@@ -147,7 +160,7 @@ impl SqliteStore {
                 }
                 let (mut cursor, mut left) = (due.cursor, None);
                 for slot in due.slots {
-                    if offer(&transaction, &id, &slot.to_string(), due_ms(slot), None)? == Offered::Full {
+                    if offer(&transaction, &id, &slot.to_string(), due_ms(slot), None, None)? == Offered::Full {
                         cursor = slot.saturating_sub(1);
                         left = (cursor != before).then_some(slot);
                         break;
@@ -174,7 +187,7 @@ impl SqliteStore {
         self.thread
             .run("note a firing", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let offered = offer(&transaction, &id, &slot, now_ms, payload.as_deref())?;
+                let offered = offer(&transaction, &id, &slot, now_ms, payload.as_deref(), None)?;
                 transaction.commit()?;
                 Ok(offered)
             })
@@ -194,7 +207,7 @@ impl SqliteStore {
         self.thread
             .run("note a change of files", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let offered = offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload))?;
+                let offered = offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload), None)?;
                 if offered != Offered::Full {
                     transaction.execute("UPDATE triggers SET seen = ?2 WHERE id = ?1", params![id, seen])?;
                     transaction.commit()?;
@@ -236,29 +249,36 @@ impl SqliteStore {
             .await
     }
 
-    /// Commits that a message fires a trigger; of a queue, if no reader has taken it. Messages up to it have been looked
-    /// at. Without a payload it fires nothing.
+    /// Commits that a message of a mailbox fires a trigger; of a queue, if no reader has taken it. Messages up to it have
+    /// been looked at. Without a payload it fires nothing.
     pub(crate) async fn offer_message(
         &self,
         id: &str,
-        seq: u64,
+        (mailbox, seq): (&SessionId, u64),
         is_queue: bool,
         now_ms: u64,
         payload: Option<String>,
     ) -> Result<(), StoreError> {
-        let id = id.to_owned();
+        let (id, mailbox) = (id.to_owned(), mailbox.as_str().to_owned());
         self.thread
             .run("note a message", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 if let Some(payload) = payload {
                     let take = "UPDATE session_log SET taken_by = ?2 WHERE seq = ?1 AND taken_by IS NULL";
                     let is_its = !is_queue || transaction.execute(take, params![seq.cast_signed(), id])? > 0;
-                    if is_its && offer(&transaction, &id, &seq.to_string(), now_ms, Some(&payload))? == Offered::Full {
+                    if is_its
+                        && offer(&transaction, &id, &seq.to_string(), now_ms, Some(&payload), Some(seq))?
+                            == Offered::Full
+                    {
                         return Ok(());
                     }
                 }
                 let sql = "UPDATE triggers SET cursor = ?2 WHERE id = ?1 AND cursor < ?2";
                 transaction.execute(sql, params![id, seq.cast_signed()])?;
+                // What it does not take out of a queue waits for others.
+                if !is_queue {
+                    set_cursor(&transaction, &mailbox, &id, seq, 0)?;
+                }
                 transaction.commit()
             })
             .await
@@ -266,7 +286,7 @@ impl SqliteStore {
 
     /// Puts a firing's message into a mailbox: both are committed, or neither is.
     pub(crate) async fn deliver_firing(&self, firing: &Firing, row: NewRow) -> Result<(), StoreError> {
-        let (id, slot) = (firing.trigger.clone(), firing.slot.clone());
+        let (id, slot, run) = (firing.trigger.clone(), firing.slot.clone(), firing.run_id());
         self.thread
             .run("deliver a firing", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -277,7 +297,7 @@ impl SqliteStore {
                     )?
                     .exists(params![id, slot, this])?;
                 if is_ours {
-                    let refused = append_notice(&transaction, &row)?.err();
+                    let refused = append_notice(&transaction, &row, &run)?.err();
                     let state = if refused.is_some() { FiringState::Failed } else { FiringState::Done };
                     transaction.execute(
                         "UPDATE firings SET state = ?3, error = ?4, ended_ms = ?5, owner = NULL, payload = NULL \
@@ -432,8 +452,15 @@ impl SqliteStore {
     }
 }
 
-/// Enters a firing, unless its slot is known or too many wait.
-fn offer(db: &Connection, id: &str, slot: &str, due_ms: u64, payload: Option<&str>) -> rusqlite::Result<Offered> {
+/// Enters a firing, unless its slot is known or too many wait. It follows from the message `cause`, if from one.
+fn offer(
+    db: &Connection,
+    id: &str,
+    slot: &str,
+    due_ms: u64,
+    payload: Option<&str>,
+    cause: Option<u64>,
+) -> rusqlite::Result<Offered> {
     if !db.prepare_cached("SELECT 1 FROM triggers WHERE id = ?1")?.exists([id])? {
         return Ok(Offered::NoTrigger);
     }
@@ -446,9 +473,18 @@ fn offer(db: &Connection, id: &str, slot: &str, due_ms: u64, payload: Option<&st
         return Ok(Offered::Full);
     }
     db.prepare_cached(
-        "INSERT INTO firings (trigger_id, slot, due_ms, state, payload, created_ms) VALUES (?1, ?2, ?3, 'pending', ?4, ?5)",
+        "INSERT INTO firings (trigger_id, slot, due_ms, state, payload, created_ms, run, hops) VALUES (?1, ?2, ?3, \
+         'pending', ?4, ?5, ?6, ifnull((SELECT hops FROM session_log WHERE seq = ?7), 0))",
     )?
-    .execute(params![id, slot, due_ms.cast_signed(), payload, now_ms()])?;
+    .execute(params![
+        id,
+        slot,
+        due_ms.cast_signed(),
+        payload,
+        now_ms(),
+        run_of(id, slot),
+        cause.map(u64::cast_signed)
+    ])?;
     Ok(Offered::New)
 }
 

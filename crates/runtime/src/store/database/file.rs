@@ -24,7 +24,7 @@ pub(in crate::store) const MEMORY: &str = ":memory:";
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of [`SCHEMA`], kept as SQLite's `user_version`.
-const VERSION: u32 = 28;
+const VERSION: u32 = 29;
 
 /// The connection, opened when it is first needed; a failed opening is tried again by the next request.
 pub(in crate::store) struct Opened<'a> {

@@ -41,6 +41,7 @@ const AGING: &[(&str, &str)] = &[
     ("job_requests", "asked_ms"),
     ("session_log", "at_ms"),
     ("session_log_cursors", "at_ms"),
+    ("session_log_reads", "at_ms"),
     ("firings", "ended_ms"),
     ("manifests", "saved_ms"),
     ("approvals", "saved_ms"),

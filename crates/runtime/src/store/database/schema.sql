@@ -85,19 +85,25 @@ CREATE INDEX job_requests_open ON job_requests (job) WHERE answer IS NULL;
 -- The session log. `session` is a session or the address of a channel; `kind` is a message's kind or a value's method,
 -- `name` what a message is about or a value's path, `taken_by` who took a message from a queue. `bytes` is what counts for quotas, summed up in `session_log_sizes`
 -- for each session ('s:') and principal ('p:'). `taint` holds the untrusted tools that a value came out of, `output` the handle of the stored output that
--- holds the value, `once` what a session has one row of.
+-- holds the value, `once` what a session has one row of, `hops` how many messages a message follows from, itself included.
 CREATE TABLE session_log (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, principal TEXT NOT NULL, at_ms INTEGER NOT NULL,
     author TEXT, agent TEXT, call TEXT, is_message INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
     instance TEXT, text TEXT NOT NULL DEFAULT '', data TEXT, bytes INTEGER NOT NULL, taken_by TEXT, taint TEXT, output TEXT,
-    once TEXT);
+    once TEXT, hops INTEGER NOT NULL DEFAULT 0);
 CREATE UNIQUE INDEX session_log_once ON session_log (session, once) WHERE once IS NOT NULL;
 CREATE INDEX session_log_by_session ON session_log (session, is_message, seq);
 CREATE INDEX session_log_by_principal ON session_log (principal, seq);
 CREATE INDEX session_log_by_time ON session_log (at_ms);
+-- How far readers have read: a session its own mailbox, sessions and triggers a channel. What a session works on follows from
+-- the messages of its mailbox behind `since`.
 CREATE TABLE session_log_cursors (
     mailbox TEXT NOT NULL, reader TEXT NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL,
-    PRIMARY KEY (mailbox, reader));
+    since INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (mailbox, reader));
+-- What the last calls of a reader have read of a channel: behind `first`, up to `last`.
+CREATE TABLE session_log_reads (
+    mailbox TEXT NOT NULL, reader TEXT NOT NULL, call TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL, PRIMARY KEY (mailbox, reader, call));
 CREATE TABLE session_log_sizes (whose TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
 CREATE TRIGGER session_log_grows AFTER INSERT ON session_log WHEN new.bytes > 0 BEGIN
     INSERT INTO session_log_sizes VALUES ('s:' || new.session, new.bytes), ('p:' || new.principal, new.bytes)
@@ -139,6 +145,14 @@ CREATE TABLE group_members (
     privileged INTEGER NOT NULL, started INTEGER NOT NULL, created_ms INTEGER NOT NULL, rights TEXT NOT NULL,
     PRIMARY KEY (principal, name));
 CREATE TABLE wires (mailbox TEXT NOT NULL, reader TEXT NOT NULL, PRIMARY KEY (mailbox, reader));
+-- How far readers are, and whether messages wait for them: for a session and its mailbox, for triggers and wires, and for
+-- a session that reads a channel until its run has ended or it has not read for a day.
+CREATE VIEW session_log_readers AS
+    SELECT mailbox, seq, reader = mailbox OR reader IN (SELECT id FROM triggers)
+        OR (at_ms > (julianday('now') - 2440588.5) * 86400000
+            AND NOT EXISTS (SELECT 1 FROM agents WHERE id = reader AND ended_ms IS NOT NULL)) AS is_waited_for
+    FROM session_log_cursors
+    UNION ALL SELECT mailbox, 9223372036854775807, 1 FROM wires;
 -- Whoever ends a job tells its session, in the same transaction.
 CREATE TRIGGER job_ends AFTER UPDATE OF ended_ms ON jobs WHEN old.ended_ms IS NULL AND new.ended_ms IS NOT NULL BEGIN
     INSERT INTO session_log (session, principal, at_ms, is_message, kind, name, bytes)
@@ -161,11 +175,12 @@ CREATE TABLE triggers (
     root TEXT NOT NULL, creator TEXT NOT NULL, created_ms INTEGER NOT NULL, cursor INTEGER NOT NULL, watcher INTEGER,
     seen TEXT);
 -- Firings. Trigger and slot are unique, so that several processes fire each slot once; one owner at a time has it under the
--- lease of `job_owners`.
+-- lease of `job_owners`. `run` is the run that it starts, `hops` those of the message that it follows from.
 CREATE TABLE firings (
     trigger_id TEXT NOT NULL, slot TEXT NOT NULL, due_ms INTEGER NOT NULL, state TEXT NOT NULL, owner INTEGER,
     attempts INTEGER NOT NULL DEFAULT 0, payload TEXT, error TEXT, created_ms INTEGER NOT NULL, ended_ms INTEGER,
-    PRIMARY KEY (trigger_id, slot));
+    run TEXT, hops INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (trigger_id, slot));
+CREATE INDEX firings_by_run ON firings (run) WHERE hops > 0;
 CREATE INDEX firings_open ON firings (trigger_id, due_ms) WHERE ended_ms IS NULL;
 CREATE INDEX firings_by_time ON firings (ended_ms);
 
