@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolwright_core::agents::child_session;
+use toolwright_core::agents::{AgentLimits, AgentTree, child_session};
 use toolwright_core::approval::AgentStep;
 use toolwright_core::context::{DelegateRequest, Delegates, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -125,6 +125,10 @@ pub struct ModelDelegates {
     pub documents: Arc<dyn DelegateDocuments>,
     /// Keeps their runs.
     pub runs: Arc<dyn RunStore>,
+    /// Keeps the trees of agents, in which those count that may start others.
+    pub tree: Arc<dyn AgentTree>,
+    /// Limits of a tree whose run has none of its own.
+    pub limits: AgentLimits,
 }
 
 impl fmt::Debug for ModelDelegates {
@@ -174,8 +178,13 @@ impl Delegates for ModelDelegates {
         let reason = request.meta.reasoning.clone().unwrap_or_default();
         let step = AgentStep { agent: step, reason };
         let tools = run.snapshot.only(|entry| may_use(&document, entry), "not for this delegate");
+        let mut driver = child::driver(nested, Arc::new(tools)).with_store(Arc::clone(&self.runs));
+        // Whichever tool it calls, it may have it answered by an agent or a delegate.
+        if !document.tools.is_empty() {
+            driver = driver.with_agents(Arc::clone(&self.tree), self.limits.clone());
+        }
         let child = ChildRun {
-            driver: Arc::new(child::driver(nested, Arc::new(tools)).with_store(Arc::clone(&self.runs))),
+            driver: Arc::new(driver),
             parent: RunContext {
                 agents: run.agents.iter().cloned().chain([step]).collect(),
                 read_taint,

@@ -29,7 +29,8 @@ impl Driver {
         let Some((tree, limits)) = &self.agents else { return Ok(options.account.clone()) };
         let spec = state.spec();
         let above = options.parent.as_ref().and_then(|parent| parent.account.as_ref());
-        let starts_agents = || self.view(spec, options).usable.iter().any(|entry| is_agent(entry));
+        let starts = |entry: &Arc<Entry>| is_agent(entry) || entry.definition().delegate.is_some();
+        let starts_agents = || self.view(spec, options).usable.iter().any(starts);
         if options.parent.is_none() && !spec.tree_limits().limits_spending() && !starts_agents() {
             return Ok(None);
         }
@@ -40,7 +41,7 @@ impl Driver {
         let new = NewAgent {
             id: Arc::clone(&options.run_id),
             parent: above.map(|above| Arc::clone(above.id())),
-            name: agent_name(spec, options).unwrap_or_default().to_owned(),
+            name: agent_name(spec, options).or_else(|| last_step(options)).unwrap_or_default().to_owned(),
             limits: AgentLimits { turns: None, calls: None, time: None, ..limits },
             fresh: state.turns() == 0,
             time_left: state.time_left(),
@@ -183,6 +184,11 @@ pub(super) fn called(batch: &ToolBatch) -> String {
 /// The name of the agent whose run it is.
 fn agent_name<'r>(spec: &'r RunSpec, options: &'r RunOptions) -> Option<&'r str> {
     options.session.agent.as_deref().or_else(|| spec.agent.as_ref().map(|agent| agent.name.as_str()))
+}
+
+/// What the run is on the way of agents, if a call began it.
+fn last_step(options: &RunOptions) -> Option<&str> {
+    options.parent.as_ref()?.agents.last().map(|step| step.agent.as_str())
 }
 
 /// Whether a tool is an agent.

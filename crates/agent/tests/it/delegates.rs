@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{DelegateDocuments, FoundDelegate, ModelDelegates};
+use toolwright_core::agents::{AgentLimits, AgentTree as _, child_session};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::call::CallMeta;
 use toolwright_core::catalogue::declared::DeclaredTools;
@@ -46,6 +47,7 @@ struct Delegated {
     executor: Arc<Executor>,
     run: RunContext,
     model: Arc<FakeModel>,
+    store: Arc<SqliteStore>,
 }
 
 type Answer = Box<dyn Fn(&ModelRequest) -> ModelResponse + Send + Sync>;
@@ -65,6 +67,8 @@ async fn fixture(tools: &[(&str, Value)], answer: Answer) -> Delegated {
         window: Arc::new(|_| None),
         documents: Arc::new(OneUrl),
         runs: store.clone(),
+        tree: store.clone(),
+        limits: AgentLimits::default(),
     };
     let services = Services {
         model: model.clone(),
@@ -94,7 +98,7 @@ async fn fixture(tools: &[(&str, Value)], answer: Answer) -> Delegated {
             Arc::new(NoApprover { remedy: "nobody is here".into() }),
         )
     };
-    Delegated { executor, run, model }
+    Delegated { executor, run, model, store }
 }
 
 impl Delegated {
@@ -238,6 +242,11 @@ async fn delegates_stand_three_deep_and_in_no_circle() {
         assert_eq!(asked.len(), 2 * runs, "{name}");
         let innermost = format!("{:?}", asked[runs].1.messages.last());
         assert!(innermost.contains("is called inside of delegates already"), "{innermost}");
+        let first = child_session("delegate", &SessionId::new("s"), &CallId::new(format!("call of {name}")));
+        let tree = fixture.store.agents_of(first.as_str()).await.unwrap();
+        let below: Vec<_> = tree.iter().filter_map(|node| node.parent.as_deref()).collect();
+        assert_eq!((tree.len(), below.len()), (runs, runs - 1), "each stands below the one that called it");
+        assert!(tree.iter().all(|node| node.name.starts_with("delegate:schema__")), "{tree:?}");
     }
 }
 

@@ -15,7 +15,6 @@ use toolwright_core::event::EventSink as _;
 use toolwright_core::llm::shipped;
 use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
 use toolwright_core::pattern::{allowed_by, glob_match};
-use toolwright_core::store::RunStore;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_core::trigger::TriggerKind;
@@ -29,7 +28,7 @@ use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
     Budgets, EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses,
-    SecretRedactor, SessionFiles, SessionManuals, StoredMemory, SystemClock, TriggerManager,
+    SecretRedactor, SessionFiles, SessionManuals, SqliteStore, StoredMemory, SystemClock, TriggerManager,
 };
 use toolwright_sandbox::enforce::{Sandbox, SandboxConfig};
 use toolwright_sandbox::withheld_by_default;
@@ -414,7 +413,7 @@ pub(super) fn executor(
         groups: Arc::clone(store) as _,
         outputs: stored,
         extractor: Some(Arc::new(extractor(config, tool_models.default.clone()))),
-        delegates: Some(Arc::new(delegates(config, tool_models.default.clone(), Arc::clone(store) as _))),
+        delegates: Some(Arc::new(delegates(config, tool_models.default.clone(), store))),
         events: Arc::clone(events) as _,
         redactor: Arc::clone(redactor) as _,
         tokens: Arc::new(Tokenizers::of(config)),
@@ -458,14 +457,16 @@ fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
 }
 
 /// Who answers calls in runs of their own.
-fn delegates(config: &Config, default_model: Option<String>, runs: Arc<dyn RunStore>) -> ModelDelegates {
+fn delegates(config: &Config, default_model: Option<String>, store: &Arc<SqliteStore>) -> ModelDelegates {
     let known = config.clone();
     let documents = Documents::new(config.sections.delegates.clone(), config.sections.web.address.clone());
     ModelDelegates {
         default_model,
         window: Arc::new(move |model| known.window(model)),
         documents: Arc::new(documents),
-        runs,
+        runs: Arc::clone(store) as _,
+        tree: Arc::clone(store) as _,
+        limits: config.sections.defaults.agents.clone(),
     }
 }
 
