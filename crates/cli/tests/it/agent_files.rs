@@ -199,6 +199,15 @@ triggers:
 }
 
 #[test]
+fn unknown_agents_among_tools_are_told() {
+    let lead = "{description: d, tools: [agent__revewer, 'agent__*', agent__lead, agent__reviewer, agent__todo]}";
+    let fixture = Fixture::with(&format!("agents:\n  lead: {lead}\n  reviewer: {{description: d}}\n"));
+    let expect = "toolwright.yaml:2: warning: agents.lead.tools: there is no agent `revewer`; did you mean `reviewer`?";
+    let all = problems(&fixture.load());
+    assert!(all.len() == 1 && all[0].ends_with(expect), "{all:?}");
+}
+
+#[test]
 fn trigger_tools_are_listed_where_they_are_wanted() {
     let agent = "agents: {a: {description: d, tools: ['trigger__ti*', fs__read]}}\n";
     for (config, expect) in [("", 0), (agent, 1), ("defaults: {triggers: true}\n", 5)] {

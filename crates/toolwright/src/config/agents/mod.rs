@@ -94,6 +94,7 @@ pub(super) fn load(
     let is_off = |draft: &mut Draft| draft.spec.enabled == Some(false);
     let off = drafts.extract_if(.., is_off).map(|draft| draft.spec.name).collect();
     check_destinations(&mut drafts, off, problems);
+    check_agents(&drafts, names, problems);
     drafts.into_iter().map(|Draft { spec, at, .. }| AgentEntry { spec, at }).collect()
 }
 
@@ -196,6 +197,25 @@ fn check_tools(draft: &Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
             |near| format!("did you mean `{near}`?"),
         );
         problems.push(draft.problem(Severity::Warning, key, format!("there is no tool `{glob}`"), remedy));
+    }
+}
+
+/// Says which agents among the tools of others there are not, where one has nearly that name: a program may have tools of
+/// its own beside the agents.
+fn check_agents(drafts: &[Draft], names: &Names<'_>, problems: &mut Vec<Problem>) {
+    let agents = || drafts.iter().map(|draft| draft.spec.name.as_str());
+    for draft in drafts {
+        for tool in draft.spec.tools.iter().flatten() {
+            if tool.contains(['*', '?']) || names.tools.contains(tool) {
+                continue;
+            }
+            let Some(agent) = tool.strip_prefix("agent__").or_else(|| tool.strip_prefix("agent:")) else { continue };
+            let others = agents().filter(|name| *name != draft.spec.name);
+            if let Some(near) = nearest(agent, others).filter(|_| agents().all(|name| name != agent)) {
+                let (message, remedy) = (format!("there is no agent `{agent}`"), format!("did you mean `{near}`?"));
+                problems.push(draft.problem(Severity::Warning, "tools", message, remedy));
+            }
+        }
     }
 }
 
