@@ -95,9 +95,17 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
                 let mut document = trigger.to_json();
                 document["firings"] = latest.iter().map(Firing::to_json).collect();
                 document["next"] = times(&triggers.next(trigger, 1));
+                if let Err(why) = app.principal_now(&trigger.rights.principal) {
+                    document["issue"] = why.into();
+                }
                 document
             });
-            return print_list(global.json, documents.collect(), &table(app, &shown), "no triggers");
+            print_list(global.json, documents.collect(), &table(app, &shown), "no triggers")?;
+            for (trigger, _) in &shown {
+                if let Err(why) = app.principal_now(&trigger.rights.principal) {
+                    say_warning(&format!("trigger {} fires nothing: {why}", trigger.id));
+                }
+            }
         }
         TriggersCommand::Add { kind, keys } => {
             let config = config(*kind, keys)?;

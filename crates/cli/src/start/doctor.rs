@@ -16,7 +16,7 @@ use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus,
 use toolwright::core::model::ModelErrorKind;
 use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
-use toolwright::core::trigger::Creator;
+use toolwright::core::trigger::{Creator, Trigger};
 use toolwright::gateway::ListedSchemas;
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::models::{Endpoint, default_variables, list_models};
@@ -97,7 +97,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     let models = probe_models(&app).await;
     let (default_model, unusable) = default_model(&app, &models).await;
     let unmatched = app.unmatched().await;
-    let unrun = unrun_triggers(&app).await;
+    let unrun = idle_triggers(&app).await;
     // Before the end: that servers are shut down is no news.
     let logged = logging::warnings();
     app.shut_down().await;
@@ -116,10 +116,18 @@ pub(crate) async fn command(global: &Global) -> Done {
     report(global, &settings, &problems, &probes, &diagnosis)
 }
 
-/// Says that there are triggers and nothing runs them.
-async fn unrun_triggers(app: &Toolwright) -> Option<String> {
+/// Says which triggers fire nothing, and that nothing runs those that there are.
+async fn idle_triggers(app: &Toolwright) -> Vec<String> {
+    let installed = app.triggers().of_root(&app.config().root).await.unwrap_or_default();
+    let issue = |trigger: &Trigger| {
+        let why = app.principal_now(&trigger.rights.principal).err()?;
+        Some(format!("trigger {} fires nothing: {why}", trigger.id))
+    };
+    installed.iter().filter_map(issue).chain(unrun_triggers(app, &installed).await).collect()
+}
+
+async fn unrun_triggers(app: &Toolwright, installed: &[Trigger]) -> Option<String> {
     let config = app.config();
-    let installed = app.triggers().of_root(&config.root).await.ok()?;
     let of_agents = config.agents.iter().map(|agent| agent.spec.triggers.len()).sum::<usize>();
     let written = config.sections.triggers.len() + of_agents;
     let count = installed.iter().filter(|trigger| trigger.creator != Creator::Configuration).count() + written;

@@ -152,6 +152,23 @@ fn doctor_tells_of_triggers_that_nothing_runs() {
 }
 
 #[test]
+fn triggers_of_lost_tokens_are_told_of() {
+    let fixture = Fixture::new();
+    let id = add(&fixture, &["timer", "interval=1h", "prompt=p"]);
+    let db = rusqlite::Connection::open(fixture.state_dir().join("toolwright.sqlite3")).expect("database");
+    let guest = json!({"id": "guest", "roles": [], "owner": false}).to_string();
+    let sql = "UPDATE triggers SET rights = json_set(rights, '$.principal', json(?1))";
+    assert_eq!(db.execute(sql, [guest]).expect("changed"), 1);
+    let why = "it would run for `guest`, and `server.tokens` has no such token any more";
+    assert!(triggers(&fixture)[0]["issue"].as_str().is_some_and(|issue| issue.starts_with(why)));
+    for command in [&["triggers", "ls"][..], &["doctor"]] {
+        let output = run(&fixture, command);
+        let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(&format!("trigger {id} fires nothing: {why}")), "{said}");
+    }
+}
+
+#[test]
 fn a_configured_tool_installs_triggers() {
     let fixture = Fixture::with(
         "tools:\n  nightly: {type: trigger, class: schedule, set: {daily_at: '03:00', time_zone: UTC, overlap: skip}}\n",

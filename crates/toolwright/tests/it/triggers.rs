@@ -1,12 +1,13 @@
 //! Triggers: what they start has the rights of whoever made them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright::core::agents::Rights;
-use toolwright::core::session::SessionId;
-use toolwright::core::trigger::{Creator, Target, TriggerRequest, Triggers as _};
-use toolwright::{ApprovalDecision, ApprovalRequest, Builder, Profile};
+use toolwright::core::session::{Principal, SessionId};
+use toolwright::core::trigger::{Creator, Firing, FiringState, Target, TriggerRequest, Triggers as _};
+use toolwright::{ApprovalDecision, ApprovalRequest, Builder, Profile, tool};
 use toolwright_testkit::model_server::Turn;
 
 use crate::support::{builder, calls, scripted, until};
@@ -120,6 +121,66 @@ async fn a_creator_without_tools_starts_none() {
     until("both have run", || model.requests().len() == 2).await;
     assert!(model.failures().is_empty(), "{:?}", model.failures());
     tw.shut_down().await;
+}
+
+/// Answers those with a role.
+#[tool(namespace = "ops", allowed_roles = ["ops"], effects(read_only, open_world = false))]
+async fn restart() -> String {
+    "restarted".to_owned()
+}
+
+#[tokio::test]
+async fn a_firing_has_the_roles_its_token_has() {
+    for (tokens, expect) in [
+        (json!({"guest": {"token": "other", "roles": ["ops"]}}), Ok(true)),
+        (json!({"guest": {"token": "other"}}), Ok(false)),
+        (json!({}), Err("no such token any more")),
+    ] {
+        let (state, root) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let builder = with_triggers(state.path(), json!({})).root(root.path()).tool(Restart);
+        let builder = builder.settings(json!({"models": {"default": MODEL}, "server": {"tokens": tokens}}));
+        let turn = Turn::text("Done.").expecting("it has the tools of its roles", move |asked| {
+            expect == Ok(asked.tool_names().iter().any(|name| name == "ops__restart"))
+        });
+        let (builder, model) = scripted(builder, vec![turn]).await;
+        let tw = builder.build().await.expect("builds");
+        let principal = Principal { id: "guest".into(), roles: vec!["ops".into()], owner: false };
+        // What a session gets is sent without a run.
+        for target in [Target::Run, Target::Session(SessionId::new("guests"))] {
+            let config = json!({"type": "timer", "interval": "1d", "prompt": "p"});
+            let request = TriggerRequest {
+                id: None,
+                config: serde_json::from_value(config).expect("a trigger"),
+                target,
+                rights: Rights { principal: principal.clone(), ..tw.owners_rights() },
+                creator: Creator::Owner,
+            };
+            let trigger = tw.triggers().install(request).await.expect("installed").trigger;
+            tw.triggers().fire(&trigger.id).await.expect("fires");
+        }
+        let _triggers = tw.run_triggers().await;
+        let is_over = |firing: &Firing| matches!(firing.state, FiringState::Done | FiringState::Failed);
+        let firings = loop {
+            let firings = tw.triggers().firings(None, 9).await.expect("firings");
+            if firings.iter().all(is_over) {
+                break firings;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let errors: Vec<&str> = firings.iter().filter_map(|firing| firing.error.as_deref()).collect();
+        match expect {
+            Ok(_) => {
+                assert_eq!(errors, [""; 0]);
+                assert_eq!((model.requests().len(), model.failures()), (1, Vec::new()));
+            }
+            Err(why) => {
+                assert_eq!(errors.len(), 2);
+                assert!(errors.iter().all(|error| error.contains(why)), "{errors:?}");
+                assert!(model.requests().is_empty());
+            }
+        }
+        tw.shut_down().await;
+    }
 }
 
 #[tokio::test]

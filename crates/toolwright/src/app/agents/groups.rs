@@ -102,12 +102,17 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     // A call that needs a person becomes a job that waits for one; a message tells how it ended.
     let inbox = || Arc::new(app.ask_inbox_for(PARKED, Answers::Elsewhere, |_| ())) as Arc<dyn Approver>;
     let approver = app.own_approver().unwrap_or_else(inbox);
+    let principal = app.principal_now(&member.rights.principal);
     let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).attended();
     let agent = agent.shared_approver(approver);
     let mut conversation = agent.conversation().await?;
     conversation.attend(introduction(member)).await?;
     loop {
         conversation.receive().await?;
+        // It begins again with the roles that its token has now, and reads its messages then.
+        if app.principal_now(&member.rights.principal) != principal {
+            return Ok(());
+        }
         let report = conversation.proceed().await?;
         tracing::debug!(member = member.name, status = report.status.as_str(), "a member of a group has worked");
         if cancel.cause().is_some() {

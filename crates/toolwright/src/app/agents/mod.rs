@@ -305,9 +305,13 @@ impl Agent {
         Self { privileged: Some(is_privileged), ..self }
     }
 
-    /// Gives it no more than these rights.
+    /// Gives it no more than these rights, nor roles that their principal has lost since.
     pub(crate) fn narrowed_to(self, rights: &Rights) -> Self {
-        Self { rights: Some(Arc::new(rights.clone())), ..self }
+        let mut rights = rights.clone();
+        if let Ok(principal) = self.app.principal_now(&rights.principal) {
+            rights.principal = principal;
+        }
+        Self { rights: Some(Arc::new(rights)), ..self }
     }
 
     /// It reads its mailbox when it has answered: whoever runs it waits for messages.
@@ -388,13 +392,7 @@ impl Agent {
     /// What is started later on behalf of a token ends with the token, and so does its budget.
     fn check_principal(&self) -> Result<(), Error> {
         let Some(Rights { principal, .. }) = self.rights.as_deref() else { return Ok(()) };
-        if principal.owner || self.app.config().sections.server.tokens.contains_key(&principal.id) {
-            return Ok(());
-        }
-        let name = &principal.id;
-        Err(usage(&format!(
-            "it would run for `{name}`, and `server.tokens` has no such token any more: put it back, or remove what it made"
-        )))
+        self.app.principal_now(principal).map(drop).map_err(|why| usage(&why))
     }
 
     async fn begun(self) -> Conversation {

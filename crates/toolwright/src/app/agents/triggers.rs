@@ -100,6 +100,25 @@ impl Toolwright {
         }
     }
 
+    /// A principal as the configuration has it now, with no more roles than it had then.
+    ///
+    /// # Errors
+    /// Where its token is gone, in words: nothing is started on its behalf.
+    pub fn principal_now(&self, then: &Principal) -> Result<Principal, String> {
+        if then.owner {
+            return Ok(then.clone());
+        }
+        let config = self.config();
+        let token = config.sections.server.tokens.get(&then.id).ok_or_else(|| {
+            let name = &then.id;
+            format!(
+                "it would run for `{name}`, and `server.tokens` has no such token any more: put it back, or remove what it made"
+            )
+        })?;
+        let roles = then.roles.iter().filter(|role| token.roles.contains(role)).cloned().collect();
+        Ok(Principal { roles, ..then.clone() })
+    }
+
     /// What answers at `/webhooks`.
     pub(crate) fn webhooks(&self) -> WebhookOptions {
         let (variables, redactor) = (Arc::clone(&self.variables), Arc::clone(&self.redactor));
@@ -143,6 +162,10 @@ fn agent(app: &Arc<Toolwright>, trigger: &Trigger, firing: &Firing) -> Result<Ag
 
 #[async_trait]
 impl FiringTarget for Runs {
+    fn admit(&self, trigger: &Trigger) -> Result<(), String> {
+        self.app()?.principal_now(&trigger.rights.principal).map(drop)
+    }
+
     async fn begin(&self, trigger: &Trigger, firing: &Firing) -> Result<(), String> {
         let app = self.app()?;
         // An agent's own list of tools counts within its creator's.
