@@ -76,7 +76,7 @@ pub(crate) fn provider_and_model(id: &str) -> (&str, &str) {
 /// Why a model stopped, in the words of the conventions' messages.
 pub(crate) fn finish_reason(stop: &StopReason) -> &str {
     match stop {
-        StopReason::End | StopReason::StopSequence => "stop",
+        StopReason::End | StopReason::StopSequence(_) => "stop",
         StopReason::ToolCalls => "tool_call",
         StopReason::MaxTokens => "length",
         StopReason::Refusal => "content_filter",

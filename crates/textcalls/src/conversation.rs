@@ -169,7 +169,7 @@ impl TextListener<'_> {
 
 fn with_decoded(response: ModelResponse, read: Decoded) -> ModelResponse {
     let stop = match response.stop {
-        StopReason::End | StopReason::StopSequence if !read.calls.is_empty() => StopReason::ToolCalls,
+        StopReason::End | StopReason::StopSequence(_) if !read.calls.is_empty() => StopReason::ToolCalls,
         stop => stop,
     };
     let mut calls = response.calls;

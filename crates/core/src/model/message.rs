@@ -222,8 +222,9 @@ pub enum StopReason {
     /// It was done.
     #[default]
     End,
-    /// One of the texts that end an answer came ([`ModelSettings::stop`]), where the API tells that apart.
-    StopSequence,
+    /// One of the texts that end an answer came ([`ModelSettings::stop`]), where the API tells that apart; which one, where it
+    /// says so.
+    StopSequence(Option<String>),
     /// It wants its calls run.
     ToolCalls,
     /// The token limit cut it.

@@ -12,7 +12,7 @@ use toolwright_agent::{ClientTerms, Driver, DriverError, RunOptions, RunReport, 
 use toolwright_core::Profile;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{Message, ModelRequest};
+use toolwright_core::model::{Message, ModelRequest, StopReason};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
 use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest, input_system};
@@ -117,7 +117,12 @@ impl Facade {
                 Target::Agent(_) | Target::Model(_) => self.run(work, earlier, resumed).await,
             }
         };
-        let left = work.output.paced(answering, &work.cancel, work.goes_on).await?;
+        let mut left = work.output.paced(answering, &work.cancel, work.goes_on).await?;
+        // Some servers have a word for every end where others have the text that ended the answer.
+        if matches!(&left.end.stop, StopReason::StopSequence(Some(text)) if !work.request.request.settings.stop.contains(text))
+        {
+            left.end.stop = StopReason::End;
+        }
         let mut saved = left.to_json(&work.id)?;
         if !system.is_empty() {
             saved["system"] = json!(system);

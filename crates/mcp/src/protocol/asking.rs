@@ -127,7 +127,7 @@ fn message(written: Written) -> Result<Message, String> {
 pub fn result_of(response: &ModelResponse, model: &str) -> Value {
     let stopped = match &response.stop {
         StopReason::End | StopReason::ToolCalls => "endTurn",
-        StopReason::StopSequence => "stopSequence",
+        StopReason::StopSequence(_) => "stopSequence",
         StopReason::MaxTokens => "maxTokens",
         StopReason::Refusal => "refusal",
         StopReason::Other(word) => word,
@@ -198,7 +198,7 @@ mod tests {
     fn answers_say_who_gave_them_and_why() {
         for (stop, word) in [
             (StopReason::End, "endTurn"),
-            (StopReason::StopSequence, "stopSequence"),
+            (StopReason::StopSequence(None), "stopSequence"),
             (StopReason::MaxTokens, "maxTokens"),
             (StopReason::Other("pause_turn".into()), "pause_turn"),
         ] {

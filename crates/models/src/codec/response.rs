@@ -273,7 +273,7 @@ impl ResponseBuilder {
         let usage = self.used();
         let calls = !self.calls.is_empty() || !self.other_calls.is_empty();
         let stop = match self.stop {
-            Some(StopReason::End | StopReason::StopSequence) | None if calls => StopReason::ToolCalls,
+            Some(StopReason::End | StopReason::StopSequence(_)) | None if calls => StopReason::ToolCalls,
             Some(StopReason::ToolCalls) | None if !calls => StopReason::End,
             Some(stop) => stop,
             None => StopReason::End,

@@ -301,16 +301,23 @@ impl MessagesWriter {
         match self.end.stop {
             StopReason::MaxTokens => "max_tokens",
             StopReason::Refusal => "refusal",
-            StopReason::StopSequence => "stop_sequence",
+            StopReason::StopSequence(_) => "stop_sequence",
             _ if self.content.iter().any(|block| block["type"] == "tool_use") => "tool_use",
             _ => "end_turn",
+        }
+    }
+
+    fn stop_sequence(&self) -> Option<&str> {
+        match &self.end.stop {
+            StopReason::StopSequence(sequence) => sequence.as_deref(),
+            _ => None,
         }
     }
 
     fn message(&self, content: &[Value], stop: Option<&str>, usage: Value) -> Value {
         json!({
             "id": self.head.id, "type": "message", "role": "assistant", "model": self.head.model,
-            "content": content, "stop_reason": stop, "stop_sequence": null, "usage": usage,
+            "content": content, "stop_reason": stop, "stop_sequence": self.stop_sequence(), "usage": usage,
         })
     }
 }
@@ -356,7 +363,7 @@ impl Writer for MessagesWriter {
     fn end(&mut self, end: End, out: &mut String) {
         self.end = end;
         self.close(out);
-        let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": null});
+        let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": self.stop_sequence()});
         Self::event("message_delta", json!({"delta": delta, "usage": usage(&self.end.usage)}), out);
         Self::event("message_stop", json!({}), out);
     }

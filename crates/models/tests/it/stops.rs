@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use toolwright_core::model::StopReason::{self, End, MaxTokens, Refusal, StopSequence, ToolCalls};
+use toolwright_models::served::{self, ResponseHead, ResponseWriter, ServedApi};
 use toolwright_models::{Api, decode_whole};
 
 use crate::streams::{decode_all, sse};
@@ -25,7 +26,7 @@ fn the_words_for_the_end_of_an_answer() {
     }
     for (word, expect) in [
         ("end_turn", End),
-        ("stop_sequence", StopSequence),
+        ("stop_sequence", StopSequence(None)),
         ("max_tokens", MaxTokens),
         ("refusal", Refusal),
         ("model_context_window_exceeded", MaxTokens),
@@ -56,6 +57,43 @@ fn the_words_for_the_end_of_an_answer() {
         check(Api::Gemini, &json!({"candidates": [{"content": {"parts": []}, "finishReason": word}]}), &expect);
     }
     check(Api::Gemini, &json!({"promptFeedback": {"blockReason": "SAFETY"}}), &Refusal);
+}
+
+/// Whole and streamed, the text that ended an answer is read where the API tells it, and a client of Messages is told.
+#[test]
+fn stop_sequences_that_apis_tell_reach_clients() {
+    let told = StopSequence(Some("END".into()));
+    let said = json!([{"type": "text", "text": "a"}]);
+    let chat = |key: &str, end: Value| json!({"choices": [{"index": 0, key: {"content": "a"}, "finish_reason": "stop", "stop_reason": end}]});
+    for (api, whole, events, expect) in [
+        (
+            Api::Anthropic,
+            json!({"type": "message", "content": said, "stop_reason": "stop_sequence", "stop_sequence": "END"}),
+            vec![
+                json!({"type": "message_start", "message": {}}),
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "a"}}),
+                json!({"type": "content_block_stop", "index": 0}),
+                json!({"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}}),
+                json!({"type": "message_stop"}),
+            ],
+            told.clone(),
+        ),
+        (Api::OpenAiChat, chat("message", json!("END")), vec![chat("delta", json!("END"))], told),
+        (Api::OpenAiChat, chat("message", json!(2)), vec![chat("delta", Value::Null)], End),
+    ] {
+        check(api, &whole, &expect);
+        let lines: Vec<String> = events.iter().map(Value::to_string).collect();
+        let stop = decode_all(api, &sse(&lines.join("\n"), false)).stop;
+        assert_eq!(stop, expect, "{api}");
+        let mut writer = ResponseWriter::new(ServedApi::Messages, ResponseHead::default());
+        let stream = writer.begin() + &writer.end(served::End { stop, ..served::End::default() });
+        let (reason, sequence) =
+            if expect == End { ("end_turn", Value::Null) } else { ("stop_sequence", json!("END")) };
+        let written = json!({"stop_reason": reason, "stop_sequence": sequence});
+        assert!(stream.contains(&format!("\"delta\":{written}")), "{stream}");
+        let body = writer.body();
+        assert_eq!((&body["stop_reason"], &body["stop_sequence"]), (&json!(reason), &sequence));
+    }
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl ComposedTools {
         let calls: Vec<WrittenCall> =
             read.calls.into_iter().enumerate().map(|(index, call)| written(call, self.past + index)).collect();
         let stop = match response.stop {
-            StopReason::End | StopReason::StopSequence if !calls.is_empty() => StopReason::ToolCalls,
+            StopReason::End | StopReason::StopSequence(_) if !calls.is_empty() => StopReason::ToolCalls,
             stop => stop,
         };
         let is_final = read.output.is_some() && !calls.is_empty();

@@ -37,6 +37,8 @@ struct Message<'a> {
     content: Option<Vec<&'a RawValue>>,
     #[serde(borrow, default)]
     stop_reason: Text<'a>,
+    #[serde(borrow, default)]
+    stop_sequence: Text<'a>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
 }
@@ -56,6 +58,8 @@ struct Delta<'a> {
     content: Text<'a>,
     #[serde(borrow, default)]
     stop_reason: Text<'a>,
+    #[serde(borrow, default)]
+    stop_sequence: Text<'a>,
     /// A source of the text.
     #[serde(borrow)]
     citation: Option<&'a RawValue>,
@@ -129,8 +133,10 @@ impl ApiDecoder for AnthropicDecoder {
             "message_start" => self.start(event.message, sink)?,
             "message_delta" => {
                 self.usage(event.usage);
-                if let Some(reason) = event.delta.as_ref().and_then(|delta| delta.stop_reason.filled()) {
-                    self.answer.stop = Some(stop_reason(reason));
+                if let Some((reason, delta)) =
+                    event.delta.as_ref().and_then(|delta| Some((delta.stop_reason.filled()?, delta)))
+                {
+                    self.answer.stop = Some(stop_reason(reason, &delta.stop_sequence));
                 }
             }
             "message_stop" => self.finish(sink),
@@ -169,7 +175,7 @@ impl AnthropicDecoder {
             return Err(ModelError::new(ModelErrorKind::BadResponse, "the answer holds no finished message"));
         };
         self.usage(message.usage);
-        let stop = stop_reason(reason);
+        let stop = stop_reason(reason, &message.stop_sequence);
         if let (StopReason::MaxTokens | StopReason::Refusal, Some(last)) = (&stop, content.last())
             && parse_part::<Start<'_>>(API, last)?.kind.as_str() == "tool_use"
         {
@@ -328,10 +334,10 @@ impl AnthropicDecoder {
     }
 }
 
-fn stop_reason(reason: &str) -> StopReason {
+fn stop_reason(reason: &str, sequence: &Text<'_>) -> StopReason {
     match reason {
         "end_turn" => StopReason::End,
-        "stop_sequence" => StopReason::StopSequence,
+        "stop_sequence" => StopReason::StopSequence(sequence.filled().map(str::to_owned)),
         "tool_use" => StopReason::ToolCalls,
         "max_tokens" | "model_context_window_exceeded" => StopReason::MaxTokens,
         "refusal" => StopReason::Refusal,

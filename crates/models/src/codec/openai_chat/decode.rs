@@ -45,6 +45,9 @@ struct Choice<'a> {
     message: Option<Delta<'a>>,
     #[serde(borrow, default)]
     finish_reason: Text<'a>,
+    /// The text that ended the answer, of servers that tell (vLLM).
+    #[serde(borrow, default)]
+    stop_reason: Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -183,7 +186,8 @@ impl ApiDecoder for ChatDecoder {
             }
             if let Some(reason) = choice.finish_reason.filled() {
                 let refused = self.answer.stop == Some(StopReason::Refusal);
-                self.answer.stop = Some(if refused { StopReason::Refusal } else { stop_reason(reason) });
+                self.answer.stop =
+                    Some(if refused { StopReason::Refusal } else { stop_reason(reason, &choice.stop_reason) });
                 self.close(sink);
             }
         }
@@ -337,12 +341,13 @@ impl ChatDecoder {
     }
 }
 
-fn stop_reason(reason: &str) -> StopReason {
-    match reason {
-        "stop" => StopReason::End,
-        "tool_calls" | "function_call" => StopReason::ToolCalls,
-        "length" => StopReason::MaxTokens,
-        "content_filter" => StopReason::Refusal,
-        other => StopReason::Other(other.to_owned()),
+fn stop_reason(reason: &str, sequence: &Text<'_>) -> StopReason {
+    match (reason, sequence.filled()) {
+        ("stop", Some(sequence)) => StopReason::StopSequence(Some(sequence.to_owned())),
+        ("stop", None) => StopReason::End,
+        ("tool_calls" | "function_call", _) => StopReason::ToolCalls,
+        ("length", _) => StopReason::MaxTokens,
+        ("content_filter", _) => StopReason::Refusal,
+        (other, _) => StopReason::Other(other.to_owned()),
     }
 }
