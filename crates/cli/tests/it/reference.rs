@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use toolwright::models::served::{Handling, ServedApi, fields_of};
+use toolwright::models::served::{Handling, SHAPES, ServedApi, Shape, fields_of, lost_with};
 
 use crate::cli::ok;
 use crate::support::Fixture;
@@ -43,10 +43,39 @@ fn fields() -> String {
                 Handling::Refused([]) => "refused".to_owned(),
                 Handling::Refused(unless) => format!("refused unless `{}`", unless[0]),
             };
-            writeln!(text, "| `{}` | {handling} | {} |", field.name, field.note).expect("text");
+            let name = linked(field.name, field.inner);
+            let lost = lost_with(field.name).map(|(what, apis)| {
+                let apis: Vec<String> = apis.iter().map(|api| format!("`{api}`")).collect();
+                let of = if what.contains('.') { format!("`{what}` is ") } else { String::new() };
+                format!("{of}lost with {}", apis.join(", "))
+            });
+            let note = [field.note, lost.as_deref().unwrap_or_default()].map(str::to_owned);
+            let note = note.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+            writeln!(text, "| {name} | {handling} | {note} |").expect("text");
+        }
+        text.push_str("\n| object | honoured | no effect | refused |\n|---|---|---|---|\n");
+        for shape in SHAPES.iter().filter(|shape| shape.api == api) {
+            writeln!(text, "{}", row(shape)).expect("text");
         }
     }
     text
+}
+
+/// A field, and what its objects are.
+fn linked(name: &str, inner: &str) -> String {
+    if inner.is_empty() { format!("`{name}`") } else { format!("`{name}` → {inner}") }
+}
+
+fn row(shape: &Shape) -> String {
+    let words = |words: &str| {
+        let words = words.split_whitespace().map(|word| word.split_once(':').unwrap_or((word, "")));
+        words.map(|(name, inner)| linked(name, inner)).collect::<Vec<_>>().join(", ")
+    };
+    let kinds: Vec<String> =
+        shape.kinds.iter().filter(|kind| !kind.is_empty()).map(|kind| format!("`{kind}`")).collect();
+    let object = format!("{} {}", shape.name, kinds.join(", "));
+    let ignored = if shape.is_answer { format!("{} and others", words(shape.ignored)) } else { words(shape.ignored) };
+    format!("| {} | {} | {} | {} |", object.trim(), words(shape.honoured), ignored.trim(), words(shape.refused))
 }
 
 fn check(page: &str, generated: &str) {

@@ -232,7 +232,7 @@ fn begin(work: &Work, earlier: Earlier, spec: RunSpec) -> Result<RunState, Refus
     let wrong = |error: &dyn std::fmt::Display| Refusal::new(Fault::Conflict, error.to_string());
     let waits = !state.is_over();
     if waits || is_chained {
-        answered_once(&state, &results)?;
+        answered_once(&state, &results).map_err(|refusal| refusal.about(field_of_results(work)))?;
     }
     state.respecify(spec);
     if waits {
@@ -280,6 +280,15 @@ fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal
         }
     }
     Ok(())
+}
+
+/// Where a request gives the results of calls.
+fn field_of_results(work: &Work) -> String {
+    let is_result = |item: &Value| item["type"].as_str().is_some_and(|kind| kind.ends_with("_call_output"));
+    match work.request.items.iter().rposition(is_result) {
+        Some(at) => format!("input[{at}].call_id"),
+        None => "messages".to_owned(),
+    }
 }
 
 /// Whether the result of the client's tool for approvals says yes: `{"approved": true}`, `true`, `yes`, `approve` or

@@ -5,10 +5,10 @@ use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
-use toolwright_models::served::{Fault, input_items as with_ids, input_messages};
+use toolwright_models::served::{ConversationBody, Fault, input_items as with_ids, read_conversation};
 
 use super::output::Refusal;
-use super::stored_responses::{Page, Shared, answered, deleted, list, missing};
+use super::stored_responses::{Page, Parameters, Shared, answered, deleted, list, missing};
 use super::{Facade, Kind};
 use crate::http::Identity;
 
@@ -16,18 +16,15 @@ fn shown(id: &str, kept: &Value) -> Value {
     json!({"id": id, "object": "conversation", "created_at": kept["created_at"], "metadata": kept["metadata"]})
 }
 
-async fn read(facade: &Facade, body: Body) -> Result<Map<String, Value>, Refusal> {
+/// The metadata and the items of a body.
+async fn read(
+    facade: &Facade,
+    body: Body,
+    what: ConversationBody,
+) -> Result<(Option<Map<String, Value>>, Vec<Value>), Refusal> {
     let (bytes, _room) = facade.body(body).await?;
-    if bytes.is_empty() {
-        return Ok(Map::new());
-    }
-    serde_json::from_slice(&bytes).map_err(|error| Refusal::new(Fault::Invalid, format!("the body: {error}")))
-}
-
-fn new_items(given: &Map<String, Value>) -> Result<Vec<Value>, Refusal> {
-    let items = given.get("items").map(list).unwrap_or_default();
-    input_messages(&items)?;
-    Ok(with_ids(&items, |_| format!("msg_{}", uuid::Uuid::new_v4().simple())))
+    let (metadata, items) = read_conversation(&bytes, what)?;
+    Ok((metadata, with_ids(&items, |_| format!("msg_{}", uuid::Uuid::new_v4().simple()))))
 }
 
 /// Changes a conversation that no request works on. Returns what `change` does, and the conversation.
@@ -58,13 +55,10 @@ fn own_items(kept: &Value) -> Result<Vec<Value>, Refusal> {
 /// `POST /v1/conversations`.
 pub(super) async fn create(State(facade): Shared, Extension(identity): Extension<Identity>, body: Body) -> Response {
     let create = async {
-        let given = read(&facade, body).await?;
+        let (metadata, items) = read(&facade, body, ConversationBody::New).await?;
         let id = format!("conv_{}", uuid::Uuid::new_v4().simple());
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let metadata = given.get("metadata").filter(|metadata| metadata.is_object()).cloned();
-        let kept = json!({
-            "created_at": now, "metadata": metadata.unwrap_or_else(|| json!({})), "items": new_items(&given)?,
-        });
+        let kept = json!({"created_at": now, "metadata": metadata.unwrap_or_default(), "items": items});
         let owner = &identity.principal().id;
         facade.source.objects().put_object(owner, Kind::Conversation.as_str(), &id, &kept).await?;
         Ok(shown(&id, &kept))
@@ -89,11 +83,10 @@ pub(super) async fn update(
     body: Body,
 ) -> Response {
     let update = async {
-        let given = read(&facade, body).await?;
-        let metadata = given.get("metadata").filter(|metadata| metadata.is_object()).cloned();
+        let (metadata, _) = read(&facade, body, ConversationBody::Changed).await?;
         let change = |kept: &mut Value| {
             if let Some(metadata) = metadata {
-                kept["metadata"] = metadata;
+                kept["metadata"] = Value::Object(metadata);
             }
             Ok(())
         };
@@ -124,9 +117,13 @@ pub(super) async fn items(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
-    Query(page): Query<Page>,
+    Query(query): Query<Parameters>,
 ) -> Response {
-    answered(facade.find(&identity, Kind::Conversation, &id).await.map(|kept| page.of(list(&kept["items"]))))
+    let page = async {
+        let page = Page::read(&query)?;
+        page.of(list(&facade.find(&identity, Kind::Conversation, &id).await?["items"]))
+    };
+    answered(page.await)
 }
 
 /// `POST /v1/conversations/{id}/items`.
@@ -137,7 +134,7 @@ pub(super) async fn add_items(
     body: Body,
 ) -> Response {
     let add = async {
-        let added = new_items(&read(&facade, body).await?)?;
+        let (_, added) = read(&facade, body, ConversationBody::Items).await?;
         let change = |kept: &mut Value| {
             let mut items = own_items(kept)?;
             items.extend(added.iter().cloned());
@@ -145,7 +142,7 @@ pub(super) async fn add_items(
             Ok(())
         };
         changed(&facade, &identity, &id, change).await?;
-        Ok(Page::whole().of(added))
+        Page::whole().of(added)
     };
     answered(add.await)
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_models::served::{Fault, ServedApi};
@@ -21,6 +20,9 @@ pub(super) type Shared = State<Arc<Facade>>;
 /// Items on one page, as the API has it.
 const PAGE: usize = 20;
 const MAX_PAGE: usize = 100;
+
+/// The parameters of a URL, in their order.
+pub(super) type Parameters = Vec<(String, String)>;
 
 pub(super) fn answered(result: Result<Value, Refusal>) -> Response {
     match result {
@@ -95,9 +97,17 @@ impl Facade {
     }
 }
 
-#[derive(Deserialize)]
-pub(super) struct Fetch {
-    stream: Option<bool>,
+/// Checks that each parameter of a URL has a meaning. Those of `ignored` have none here.
+///
+/// # Errors
+/// [`Fault::Invalid`], with the name of the parameter.
+pub(super) fn known(query: &[(String, String)], honoured: &[&str], ignored: &[&str]) -> Result<(), Refusal> {
+    // Lists are written with brackets by some clients.
+    let is_known = |name: &str| honoured.contains(&name) || ignored.contains(&name.trim_end_matches("[]"));
+    match query.iter().find(|(name, _)| !is_known(name)) {
+        Some((name, _)) => Err(Refusal::new(Fault::Invalid, format!("there is no parameter `{name}`")).about(name)),
+        None => Ok(()),
+    }
 }
 
 /// `GET /v1/responses/{id}`.
@@ -106,13 +116,17 @@ pub(super) async fn response(
     Extension(identity): Extension<Identity>,
     Extension(connection): Extension<Connection>,
     Path(id): Path<String>,
-    Query(fetch): Query<Fetch>,
+    Query(query): Query<Parameters>,
 ) -> Response {
-    if fetch.stream == Some(true) {
-        let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
-        return answered(Err(Refusal::new(Fault::Invalid, why).about("stream")));
-    }
-    answered(facade.current(&identity, &connection, &id).await)
+    let fetch = async {
+        known(&query, &["stream"], &["include", "include_obfuscation", "starting_after"])?;
+        if query.iter().any(|(name, value)| name == "stream" && value != "false") {
+            let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
+            return Err(Refusal::new(Fault::Invalid, why).about("stream"));
+        }
+        facade.current(&identity, &connection, &id).await
+    };
+    answered(fetch.await)
 }
 
 /// `GET` of an answer of an API without state, by its id or the name of its session: one that may have gone on without its
@@ -164,37 +178,64 @@ pub(super) async fn cancel_response(
     respond(200, &live.body())
 }
 
-#[derive(Deserialize)]
+/// Which part of a list is asked for.
 pub(super) struct Page {
     after: Option<String>,
-    limit: Option<usize>,
-    order: Option<String>,
+    limit: usize,
+    is_ascending: bool,
 }
 
 impl Page {
     /// One page of all of these, the oldest first.
     pub(super) fn whole() -> Self {
-        Self { after: None, limit: Some(MAX_PAGE), order: Some("asc".into()) }
+        Self { after: None, limit: MAX_PAGE, is_ascending: true }
     }
 
-    /// The items of this page; the newest come first unless asked otherwise.
-    pub(super) fn of(&self, mut items: Vec<Value>) -> Value {
-        if self.order.as_deref() != Some("asc") {
+    /// The page that the parameters of a URL ask for; the newest come first unless asked otherwise.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`], with the name of the parameter.
+    pub(super) fn read(query: &[(String, String)]) -> Result<Self, Refusal> {
+        known(query, &["after", "limit", "order"], &["include"])?;
+        let mut page = Self { after: None, limit: PAGE, is_ascending: false };
+        for (name, value) in query {
+            let wrong = |why: String| Err(Refusal::new(Fault::Invalid, why).about(name));
+            match name.as_str() {
+                "after" => page.after = Some(value.clone()),
+                "limit" => match value.parse() {
+                    Ok(limit @ 1..=MAX_PAGE) => page.limit = limit,
+                    _ => return wrong(format!("`limit` is a number from 1 to {MAX_PAGE}")),
+                },
+                "order" => match value.as_str() {
+                    "asc" | "desc" => page.is_ascending = value == "asc",
+                    _ => return wrong("`order` is `asc` or `desc`".to_owned()),
+                },
+                _ => {}
+            }
+        }
+        Ok(page)
+    }
+
+    /// The items of this page.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`] if the item that it comes after is not among them.
+    pub(super) fn of(&self, mut items: Vec<Value>) -> Result<Value, Refusal> {
+        if !self.is_ascending {
             items.reverse();
         }
-        if let Some(after) = &self.after
-            && let Some(at) = items.iter().position(|item| item["id"] == after.as_str())
-        {
-            items.drain(..=at);
+        if let Some(after) = &self.after {
+            let at = items.iter().position(|item| item["id"] == after.as_str());
+            let missing = || Refusal::new(Fault::Invalid, format!("there is no item `{after}` here")).about("after");
+            items.drain(..=at.ok_or_else(missing)?);
         }
-        let limit = self.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let has_more = items.len() > limit;
-        items.truncate(limit);
+        let has_more = items.len() > self.limit;
+        items.truncate(self.limit);
         let end = |item: Option<&Value>| item.map(|item| item["id"].clone());
-        json!({
+        Ok(json!({
             "object": "list", "first_id": end(items.first()), "last_id": end(items.last()), "has_more": has_more,
             "data": items,
-        })
+        }))
     }
 }
 
@@ -207,7 +248,11 @@ pub(super) async fn input_items(
     State(facade): Shared,
     Extension(identity): Extension<Identity>,
     Path(id): Path<String>,
-    Query(page): Query<Page>,
+    Query(query): Query<Parameters>,
 ) -> Response {
-    answered(facade.find(&identity, Kind::Response, &id).await.map(|kept| page.of(list(&kept["input"]))))
+    let page = async {
+        let page = Page::read(&query)?;
+        page.of(list(&facade.find(&identity, Kind::Response, &id).await?["input"]))
+    };
+    answered(page.await)
 }

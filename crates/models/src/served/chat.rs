@@ -77,7 +77,7 @@ fn read_message(message: &Object<'_>, system: &mut Vec<String>, out: &mut Conver
                 return Err(message.wrong("function_call", "send `tool_calls`"));
             }
         }
-        "tool" => out.result(message.needed_text("tool_call_id")?, content(message, "content", part)?, false),
+        "tool" => out.result((message, "tool_call_id"), content(message, "content", part)?, false)?,
         other => return Err(message.wrong("role", format!("there is no role `{other}`"))),
     }
     Ok(())
@@ -104,7 +104,7 @@ fn part(part: &Object<'_>) -> Read<ContentBlock> {
         "file" => match part.object("file")? {
             Some(given) => {
                 let name = given.text("filename")?.unwrap_or_default();
-                file(&given, "file_data", name, given.needed_text("file_data")?, None)
+                file(&given, ("file_data", "file_data"), name, given.needed_text("file_data")?, None)
             }
             None => Err(part.wrong("file", "it is missing")),
         },

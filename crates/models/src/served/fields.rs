@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::shapes::{self, Place, named};
 use super::{RequestError, ServedApi};
 
 /// What becomes of a field.
@@ -22,6 +23,8 @@ pub struct Field {
     pub api: ServedApi,
     /// Its name.
     pub name: &'static str,
+    /// The [shape](super::SHAPES) of its objects; empty for none.
+    pub inner: &'static str,
     /// What becomes of it.
     pub handling: Handling,
     /// What else is to be known.
@@ -29,10 +32,16 @@ pub struct Field {
 }
 
 macro_rules! fields {
-    ($($api:ident { $($name:ident: $handling:expr, $note:literal;)* })*) => {
+    ($($api:ident { $($name:ident $(($inner:ident))?: $handling:expr, $note:literal;)* })*) => {
         /// Every documented field. A field that is not here is refused.
         pub const FIELDS: &[Field] = &[$($(
-            Field { api: ServedApi::$api, name: stringify!($name), handling: $handling, note: $note },
+            Field {
+                api: ServedApi::$api,
+                name: stringify!($name),
+                inner: concat!($(stringify!($inner))?),
+                handling: $handling,
+                note: $note,
+            },
         )*)*];
     };
 }
@@ -49,30 +58,30 @@ fields! {
         logprobs: Refused(&["false"]), "";
         max_completion_tokens: Honoured, "of each answer of the model";
         max_tokens: Honoured, "as `max_completion_tokens`";
-        messages: Honoured, "texts, images, text files and PDFs as data URLs; addresses are refused";
+        messages (message): Honoured, "texts, images, text files and PDFs as data URLs; addresses are refused";
         metadata: Ignored, "";
         modalities: Refused(&["[\"text\"]"]), "";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
         moderation: Refused(&[]), "";
         n: Refused(&["1"]), "";
-        parallel_tool_calls: Honoured, "lost with Gemini and Ollama";
+        parallel_tool_calls: Honoured, "";
         prediction: Ignored, "";
         presence_penalty: Refused(&["0", "0.0"]), "";
         prompt_cache_key: Ignored, "";
         prompt_cache_options: Ignored, "";
         prompt_cache_retention: Ignored, "";
         reasoning_effort: Honoured, "";
-        response_format: Honoured, "";
+        response_format (format): Honoured, "";
         safety_identifier: Ignored, "";
-        seed: Honoured, "lost with Anthropic and OpenAI's Responses";
+        seed: Honoured, "";
         service_tier: Ignored, "";
-        stop: Honoured, "four at most; lost with OpenAI's Responses";
+        stop: Honoured, "four at most";
         store: Ignored, "answers of this API are not kept";
         stream: Honoured, "";
-        stream_options: Honoured, "`include_usage`; `include_obfuscation` has no effect";
+        stream_options (stream_options): Honoured, "`include_usage`; `include_obfuscation` has no effect";
         temperature: Honoured, "";
-        tool_choice: Honoured, "in the first answer of the model; lost with Ollama";
-        tools: Honoured, "functions";
+        tool_choice (choice): Honoured, "in the first answer of the model";
+        tools (tool): Honoured, "functions";
         top_logprobs: Refused(&["0"]), "";
         top_p: Honoured, "";
         user: Honoured, "names a session: stored outputs and jobs are shared by its requests";
@@ -91,22 +100,22 @@ fields! {
         inference_geo: Ignored, "";
         max_tokens: Honoured, "of each answer of the model";
         mcp_servers: Refused(&["[]"]), "configure the servers here";
-        messages: Honoured, "texts, images and PDFs as base64, text documents; addresses are refused";
-        metadata: Honoured, "`user_id` names a session";
+        messages (message): Honoured, "texts, images and PDFs as base64, text documents; addresses are refused";
+        metadata (metadata): Honoured, "`user_id` names a session";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
-        output_config: Honoured, "`effort` and `format`";
-        output_format: Honoured, "as `output_config.format`";
+        output_config (output_config): Honoured, "`effort` and `format`";
+        output_format (format): Honoured, "as `output_config.format`";
         service_tier: Ignored, "";
         speed: Ignored, "";
-        stop_sequences: Honoured, "four at most; lost with OpenAI's Responses";
+        stop_sequences: Honoured, "four at most";
         stream: Honoured, "";
-        system: Honoured, "";
+        system (block): Honoured, "";
         temperature: Honoured, "";
-        thinking: Honoured, "`budget_tokens` are lost with OpenAI; signatures with other APIs than Anthropic's, and with agents";
+        thinking (thinking): Honoured, "signatures are lost with other APIs than Anthropic's, and with agents";
         thread: Refused(&[]), "send the whole conversation";
-        tool_choice: Honoured, "in the first answer of the model; lost with Ollama";
-        tools: Honoured, "tools with an `input_schema`; web search and web fetch of the API have no effect";
-        top_k: Honoured, "lost with OpenAI";
+        tool_choice (choice): Honoured, "in the first answer of the model";
+        tools (tool): Honoured, "tools with an `input_schema`; web search and web fetch of the API have no effect";
+        top_k: Honoured, "";
         top_p: Honoured, "";
     }
     Responses {
@@ -114,32 +123,32 @@ fields! {
         background: Honoured, "";
         client_metadata: Ignored, "";
         context_management: Ignored, "room is made as configured";
-        conversation: Honoured, "";
+        conversation (conversation): Honoured, "";
         image: Refused(&[]), "answers are text";
         include: Honoured, "`reasoning.encrypted_content`, of models themselves, lost with agents and other APIs; the rest has no effect";
-        input: Honoured, "texts, images, text files and PDFs as data URLs, calls and their outputs; addresses and ids of files are refused";
+        input (item): Honoured, "texts, images, text files and PDFs as data URLs, calls and their outputs; addresses and ids of files are refused";
         instructions: Honoured, "";
         max_output_tokens: Honoured, "of each answer of the model";
         max_tool_calls: Honoured, "";
         metadata: Honoured, "";
         model: Honoured, "an agent, `agent/NAME`, `raw/PROVIDER/MODEL` or a model";
         moderation: Refused(&[]), "";
-        parallel_tool_calls: Honoured, "lost with Gemini and Ollama";
+        parallel_tool_calls: Honoured, "";
         previous_response_id: Honoured, "";
         prompt: Refused(&[]), "send the text as `instructions`";
         prompt_cache_key: Ignored, "";
         prompt_cache_options: Ignored, "";
         prompt_cache_retention: Ignored, "";
-        reasoning: Honoured, "`effort`, `summary`";
+        reasoning (reasoning): Honoured, "`effort`, `summary`";
         safety_identifier: Ignored, "";
         service_tier: Ignored, "";
         store: Honoured, "";
         stream: Honoured, "";
         stream_options: Ignored, "`include_obfuscation` has no effect";
         temperature: Honoured, "";
-        text: Honoured, "`format`; `verbosity` has no effect";
-        tool_choice: Honoured, "in the first answer of the model; lost with Ollama";
-        tools: Honoured, "functions, custom tools and namespaces of functions; web search of the API has no effect";
+        text (text): Honoured, "`format`; `verbosity` has no effect";
+        tool_choice (choice): Honoured, "in the first answer of the model";
+        tools (tool): Honoured, "functions, custom tools and namespaces of functions; web search of the API has no effect";
         top_logprobs: Refused(&["0"]), "";
         top_p: Honoured, "";
         truncation: Ignored, "room is made as configured";
@@ -152,17 +161,18 @@ pub fn fields_of(api: ServedApi) -> impl Iterator<Item = &'static Field> {
     FIELDS.iter().filter(move |field| field.api == api)
 }
 
-/// Checks the names of all fields. Returns those that have no effect.
+/// Checks the names of all fields, those of objects within too. Returns those that have no effect.
 pub(super) fn check(api: ServedApi, body: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
     let mut ignored = Vec::new();
-    for (name, value) in body {
+    for (name, value) in body.iter().filter(|(_, value)| !value.is_null()) {
         let Some(field) = fields_of(api).find(|field| field.name == name) else {
-            let name = if name.is_empty() { "\"\"" } else { name };
+            let name = named(name);
             return Err(RequestError::new(name, "this API has no such field"));
         };
         match field.handling {
-            _ if value.is_null() => {}
-            Handling::Honoured => {}
+            Handling::Honoured => {
+                shapes::check((api, field.inner, false), &Place::Field(None, name), value, &mut ignored)?;
+            }
             Handling::Ignored => ignored.push(name.clone()),
             Handling::Refused(unless) if unless.contains(&value.to_string().as_str()) => {}
             Handling::Refused(unless) => {

@@ -8,6 +8,58 @@ use crate::api::Api;
 /// Reasoning as its API signs or encrypts it.
 pub const SIGNATURES: &str = "signatures of reasoning";
 
+/// What some APIs have no word for.
+struct Lack {
+    /// What an answer names it by.
+    name: &'static str,
+    /// The fields of requests that ask for it.
+    fields: &'static [&'static str],
+    apis: &'static [Api],
+    is_asked: fn(&ModelRequest) -> bool,
+}
+
+const OPENAI: &[Api] = &[Api::OpenAiChat, Api::OpenAiResponses];
+
+const LACKS: &[Lack] = &[
+    Lack { name: "top_k", fields: &["top_k"], apis: OPENAI, is_asked: |request| request.settings.top_k.is_some() },
+    Lack {
+        name: "seed",
+        fields: &["seed"],
+        apis: &[Api::Anthropic, Api::OpenAiResponses],
+        is_asked: |request| request.settings.seed.is_some(),
+    },
+    Lack {
+        name: "stop",
+        fields: &["stop", "stop_sequences"],
+        apis: &[Api::OpenAiResponses],
+        is_asked: |request| !request.settings.stop.is_empty(),
+    },
+    Lack {
+        name: "thinking.budget_tokens",
+        fields: &["thinking"],
+        apis: OPENAI,
+        is_asked: |request| request.settings.thinking_tokens.is_some_and(|tokens| tokens > 0),
+    },
+    Lack {
+        name: "tool_choice",
+        fields: &["tool_choice"],
+        apis: &[Api::Ollama],
+        is_asked: |request| request.tool_choice != ToolChoice::Auto,
+    },
+    Lack {
+        name: "parallel_tool_calls",
+        fields: &["parallel_tool_calls"],
+        apis: &[Api::Gemini, Api::Ollama],
+        is_asked: |request| request.parallel_calls.is_some(),
+    },
+];
+
+/// The APIs that have no word for a field, and what of it they lack.
+#[must_use]
+pub fn lost_with(field: &str) -> Option<(&'static str, &'static [Api])> {
+    LACKS.iter().find(|lack| lack.fields.contains(&field)).map(|lack| (lack.name, lack.apis))
+}
+
 /// What a request to `served` asks that `upstream` has no word for, and is therefore left out of the request or the answer.
 #[must_use]
 pub fn losses(served: ServedApi, upstream: Api, request: &ServedRequest) -> Vec<&'static str> {
@@ -22,24 +74,13 @@ pub fn losses(served: ServedApi, upstream: Api, request: &ServedRequest) -> Vec<
 }
 
 fn of_request(upstream: Api, request: &ModelRequest) -> Vec<&'static str> {
-    let is_openai = matches!(upstream, Api::OpenAiChat | Api::OpenAiResponses);
     let thinks = |message: &Message| match message {
         Message::Assistant { opaque, .. } => opaque.iter().any(|data| data.api != upstream.as_str()),
         Message::User { .. } | Message::Tool { .. } => false,
     };
-    let settings = &request.settings;
-    [
-        ("top_k", settings.top_k.is_some() && is_openai),
-        ("seed", settings.seed.is_some() && matches!(upstream, Api::Anthropic | Api::OpenAiResponses)),
-        ("stop", !settings.stop.is_empty() && upstream == Api::OpenAiResponses),
-        ("thinking.budget_tokens", settings.thinking_tokens.is_some_and(|tokens| tokens > 0) && is_openai),
-        ("tool_choice", request.tool_choice != ToolChoice::Auto && upstream == Api::Ollama),
-        ("parallel_tool_calls", request.parallel_calls.is_some() && matches!(upstream, Api::Gemini | Api::Ollama)),
-        ("thinking blocks", request.messages.iter().any(thinks)),
-    ]
-    .into_iter()
-    .filter_map(|(name, is_lost)| is_lost.then_some(name))
-    .collect()
+    let lacks = LACKS.iter().filter(|lack| lack.apis.contains(&upstream) && (lack.is_asked)(request));
+    let blocks = request.messages.iter().any(thinks).then_some("thinking blocks");
+    lacks.map(|lack| lack.name).chain(blocks).collect()
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ fn read_user(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
         if part.text("type")? == Some("tool_result") {
             has_results = true;
             let is_error = part.bool("is_error")?.unwrap_or(false);
-            out.result(part.needed_text("tool_use_id")?, content(&part, "content", block)?, is_error);
+            out.result((&part, "tool_use_id"), content(&part, "content", block)?, is_error)?;
         } else {
             said.push(block(&part)?);
         }
@@ -165,9 +165,12 @@ fn block(part: &Object<'_>) -> Read<ContentBlock> {
         "image" => {
             let source = needed(part, "source")?;
             match source.needed_text("type")? {
-                "base64" => {
-                    image(&source, "media_type", source.needed_text("media_type")?, source.needed_text("data")?)
-                }
+                "base64" => image(
+                    &source,
+                    ("media_type", "data"),
+                    source.needed_text("media_type")?,
+                    source.needed_text("data")?,
+                ),
                 other => {
                     Err(source.wrong("type", format!("images of the source `{other}` are not taken: send base64")))
                 }
@@ -180,7 +183,7 @@ fn block(part: &Object<'_>) -> Read<ContentBlock> {
                 "text" => Ok(resource(name, "text/plain", source.needed_text("data")?)),
                 "base64" => file(
                     &source,
-                    "media_type",
+                    ("media_type", "data"),
                     name,
                     source.needed_text("data")?,
                     Some(source.needed_text("media_type")?),

@@ -1,7 +1,8 @@
 //! The other side of three model APIs: their requests are read into a conversation, and answers are written, streamed or
 //! whole. Pure, like the encoders and decoders that they mirror.
 //!
-//! Each documented field of a request is honoured, refused or listed as ignored; [`FIELDS`] is the one table of them.
+//! Each documented field of a request is honoured, refused or listed as ignored; [`FIELDS`] is the one table of them, and
+//! [`SHAPES`] that of the objects within.
 
 mod chat;
 mod error;
@@ -11,6 +12,7 @@ mod messages;
 mod reading;
 mod responses;
 mod responses_writer;
+mod shapes;
 mod writer;
 
 use std::collections::HashMap;
@@ -22,8 +24,9 @@ use toolwright_core::model::{ModelRequest, OpaqueData, StopReason, Usage, Writte
 use crate::api::Api;
 pub use error::{Fault, error_body};
 pub use fields::{FIELDS, Field, Handling, fields_of};
-pub use losses::{SIGNATURES, losses};
-pub use responses::{input_items, input_messages, input_system};
+pub use losses::{SIGNATURES, losses, lost_with};
+pub use responses::{ConversationBody, input_items, input_messages, input_system, read_conversation};
+pub use shapes::{SHAPES, Shape};
 pub use writer::ResponseWriter;
 
 /// An API that is served.
@@ -139,9 +142,7 @@ impl ServedRequest {
 /// # Errors
 /// [`RequestError`], naming the field.
 pub fn read_request(api: ServedApi, body: &[u8]) -> Result<ServedRequest, RequestError> {
-    let body: Value =
-        serde_json::from_slice(body).map_err(|error| RequestError::new("body", format!("it is not JSON: {error}")))?;
-    let Value::Object(body) = body else { return Err(RequestError::new("body", "it is not a JSON object")) };
+    let body = read_body(body)?;
     let ignored = fields::check(api, &body)?;
     let mut read = match api {
         ServedApi::Chat => chat::read(&body),
@@ -150,6 +151,15 @@ pub fn read_request(api: ServedApi, body: &[u8]) -> Result<ServedRequest, Reques
     }?;
     read.ignored.splice(0..0, ignored);
     Ok(read)
+}
+
+fn read_body(body: &[u8]) -> Result<Map<String, Value>, RequestError> {
+    let body =
+        serde_json::from_slice(body).map_err(|error| RequestError::new("body", format!("it is not JSON: {error}")))?;
+    match body {
+        Value::Object(body) => Ok(body),
+        _ => Err(RequestError::new("body", "it is not a JSON object")),
+    }
 }
 
 /// A part of an answer, in the order in which it is written.

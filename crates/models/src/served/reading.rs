@@ -129,18 +129,20 @@ impl<'a> Object<'a> {
 }
 
 /// What `call_id` was called by, among the calls of `messages`.
-fn name_of(messages: &[Message], call_id: &str) -> String {
+fn name_of(messages: &[Message], call_id: &str) -> Option<String> {
     let calls = messages.iter().rev().filter_map(|message| match message {
         Message::Assistant { calls, .. } => Some(calls),
         Message::User { .. } | Message::Tool { .. } => None,
     });
-    calls.flatten().find(|call| call.id == call_id).map(|call| call.name.clone()).unwrap_or_default()
+    calls.flatten().find(|call| call.id == call_id).map(|call| call.name.clone())
 }
 
 /// A conversation as it is read.
 #[derive(Default)]
 pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
+    /// Whether it continues one that is kept, which may have the calls of its results.
+    pub(super) goes_on: bool,
 }
 
 impl Conversation {
@@ -178,13 +180,25 @@ impl Conversation {
         self.messages.push(Message::User { content });
     }
 
-    pub(super) fn result(&mut self, call_id: &str, content: Vec<ContentBlock>, is_error: bool) {
-        let name = name_of(&self.messages, call_id);
+    /// The result of the call whose id stands in this field of the object.
+    pub(super) fn result(
+        &mut self,
+        (object, key): (&Object<'_>, &str),
+        content: Vec<ContentBlock>,
+        is_error: bool,
+    ) -> Read<()> {
+        let call_id = object.needed_text(key)?;
+        let name = match name_of(&self.messages, call_id) {
+            Some(name) => name,
+            None if self.goes_on => String::new(),
+            None => return Err(object.wrong(key, format!("no call `{call_id}` comes before this result of it"))),
+        };
         let result = CallResult { call_id: call_id.to_owned(), name, content, is_error, loads: Vec::new() };
         match self.messages.last_mut() {
             Some(Message::Tool { results }) => results.push(result),
             _ => self.messages.push(Message::Tool { results: vec![result] }),
         }
+        Ok(())
     }
 }
 
@@ -211,24 +225,34 @@ fn data_url(url: &str) -> Option<(&str, &str)> {
 /// An image by its URL.
 pub(super) fn image_by_url(object: &Object<'_>, key: &str, url: &str) -> Read<ContentBlock> {
     match data_url(url) {
-        Some((mime_type, data)) => image(object, key, mime_type, data),
+        Some((mime_type, data)) => image(object, (key, key), mime_type, data),
         None => Err(object.wrong(key, "images are taken as data URLs, like data:image/png;base64,…")),
     }
 }
 
-/// An image in base64.
-pub(super) fn image(object: &Object<'_>, key: &str, mime_type: &str, data: &str) -> Read<ContentBlock> {
+/// An image in base64. The keys are those of its type and of its data.
+pub(super) fn image(
+    object: &Object<'_>,
+    (type_key, data_key): (&str, &str),
+    mime_type: &str,
+    data: &str,
+) -> Read<ContentBlock> {
     if !matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp") {
-        return Err(object
-            .wrong(key, format!("no model takes an image of the type `{mime_type}`: send png, jpeg, gif or webp")));
+        let why = format!("no model takes an image of the type `{mime_type}`: send png, jpeg, gif or webp");
+        return Err(object.wrong(type_key, why));
     }
+    decoded(object, data_key, data)?;
     Ok(ContentBlock::image(data, mime_type))
 }
 
-/// A file by its data URL, or base64 with a type of its own.
+fn decoded(object: &Object<'_>, key: &str, data: &str) -> Read<Vec<u8>> {
+    STANDARD.decode(data).map_err(|_| object.wrong(key, "it is not base64"))
+}
+
+/// A file by its data URL, or base64 with a type of its own. The keys are those of its type and of its data.
 pub(super) fn file(
     object: &Object<'_>,
-    key: &str,
+    (type_key, key): (&str, &str),
     name: &str,
     data: &str,
     mime_type: Option<&str>,
@@ -237,7 +261,7 @@ pub(super) fn file(
     let is_text =
         found.starts_with("text/") || matches!(found, "application/json" | "application/xml" | "application/yaml");
     if found.starts_with("image/") {
-        return image(object, key, found, data);
+        return image(object, (type_key, key), found, data);
     }
     if found == PDF {
         let block = ContentBlock::Resource {
@@ -249,11 +273,13 @@ pub(super) fn file(
             None => Err(object.wrong(key, "it is not base64")),
         };
     }
-    let text = STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    match text.filter(|_| is_text) {
-        Some(text) => Ok(resource(name, found, &text)),
-        None => Err(object
-            .wrong(key, format!("files of the type `{found}` are not passed on: send text in base64, images or PDFs"))),
+    if !is_text {
+        let why = format!("files of the type `{found}` are not passed on: send text in base64, images or PDFs");
+        return Err(object.wrong(type_key, why));
+    }
+    match String::from_utf8(decoded(object, key, data)?) {
+        Ok(text) => Ok(resource(name, found, &text)),
+        Err(_) => Err(object.wrong(key, "it is not text in UTF-8")),
     }
 }
 

@@ -8,17 +8,21 @@ use toolwright_core::model::{Message, ModelRequest, ModelSettings, ShownTool, Wr
 
 use super::chat::tool_choice;
 use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
-use super::{Namespaced, RequestError, ServedRequest};
+use super::shapes::{check_fields, named};
+use super::{Namespaced, RequestError, ServedApi, ServedRequest};
 use crate::api::Api;
 
-/// Entries of `metadata`, and characters of a value, as the API bounds them.
-const METADATA: usize = 16;
+/// Entries of `metadata`, and characters of a name and of a value, as the API bounds them.
+const METADATA: (usize, usize, usize) = (16, 64, 512);
+/// Items that are added to a conversation at once, as the API bounds them.
+const MAX_NEW_ITEMS: usize = 20;
 
 pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     let root = Object::root(body);
     let (mut system, mut approvals) = (Vec::new(), Vec::new());
     let items = items_of(body.get("input"));
-    let messages = read_items(&items, &mut system, &mut approvals)?;
+    let continued = ["previous_response_id", "conversation"].iter().any(|key| root.get(key).is_some());
+    let messages = read_items(&items, ("input", continued), &mut system, &mut approvals)?;
     if let Some(instructions) = root.text("instructions")?.filter(|text| !text.is_empty()) {
         system.insert(0, instructions.to_owned());
     }
@@ -34,10 +38,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     let reasoning = root.object("reasoning")?;
     let effort = reasoning.as_ref().map(|reasoning| reasoning.effort("effort")).transpose()?.flatten();
     let summary = reasoning.as_ref().is_some_and(|reasoning| reasoning.get("summary").is_some());
-    let metadata = root.object("metadata")?.map(|metadata| metadata.map.clone()).unwrap_or_default();
-    if metadata.len() > METADATA || metadata.values().any(|value| value.as_str().is_none_or(|text| text.len() > 512)) {
-        return Err(root.wrong("metadata", format!("it has at most {METADATA} texts of 512 bytes")));
-    }
+    let metadata = metadata(&root)?.unwrap_or_default();
     let conversation = match root.get("conversation") {
         None => None,
         Some(Value::String(id)) => Some(id.clone()),
@@ -82,6 +83,63 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
         ignored,
         include_usage: false,
     })
+}
+
+fn metadata(root: &Object<'_>) -> Read<Option<Map<String, Value>>> {
+    let (entries, name, value) = METADATA;
+    let Some(metadata) = root.object("metadata")? else { return Ok(None) };
+    if metadata.map.len() > entries {
+        return Err(root.wrong("metadata", format!("it has more than {entries} entries")));
+    }
+    for (key, given) in metadata.map {
+        if key.chars().count() > name {
+            return Err(root.wrong("metadata", format!("a name in it has more than {name} characters")));
+        }
+        if given.as_str().is_none_or(|text| text.chars().count() > value) {
+            let why = format!("it is not a text of at most {value} characters");
+            return Err(RequestError::new(format!("metadata.{}", named(key)), why));
+        }
+    }
+    Ok(Some(metadata.map.clone()))
+}
+
+/// What the body of a request to `/v1/conversations` may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConversationBody {
+    /// A conversation to create.
+    New,
+    /// New metadata of one.
+    Changed,
+    /// Items to add to one.
+    Items,
+}
+
+/// Reads the body of a request to `/v1/conversations`; an empty one has no fields. Returns its metadata, if it has some, and its
+/// items.
+///
+/// # Errors
+/// [`RequestError`], naming the field.
+pub fn read_conversation(
+    body: &[u8],
+    what: ConversationBody,
+) -> Result<(Option<Map<String, Value>>, Vec<Value>), RequestError> {
+    let body = if body.is_empty() { Map::new() } else { super::read_body(body)? };
+    let shape = match what {
+        ConversationBody::New => "new_conversation",
+        ConversationBody::Changed => "changed_conversation",
+        ConversationBody::Items => "new_items",
+    };
+    check_fields((ServedApi::Responses, shape, false), None, &body, &mut Vec::new())?;
+    let root = Object::root(&body);
+    let (metadata, items) = (metadata(&root)?, root.list("items")?.to_vec());
+    if items.len() > MAX_NEW_ITEMS {
+        return Err(root.wrong("items", format!("it has more than {MAX_NEW_ITEMS} items")));
+    }
+    if what == ConversationBody::Items && items.is_empty() {
+        return Err(root.wrong("items", "there are none"));
+    }
+    read_items(&items, ("items", what == ConversationBody::Items), &mut Vec::new(), &mut Vec::new())?;
+    Ok((metadata, items))
 }
 
 /// The fields that a response repeats, with what the API has where they are absent.
@@ -148,7 +206,7 @@ pub fn input_items(items: &[Value], id: impl Fn(usize) -> String) -> Vec<Value> 
 /// # Errors
 /// [`RequestError`], naming the field.
 pub fn input_messages(items: &[Value]) -> Result<Vec<Message>, RequestError> {
-    read_items(items, &mut Vec::new(), &mut Vec::new())
+    read_items(items, ("items", true), &mut Vec::new(), &mut Vec::new())
 }
 
 /// What items of the system and of developers say, one text each. Others are not looked at.
@@ -158,18 +216,19 @@ pub fn input_messages(items: &[Value]) -> Result<Vec<Message>, RequestError> {
 pub fn input_system(items: &[Value]) -> Result<Vec<String>, RequestError> {
     let of_system = |item: &&Value| matches!(item["role"].as_str(), Some("system" | "developer"));
     let (items, mut system): (Vec<Value>, _) = (items.iter().filter(of_system).cloned().collect(), Vec::new());
-    read_items(&items, &mut system, &mut Vec::new())?;
+    read_items(&items, ("items", true), &mut system, &mut Vec::new())?;
     Ok(system)
 }
 
 fn read_items(
     items: &[Value],
+    (field, goes_on): (&str, bool),
     system: &mut Vec<String>,
     approvals: &mut Vec<(String, bool, String)>,
 ) -> Read<Vec<Message>> {
-    let mut out = Conversation::default();
+    let mut out = Conversation { goes_on, ..Conversation::default() };
     for (at, item) in items.iter().enumerate() {
-        let item = Object::of(item, format!("input[{at}]"))?;
+        let item = Object::of(item, format!("{field}[{at}]"))?;
         match item.text("type")?.unwrap_or("message") {
             "message" => read_message(&item, system, &mut out)?,
             "function_call" => out.call(WrittenCall {
@@ -189,7 +248,7 @@ fn read_items(
                 arguments: json!({"input": item.text("input")?.unwrap_or_default()}).to_string(),
             }),
             "function_call_output" | "custom_tool_call_output" => {
-                out.result(item.needed_text("call_id")?, content(&item, "output", part)?, false);
+                out.result((&item, "call_id"), content(&item, "output", part)?, false)?;
             }
             // Without its content it refers to what a server of the API stored.
             "reasoning" if item.text("encrypted_content")?.is_some() => {
@@ -229,7 +288,7 @@ fn part(part: &Object<'_>) -> Read<ContentBlock> {
         "input_image" => image_by_url(part, "image_url", part.needed_text("image_url")?),
         "input_file" => {
             let name = part.text("filename")?.unwrap_or_default();
-            file(part, "file_data", name, part.needed_text("file_data")?, None)
+            file(part, ("file_data", "file_data"), name, part.needed_text("file_data")?, None)
         }
         other => Err(part.wrong(
             "type",

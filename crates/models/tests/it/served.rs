@@ -9,7 +9,8 @@ use toolwright_core::model::{
     WrittenCall,
 };
 use toolwright_models::served::{
-    End, FIELDS, Fault, Handling, Piece, ResponseHead, ResponseWriter, ServedApi, error_body, fields_of, read_request,
+    ConversationBody, End, FIELDS, Fault, Handling, Piece, ResponseHead, ResponseWriter, SHAPES, ServedApi, Shape,
+    error_body, fields_of, read_conversation, read_request,
 };
 use toolwright_models::{Api, Decoder, decode_whole, encode};
 use toolwright_testkit::stream_order::check_stream;
@@ -97,13 +98,213 @@ fn wrong_values_name_their_place() {
         (Responses, "input", json!([]), "input"),
         (Responses, "input", json!([{"type": "item_reference", "id": "x"}]), "input[0].type"),
         (Responses, "tools", json!([{"type": "file_search"}]), "tools[0].type"),
-        (Responses, "metadata", json!({"a": 1}), "metadata"),
+        (Responses, "metadata", json!({"a": 1}), "metadata.a"),
+        (Responses, "metadata", json!({"a": "é".repeat(513)}), "metadata.a"),
+        (Responses, "metadata", json!({"a".repeat(65): "b"}), "metadata"),
         (Responses, "max_tool_calls", json!("x"), "max_tool_calls"),
     ] {
         let mut body = least(api);
         body[key] = value;
         assert_eq!(read(api, &body).err().as_deref(), Some(field), "{body}");
     }
+}
+
+#[test]
+fn tables_of_shapes_are_whole() {
+    let mut links: Vec<(ServedApi, &str)> = FIELDS.iter().map(|field| (field.api, field.inner)).collect();
+    for name in ["new_conversation", "changed_conversation", "new_items"] {
+        links.push((ServedApi::Responses, name));
+    }
+    for shape in SHAPES {
+        let mut names: Vec<&str> = Vec::new();
+        for word in [shape.honoured, shape.ignored, shape.refused].iter().flat_map(|words| words.split_whitespace()) {
+            let (name, inner) = word.split_once(':').unwrap_or((word, ""));
+            links.push((shape.api, inner));
+            names.push(name);
+        }
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "a field of `{}` is there twice", shape.name);
+    }
+    for (api, inner) in &links {
+        let has = |shape: &Shape| (shape.api, shape.name) == (*api, *inner);
+        assert!(inner.is_empty() || SHAPES.iter().any(has), "{api} has no `{inner}`");
+    }
+    for shape in SHAPES {
+        assert!(links.contains(&(shape.api, shape.name)), "nothing has a `{}`", shape.name);
+    }
+}
+
+/// The messages of a conversation in which a call has a result, with what is added to one of them.
+fn with_call(api: ServedApi, at: &str, key: &str, value: Value) -> Value {
+    let mut body = least(api);
+    match api {
+        ServedApi::Chat => {
+            let call = json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+            let result = json!({"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "x"}]});
+            let mut messages = body["messages"].as_array().cloned().unwrap_or_default();
+            messages.extend([json!({"role": "assistant", "content": null, "tool_calls": [call]}), result]);
+            body["messages"] = json!(messages);
+            body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+            body["response_format"] = json!({"type": "json_schema", "json_schema": {"name": "s", "schema": {}}});
+        }
+        ServedApi::Responses => {
+            body["input"] = json!([
+                {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
+                {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "x"},
+            ]);
+            body["tools"] = json!([{"type": "function", "name": "f"}]);
+            body["text"] = json!({"format": {"type": "json_schema", "name": "s", "schema": {}}});
+            body["reasoning"] = json!({"effort": "low"});
+        }
+        ServedApi::Messages => {
+            let result =
+                json!({"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "x"}]});
+            body["messages"] = json!([
+                {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]},
+                {"role": "user", "content": [result]},
+            ]);
+            body["tools"] = json!([{"name": "f", "input_schema": {}}]);
+            body["output_config"] = json!({"effort": "low"});
+            body["metadata"] = json!({"user_id": "x"});
+        }
+    }
+    body.pointer_mut(at).unwrap()[key] = value;
+    body
+}
+
+/// What a client writes is refused by its path; what it sends back of an answer has no effect, and the answer names it.
+#[test]
+fn unknown_fields_of_objects_are_named() {
+    use ServedApi::{Chat, Messages, Responses};
+    for (api, at, refused, ignored) in [
+        (Chat, "/messages/0", "messages[0].odd", ""),
+        (Chat, "/messages/1", "", "messages[].odd"),
+        (Chat, "/messages/1/tool_calls/0/function", "", "messages[].tool_calls[].function.odd"),
+        (Chat, "/messages/2", "messages[2].odd", ""),
+        (Chat, "/messages/2/content/0", "messages[2].content[0].odd", ""),
+        (Chat, "/tools/0", "tools[0].odd", ""),
+        (Chat, "/tools/0/function", "tools[0].function.odd", ""),
+        (Chat, "/response_format/json_schema", "response_format.json_schema.odd", ""),
+        (Chat, "/response_format/json_schema/schema", "", ""),
+        (Responses, "/input/0", "input[0].odd", ""),
+        (Responses, "/input/0/content/0", "input[0].content[0].odd", ""),
+        (Responses, "/input/1", "", "input[].odd"),
+        (Responses, "/input/1/content/0", "", "input[].content[].odd"),
+        (Responses, "/input/2", "", "input[].odd"),
+        (Responses, "/input/3", "input[3].odd", ""),
+        (Responses, "/tools/0", "tools[0].odd", ""),
+        (Responses, "/text", "text.odd", ""),
+        (Responses, "/text/format", "text.format.odd", ""),
+        (Responses, "/reasoning", "reasoning.odd", ""),
+        (Messages, "/messages/0", "messages[0].odd", ""),
+        (Messages, "/messages/0/content/0", "messages[0].content[0].odd", ""),
+        (Messages, "/messages/1", "", "messages[].odd"),
+        (Messages, "/messages/1/content/0", "", "messages[].content[].odd"),
+        (Messages, "/messages/1/content/0/input", "", ""),
+        (Messages, "/messages/2/content/0/content/0", "messages[2].content[0].content[0].odd", ""),
+        (Messages, "/tools/0", "tools[0].odd", ""),
+        (Messages, "/tools/0/input_schema", "", ""),
+        (Messages, "/output_config", "output_config.odd", ""),
+        (Messages, "/metadata", "metadata.odd", ""),
+    ] {
+        let found = read(api, &with_call(api, at, "odd", json!(1))).map(|read| read.ignored);
+        let listed =
+            |path: &str| -> Vec<String> { Some(path.to_owned()).filter(|path| !path.is_empty()).into_iter().collect() };
+        let expect = if refused.is_empty() { Ok(listed(ignored)) } else { Err(refused.to_owned()) };
+        assert_eq!(found, expect, "{api} {at}");
+        assert!(read(api, &with_call(api, at, "odd", Value::Null)).is_ok(), "{api} {at}: null counts as absent");
+    }
+}
+
+#[test]
+fn documented_fields_of_objects_are_known() {
+    use ServedApi::{Chat, Messages, Responses};
+    let cache = json!({"type": "ephemeral"});
+    for (api, at, key, value, ignored) in [
+        (Chat, "/messages/0", "name", json!("me"), vec!["messages[].name"]),
+        (Chat, "/messages/1", "refusal", Value::Null, vec![]),
+        (Chat, "/messages/1", "annotations", json!([]), vec!["messages[].annotations"]),
+        (Chat, "/messages/1", "audio", Value::Null, vec![]),
+        (Chat, "/tools/0/function", "strict", json!(true), vec![]),
+        (Responses, "/input/1", "id", json!("msg_1"), vec![]),
+        (Responses, "/input/1", "status", json!("completed"), vec![]),
+        (Responses, "/input/1/content/0", "annotations", json!([{"type": "url_citation", "url": "x"}]), vec![]),
+        (Responses, "/input/1/content/0", "logprobs", json!([]), vec![]),
+        (Responses, "/text", "verbosity", json!("low"), vec!["text.verbosity"]),
+        (Messages, "/messages/0/content/0", "cache_control", cache.clone(), vec!["messages[].content[].cache_control"]),
+        (Messages, "/messages/2/content/0", "cache_control", cache.clone(), vec!["messages[].content[].cache_control"]),
+        (Messages, "/tools/0", "cache_control", cache, vec!["tools[].cache_control"]),
+        (Messages, "/messages/2/content/0", "is_error", json!(true), vec![]),
+    ] {
+        let read =
+            read(api, &with_call(api, at, key, value)).unwrap_or_else(|field| panic!("{api} {at} {key}: {field}"));
+        assert_eq!(read.ignored, ignored, "{api} {at} {key}");
+    }
+}
+
+/// However many fields a client makes up, and however long their names are.
+#[test]
+fn names_of_ignored_fields_are_bounded() {
+    let mut body = with_call(ServedApi::Chat, "/messages/1", "é".repeat(1000).as_str(), json!(1));
+    for at in 0..1000 {
+        body["messages"][1][format!("made_up_{at}")] = json!(at);
+    }
+    let ignored = read(ServedApi::Chat, &body).unwrap().ignored;
+    assert_eq!(ignored.len(), 64);
+    assert!(ignored.iter().all(|path| path.len() < 100 && path.is_ascii()), "{ignored:?}");
+}
+
+#[test]
+fn results_without_their_call_are_refused() {
+    use ServedApi::{Chat, Messages, Responses};
+    for (api, at, key, field) in [
+        (Chat, "/messages/2", "tool_call_id", "messages[2].tool_call_id"),
+        (Responses, "/input/3", "call_id", "input[3].call_id"),
+        (Messages, "/messages/2/content/0", "tool_use_id", "messages[2].content[0].tool_use_id"),
+    ] {
+        assert_eq!(read(api, &with_call(api, at, key, json!("c2"))).err().as_deref(), Some(field));
+    }
+    for key in ["previous_response_id", "conversation"] {
+        let mut body = with_call(Responses, "/input/3", "call_id", json!("c2"));
+        body[key] = json!("x");
+        assert!(read(Responses, &body).is_ok(), "the calls of what it continues are not in it");
+    }
+}
+
+#[test]
+fn bodies_of_conversations_are_checked() {
+    use ConversationBody::{Changed, Items, New};
+    let said = json!({"role": "user", "content": "hi"});
+    let result = json!({"type": "function_call_output", "call_id": "c1", "output": "x"});
+    let metadata = |count: usize| -> Value { (0..count).map(|at| (at.to_string(), json!("x"))).collect() };
+    for (what, body, field) in [
+        (New, json!({}), None),
+        (New, json!({"metadata": metadata(16), "items": [said]}), None),
+        (New, json!({"metadata": metadata(17)}), Some("metadata")),
+        (New, json!({"metadata": {"a": [1]}}), Some("metadata.a")),
+        (New, json!({"metadata": "x"}), Some("metadata")),
+        (New, json!({"odd": 1}), Some("odd")),
+        (New, json!({"items": {"role": "user"}}), Some("items")),
+        (New, json!({"items": [{"role": "user", "content": "hi", "odd": 1}]}), Some("items[0].odd")),
+        (New, json!({"items": [{"type": "item_reference"}]}), Some("items[0].type")),
+        (New, json!({"items": [result]}), Some("items[0].call_id")),
+        (New, json!({"items": vec![said.clone(); 21]}), Some("items")),
+        (New, json!([]), Some("body")),
+        (Changed, json!({"metadata": {"a": "b"}}), None),
+        (Changed, json!({"items": []}), Some("items")),
+        (Items, json!({"items": [result]}), None),
+        (Items, json!({"items": []}), Some("items")),
+        (Items, json!({"items": [said], "metadata": {}}), Some("metadata")),
+    ] {
+        let read = read_conversation(body.to_string().as_bytes(), what);
+        assert_eq!(read.err().map(|error| error.field).as_deref(), field, "{body}");
+    }
+    assert!(read_conversation(b"", New).is_ok());
 }
 
 #[test]
@@ -163,6 +364,29 @@ fn files_and_images_are_taken() {
         let messages = read(api, &body).unwrap().request.messages;
         let Message::User { content } = &messages[0] else { panic!("{messages:?}") };
         assert_eq!(serde_json::to_value(&content[0]).unwrap()["type"], expect, "{api}");
+    }
+}
+
+#[test]
+fn data_that_is_not_base64_is_named() {
+    use ServedApi::{Chat, Messages, Responses};
+    let [png, pdf, text] =
+        ["image/png", "application/pdf", "text/plain"].map(|kind| format!("data:{kind};base64,not base64"));
+    let source = |kind: &str| json!({"type": "base64", "media_type": kind, "data": "AA\nA="});
+    for (api, part, field) in [
+        (Chat, json!({"type": "image_url", "image_url": {"url": png}}), "image_url.url"),
+        (Chat, json!({"type": "file", "file": {"file_data": pdf}}), "file.file_data"),
+        (Chat, json!({"type": "file", "file": {"file_data": text}}), "file.file_data"),
+        (Responses, json!({"type": "input_image", "image_url": png}), "image_url"),
+        (Responses, json!({"type": "input_file", "file_data": pdf}), "file_data"),
+        (Messages, json!({"type": "image", "source": source("image/png")}), "source.data"),
+        (Messages, json!({"type": "document", "source": source("application/pdf")}), "source.data"),
+        (Messages, json!({"type": "image", "source": source("image/tiff")}), "source.media_type"),
+    ] {
+        let key = if api == Responses { "input" } else { "messages" };
+        let mut body = least(api);
+        body[key] = json!([{"role": "user", "content": [part]}]);
+        assert_eq!(read(api, &body).err(), Some(format!("{key}[0].content[0].{field}")), "{body}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toolwright::{ModelApi, Profile, tool};
 use toolwright_testkit::model_server::{Fault, Reply, ScriptedModel, Turn, WireApi};
 
@@ -204,6 +204,63 @@ async fn every_answer_has_the_form_of_its_api() {
             assert_eq!(body["type"] == "error", is_anthropic, "{path}: {body}");
         }
     }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_parameters_and_paths_are_named() {
+    let (builder, _model) = scripted(builder(), vec![Turn::text("hi")]).await;
+    let served = Served::of(builder).await;
+    let said = ["one", "two", "three"].map(|text| json!({"role": "user", "content": text}));
+    let body = json!({"metadata": {"a": "b"}, "items": said});
+    let conversation = served.post("/v1/conversations", body).await.json();
+    let at = format!("/v1/conversations/{}", conversation["id"].as_str().expect("an id"));
+    let items = format!("{at}/items");
+    let listed = served.get(&format!("{items}?order=asc&limit=2&include[]=x")).await.json();
+    let texts = |list: &Value| -> Vec<String> {
+        let items = list["data"].as_array().into_iter().flatten();
+        items.filter_map(|item| item["content"][0]["text"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!((texts(&listed), &listed["has_more"]), (vec!["one".to_owned(), "two".to_owned()], &json!(true)));
+    let last = listed["last_id"].as_str().expect("an id");
+    let rest = served.get(&format!("{items}?order=asc&after={last}")).await.json();
+    assert_eq!((texts(&rest), &rest["has_more"]), (vec!["three".to_owned()], &json!(false)));
+    let response = served.post("/v1/responses", json!({"model": MODEL, "input": "hi"})).await.json();
+    let response = format!("/v1/responses/{}", response["id"].as_str().expect("an id"));
+    let many: Map<String, Value> = (0..17).map(|at| (at.to_string(), json!("x"))).collect();
+    let image =
+        json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}]}]);
+    for (method, path, body, param) in [
+        ("GET", format!("{items}?after=unheard_of"), Value::Null, "after"),
+        ("GET", format!("{items}?limit=0"), Value::Null, "limit"),
+        ("GET", format!("{items}?limit=101"), Value::Null, "limit"),
+        ("GET", format!("{items}?limit=x"), Value::Null, "limit"),
+        ("GET", format!("{items}?order=up"), Value::Null, "order"),
+        ("GET", format!("{items}?befor=x"), Value::Null, "befor"),
+        ("GET", format!("{response}/input_items?after=unheard_of"), Value::Null, "after"),
+        ("GET", format!("{response}?stream=true"), Value::Null, "stream"),
+        ("GET", format!("{response}?strem=true"), Value::Null, "strem"),
+        ("POST", "/v1/conversations".into(), json!({"metadata": many}), "metadata"),
+        ("POST", "/v1/conversations".into(), json!({"odd": 1}), "odd"),
+        ("POST", at, json!({"metadata": {"a": 1}}), "metadata.a"),
+        ("POST", items, json!({"items": [{"role": "user", "content": "x", "odd": 1}]}), "items[0].odd"),
+        (
+            "POST",
+            "/v1/chat/completions".into(),
+            json!({"model": MODEL, "messages": image}),
+            "messages[0].content[0].image_url.url",
+        ),
+    ] {
+        let refused = served.send(method, &path, "x-api-key: sesame", &body).await;
+        let error = refused.json()["error"].clone();
+        let found = (refused.status, &error["type"], &error["param"]);
+        assert_eq!(found, (400, &json!("invalid_request_error"), &json!(param)), "{method} {path}: {error}");
+    }
+    let mut asked = request("/v1/messages", "hi", false);
+    asked["messages"][0]["odd"] = json!(1);
+    let refused = served.post("/v1/messages", asked).await;
+    let error = json!({"type": "invalid_request_error", "message": "messages[0].odd: this API has no such field"});
+    assert_eq!((refused.status, &refused.json()["error"]), (400, &error));
     served.end().await;
 }
 
