@@ -271,6 +271,12 @@ impl RunState {
         self.task.turns
     }
 
+    /// What the task has used so far.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.task.usage
+    }
+
     /// The rest of the time limit, if there is one.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {

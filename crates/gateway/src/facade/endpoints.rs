@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, ServedApi, ServedRequest, read_request};
 
 use super::output::{Frame, Output, Refusal};
+use super::stored_responses::Parameters;
 use super::{Facade, Kind, json as respond, text};
 use crate::agents::Target;
 use crate::http::api_shape::REQUEST_ID;
@@ -30,6 +31,8 @@ const IGNORED: HeaderName = HeaderName::from_static("x-toolwright-ignored");
 const LOSSES: HeaderName = HeaderName::from_static("x-toolwright-losses");
 /// The client's name of a session: stored outputs and jobs are shared by its requests.
 const SESSION: &str = "x-toolwright-session";
+/// Models on one page at most, as Anthropic's API has it.
+const MAX_MODELS: usize = 1000;
 /// Digits of the hash that stands for the name of a session.
 const SESSION_HASH: usize = 24;
 
@@ -66,23 +69,49 @@ pub(super) async fn count_tokens(
     }
 }
 
-/// `GET /v1/models`, in the form of the API that asks.
+/// `GET /v1/models`, in the form of the API that asks: Anthropic's has pages.
 pub(super) async fn models(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
+    Query(query): Query<Parameters>,
     headers: HeaderMap,
 ) -> Response {
     let names = facade.source.names();
     let open = names.iter().filter(|name| facade.target(name, identity.principal()).is_ok());
     let is_anthropic = headers.contains_key("anthropic-version");
     let data: Vec<Value> = open.map(|name| listed(name, is_anthropic)).collect();
-    let ends = [data.first(), data.last()].map(|model| model.map(|model| model["id"].clone()));
-    let body = if is_anthropic {
-        json!({"data": data, "has_more": false, "first_id": ends[0], "last_id": ends[1]})
-    } else {
-        json!({"object": "list", "data": data})
+    if !is_anthropic {
+        return respond(200, &json!({"object": "list", "data": data}));
+    }
+    match page_of_models(&query, &data) {
+        Ok((page, has_more)) => {
+            let ends = [page.first(), page.last()].map(|model| model.map(|model| model["id"].clone()));
+            respond(200, &json!({"data": page, "has_more": has_more, "first_id": ends[0], "last_id": ends[1]}))
+        }
+        Err(refusal) => Refusal::response(&refusal, ServedApi::Messages),
+    }
+}
+
+/// The models that the parameters of a URL ask for, and whether there are more.
+fn page_of_models<'m>(query: &[(String, String)], models: &'m [Value]) -> Result<(&'m [Value], bool), Refusal> {
+    let wrong = |name: &str, why: String| Refusal::new(Fault::Invalid, format!("{name}: {why}")).about(name);
+    let given = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let place = |name: &str| {
+        let Some(id) = given(name) else { return Ok(None) };
+        let at = models.iter().position(|model| model["id"] == id);
+        at.map(Some).ok_or_else(|| wrong(name, format!("there is no model `{id}`")))
     };
-    respond(200, &body)
+    let limit = match given("limit").map(str::parse) {
+        None => MAX_MODELS,
+        Some(Ok(limit @ 1..=MAX_MODELS)) => limit,
+        Some(_) => return Err(wrong("limit", format!("it is not a number from 1 to {MAX_MODELS}"))),
+    };
+    let (after, before) = (place("after_id")?, place("before_id")?);
+    let between = &models[..before.unwrap_or(models.len())];
+    let between = between.get(after.map_or(0, |at| at + 1)..).unwrap_or_default();
+    let most = limit.min(between.len());
+    let page = if before.is_some() { &between[between.len() - most..] } else { &between[..most] };
+    Ok((page, most < between.len()))
 }
 
 /// `GET /v1/models/{name}`.

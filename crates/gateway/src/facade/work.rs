@@ -240,6 +240,8 @@ impl Facade {
     /// A run of an agent.
     async fn run(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<Left, Refusal> {
         let session = earlier.session.clone().or_else(|| work.session.clone()).unwrap_or_else(|| work.id.clone());
+        // A run that waited goes on: each request has the figures of its own part.
+        let before = earlier.state.as_ref().filter(|state| !state.is_over()).map(RunState::usage).unwrap_or_default();
         let Resumed { driver, options, mut state } = match resumed {
             Some(resumed) => resumed,
             None => {
@@ -259,7 +261,8 @@ impl Facade {
             }
         };
         let driven = driver.run(&mut state, &options).await;
-        let report = driven.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
+        let mut report = driven.map_err(|error| Refusal::new(Fault::Internal, error.to_string()))?;
+        report.usage = report.usage.beyond(before);
         self.ended(work, state, session, &report)
     }
 

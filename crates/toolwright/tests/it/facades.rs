@@ -461,6 +461,24 @@ async fn usage_has_cached_and_reasoning_tokens() {
     served.end().await;
 }
 
+/// A client adds the figures up, or takes the last as the size of its conversation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_is_that_of_one_request() {
+    for path in PATHS {
+        let script =
+            vec![Turn::from(Reply::calls(vec![("weather", json!({"city": "Oslo"}))])), Turn::text("It rains.")];
+        let (builder, _model) = scripted(builder(), script).await;
+        let served = Served::of(builder).await;
+        let mut first = request(path, "Weather?", false);
+        first["tools"] = client_tool(path);
+        let asked = served.post(path, first.clone()).await.json();
+        let done = served.post(path, with_result(path, &first, &asked, "rain")).await.json();
+        assert_eq!(text_of(&done), "It rains.", "{done}");
+        assert!(asked["usage"].to_string().contains("10") && asked["usage"] == done["usage"], "{asked}\n{done}");
+        served.end().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_call_takes_one_result() {
     let script = vec![Turn::from(Reply::calls(vec![("weather", json!({"city": "Oslo"}))])), Turn::text("It rains.")];
@@ -613,6 +631,26 @@ async fn models_are_listed_in_both_forms() {
     let key = format!("x-api-key: {KEY}\r\nanthropic-version: 2023-06-01");
     let anthropic = served.send("GET", "/v1/models", &key, &Value::Null).await.json();
     assert_eq!((&anthropic["first_id"], &anthropic["data"][0]["type"]), (&json!(MODEL), &json!("model")));
+    let raw = format!("raw/{MODEL}");
+    for (query, ids, has_more) in [
+        ("limit=1".to_owned(), vec![MODEL], true),
+        (format!("after_id={MODEL}&beta=true"), vec![raw.as_str()], false),
+        (format!("before_id={raw}"), vec![MODEL], false),
+        (format!("after_id={MODEL}&before_id={MODEL}"), vec![], false),
+    ] {
+        let page = served.send("GET", &format!("/v1/models?{query}"), &key, &Value::Null).await.json();
+        let found: Vec<_> = page["data"].as_array().into_iter().flatten().map(|model| model["id"].as_str()).collect();
+        assert_eq!(found, ids.into_iter().map(Some).collect::<Vec<_>>(), "{query}: {page}");
+        assert_eq!(page["has_more"], has_more, "{query}: {page}");
+    }
+    for wrong in ["limit=0", "limit=1001", "after_id=nobody"] {
+        let refused = served.send("GET", &format!("/v1/models?{wrong}"), &key, &Value::Null).await;
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["type"]),
+            (400, &json!("invalid_request_error")),
+            "{wrong}"
+        );
+    }
     assert_eq!(served.get(&format!("/v1/models/{MODEL}")).await.json()["id"], MODEL);
     let counted = served
         .post("/v1/messages/count_tokens", json!({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}))
