@@ -1,13 +1,20 @@
 // The official JavaScript clients of OpenAI and Anthropic against the facades: runs the client that is named, as its
-// documentation says, and fails where what comes back is not what the scripted model said.
-//   node facade_clients.mjs CLIENT ROOT KEY MODEL
+// documentation says, and fails where what comes back is not what the scripted model said. Behind ECHO it says what it was told.
+//   node facade_clients.mjs CLIENT ROOT ECHO KEY MODEL
 import assert from 'node:assert/strict';
 import * as z from 'zod';
 
-const [name, root, key, model] = process.argv.slice(2);
+const [name, root, echo, key, model] = process.argv.slice(2);
 const parameters = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
 const user = [{ role: 'user', content: 'Weather?' }];
 const rain = { city: 'Oslo' };
+const schema = { ...parameters, additionalProperties: false };
+const where = [{ role: 'user', content: 'Oslo' }];
+const pixel = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
+const png = `data:image/png;base64,${pixel}`;
+const paper = Buffer.from('%PDF-1.4').toString('base64');
+const pdf = `data:application/pdf;base64,${paper}`;
+const read = (text) => assert.ok(text.includes('Read.') && text.includes('paper.pdf'), text);
 
 async function openai(module) {
   const { default: OpenAI } = await import(module);
@@ -42,6 +49,17 @@ async function openai(module) {
   assert.equal((await client.responses.retrieve(next.id)).output.at(-1).content[0].text, 'It rains.');
   await assert.rejects(client.responses.create({ model: 'nobody', input: 'x' }), OpenAI.NotFoundError);
   await assert.rejects(client.responses.create({ model, input: 'x', unheard_of: 1 }), OpenAI.BadRequestError);
+
+  const other = new OpenAI({ baseURL: `${echo}/v1`, apiKey: key, maxRetries: 0 });
+  const shape = { type: 'json_schema', json_schema: { name: 'place', schema, strict: true } };
+  const place = await other.chat.completions.create({ model, messages: where, response_format: shape });
+  assert.deepEqual(JSON.parse(place.choices[0].message.content), rain);
+  const text = { format: { type: 'json_schema', name: 'place', schema, strict: true } };
+  assert.deepEqual(JSON.parse((await other.responses.create({ model, input: 'Oslo', text })).output_text), rain);
+  const parts = [{ type: 'text', text: 'Read.' }, { type: 'image_url', image_url: { url: png } }, { type: 'file', file: { filename: 'paper.pdf', file_data: pdf } }];
+  read((await other.chat.completions.create({ model, messages: [{ role: 'user', content: parts }] })).choices[0].message.content);
+  const items = [{ type: 'input_text', text: 'Read.' }, { type: 'input_image', image_url: png, detail: 'auto' }, { type: 'input_file', filename: 'paper.pdf', file_data: pdf }];
+  read((await other.responses.create({ model, input: [{ role: 'user', content: items }] })).output_text);
   const models = [];
   for await (const one of await client.models.list()) models.push(one.id);
   assert.ok(models.includes(model));
@@ -62,6 +80,16 @@ async function anthropic(module) {
   assert.ok((await client.messages.countTokens({ model, messages: user })).input_tokens > 0);
   await assert.rejects(client.messages.create({ model: 'nobody', max_tokens: 9, messages: user }), Anthropic.NotFoundError);
   await assert.rejects(client.messages.create({ model, max_tokens: 9, messages: user, unheard_of: 1 }), Anthropic.BadRequestError);
+
+  const other = new Anthropic({ baseURL: echo, apiKey: key, maxRetries: 0 });
+  const said = async (fields) => (await other.messages.create({ model, max_tokens: 99, ...fields })).content.map((block) => block.text ?? '').join('');
+  const shape = { format: { type: 'json_schema', schema } };
+  assert.deepEqual(JSON.parse(await said({ messages: where, output_config: shape })), rain);
+  read(await said({ messages: [{ role: 'user', content: [
+    { type: 'text', text: 'Read.' },
+    { type: 'image', source: { type: 'base64', media_type: 'image/png', data: pixel } },
+    { type: 'document', title: 'paper.pdf', source: { type: 'base64', media_type: 'application/pdf', data: paper } },
+  ] }] }));
 }
 
 async function agents(module) {
@@ -82,11 +110,20 @@ async function agents(module) {
     await streamed.completed;
     assert.equal(streamed.finalOutput, 'It rains.');
     assert.deepEqual(asked, ['Oslo', 'Oslo', 'Oslo', 'Oslo']);
+
+    const echoing = new Runner({ modelProvider: new OpenAIProvider({ baseURL: `${echo}/v1`, apiKey: key, useResponses }) });
+    const placing = new Agent({ name: 'placer', instructions: 'Place.', model, outputType: z.object({ city: z.string() }) });
+    assert.deepEqual((await echoing.run(placing, 'Oslo')).finalOutput, rain);
+    const reader = new Agent({ name: 'reader', instructions: 'Read.', model });
+    // The old version sends no files to Chat Completions.
+    if (module === 'agents-old' && !useResponses) continue;
+    const content = [{ type: 'input_text', text: 'Read.' }, { type: 'input_image', image: png }, { type: 'input_file', file: pdf, filename: 'paper.pdf' }];
+    read((await echoing.run(reader, [{ role: 'user', content }])).finalOutput);
   }
 }
 
 async function ai(module, openaiModule, anthropicModule) {
-  const { generateText, stepCountIs, streamText, tool } = await import(module);
+  const { generateObject, generateText, stepCountIs, streamText, tool } = await import(module);
   const { createOpenAI } = await import(openaiModule);
   const { createAnthropic } = await import(anthropicModule);
   const openaiProvider = createOpenAI({ baseURL: `${root}/v1`, apiKey: key });
@@ -104,6 +141,19 @@ async function ai(module, openaiModule, anthropicModule) {
     for await (const piece of streamed.textStream) text += piece;
     assert.ok(text.endsWith('It rains.'), text);
     assert.equal(asked.length, 4);
+  }
+  const [openaiEcho, anthropicEcho] = [createOpenAI, createAnthropic].map((create) => create({ baseURL: `${echo}/v1`, apiKey: key }));
+  for (const one of [openaiEcho(model), openaiEcho.chat(model), anthropicEcho(model)]) {
+    // The old version has a tool of its own for the objects of Anthropic's models.
+    if (module !== 'ai-old' || !one.provider.startsWith('anthropic')) {
+      const placed = await generateObject({ model: one, schema: z.object({ city: z.string() }), prompt: 'Oslo', maxRetries: 0 });
+      assert.deepEqual(placed.object, rain);
+    }
+    const content = [
+      { type: 'text', text: 'Read.' }, { type: 'file', data: pixel, mediaType: 'image/png' },
+      { type: 'file', data: paper, mediaType: 'application/pdf', filename: 'paper.pdf' },
+    ];
+    read((await generateText({ model: one, messages: [{ role: 'user', content }], maxRetries: 0 })).text);
   }
 }
 
