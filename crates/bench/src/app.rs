@@ -1,4 +1,4 @@
-//! What the benchmarks of the executor share: a real store, observed events, and one tool.
+//! Provides the parts that the benchmarks of the executor share: a real store, observed events, and one tool.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a process holds and has used.
+//! Reads the memory that a process uses, and the most that it has used.
 
 use std::time::Duration;
 

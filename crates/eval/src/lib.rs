@@ -1,5 +1,5 @@
-//! What measures models ([`mod@bench`], for `toolwright bench`) and selection ([`mod@select`], for `toolwright eval`). Whoever calls it
-//! prints.
+//! Measures models ([`mod@bench`], for `toolwright bench`) and selection ([`mod@select`], for `toolwright eval`). The
+//! caller prints.
 
 pub mod bench;
 pub mod select;

@@ -1,4 +1,4 @@
-//! Where the agents and models behind the facades come from.
+//! Defines the source of the agents and models behind the facades.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the owner sees and changes of the program around the gateway through the HTTP API: pins, policy, agents, triggers,
-//! saved runs and what selection makes of a prompt.
+//! Defines what the owner sees and changes through the HTTP API beside the tools: pins, policy, agents, triggers, saved
+//! runs and the tools that selection picks for a prompt.
 
 use async_trait::async_trait;
 use serde_json::Value;

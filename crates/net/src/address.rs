@@ -1,4 +1,4 @@
-//! Which addresses may be dialled, and how names become addresses.
+//! Decides which addresses may be dialled, and resolves names to addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

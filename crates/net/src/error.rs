@@ -1,4 +1,4 @@
-//! What can go wrong on the way to an HTTP response.
+//! Defines the errors of HTTP requests.
 
 use std::error::Error as StdError;
 

@@ -1,4 +1,4 @@
-//! How a person or a program logs in to an MCP server.
+//! Configures how a person or a program logs in to an MCP server.
 
 use std::path::PathBuf;
 

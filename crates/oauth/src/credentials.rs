@@ -1,4 +1,5 @@
-//! What is stored for a server between runs: the client that we are to its authorization server, and its tokens.
+//! Stores the credentials of a server between runs: our client registration at its authorization server, and its
+//! tokens.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

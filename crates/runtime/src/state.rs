@@ -1,4 +1,5 @@
-//! What references in a run's calls stand for: the input of the run, and the values of its session, read without a wait.
+//! Resolves the references in a run's calls: to the input of the run, and to the values of its session, which are read
+//! without a wait.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

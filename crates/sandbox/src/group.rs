@@ -1,5 +1,5 @@
-//! Where there is no subreaper: a process group of its own, killed as a whole. What leaves the group, or
-//! runs when the gateway is killed with SIGKILL, is not reached.
+//! Kills a process group as a whole, on systems without a subreaper. It does not reach processes that leave the group,
+//! nor those that run when the gateway is killed with SIGKILL.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;

@@ -1,4 +1,4 @@
-//! What a start takes from its surroundings, the program and the variables that it inherits, and why a command does not start.
+//! Resolves the program and the inherited variables of a start, and explains why a command does not start.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

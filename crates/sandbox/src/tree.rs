@@ -1,4 +1,4 @@
-//! How much a tree of processes uses, and its end when that is too much.
+//! Counts the resources of a tree of processes, and ends a tree that exceeds its limits.
 //!
 //! The kernel limits single processes (see `enforce::enter`), and whole trees only for whoever may make control groups (see
 //! `cgroup`). One thread looks at all limited trees several times a second, counts what is in them, and ends a tree that has

@@ -1,4 +1,4 @@
-//! What of a tool is searched.
+//! Extracts the searched text of a tool.
 
 use std::borrow::Cow;
 use std::sync::Arc;

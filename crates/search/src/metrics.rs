@@ -1,5 +1,5 @@
-//! How good a ranking is, held against what is relevant. Positions are those of a catalogue; no position
-//! occurs twice in a ranking or among what is relevant.
+//! Measures a ranking against the relevant entries. Positions are those of a catalogue; no position occurs twice in a
+//! ranking or among the relevant entries.
 
 /// The share of `relevant` among the first `k` of `ranked`; 0 where nothing is relevant.
 #[must_use]

@@ -1,4 +1,4 @@
-//! What picks look up besides the tools of a snapshot, so that they need not look at every tool: names, and the lexical index.
+//! Indexes the tools of a snapshot by name and by word, so that a pick need not look at every tool.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,4 +1,4 @@
-//! What in a configuration is secret: to be masked where it is shown, and never printed elsewhere.
+//! Finds the secrets in a configuration, to mask them where it is shown and to keep them out of all other output.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! What a client's request asks of a run: tools that the client runs itself, and how the model is to answer. Calls of such
-//! tools are never run here: the run is suspended until the client gives their results.
+//! Holds what a client's request asks of a run: the tools that the client runs itself, and the form of the answer. The
+//! run never executes calls of such tools: it is suspended until the client gives their results.
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::canonical::ContentHash;

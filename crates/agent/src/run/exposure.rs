@@ -1,5 +1,5 @@
-//! Which tools the model is shown. The first turn chooses them; later turns only append, so that the provider's prompt
-//! cache stays valid.
+//! Chooses the tools that the model is shown. The first turn chooses them; later turns only append, so that the
+//! provider's prompt cache stays valid.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

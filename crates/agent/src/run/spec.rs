@@ -1,4 +1,4 @@
-//! What a run is given once and keeps: model, tools and limits, and the notices when a limit is near.
+//! Configures a run: its model, tools and limits, and the notices when a limit is near. A run keeps them to its end.
 
 use std::sync::Arc;
 use std::time::Duration;

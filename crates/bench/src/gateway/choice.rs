@@ -1,4 +1,4 @@
-//! What is measured: the ways to a server, and what stands on each.
+//! Selects the targets of the gateway benchmark: the ways to a server, and the processes on each way.
 
 use clap::ValueEnum;
 

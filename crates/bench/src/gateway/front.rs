@@ -1,4 +1,4 @@
-//! What takes calls: a server at the end of a pipe or behind a URL.
+//! Sends calls to a target: a server at the end of a pipe or behind a URL.
 
 use std::net::SocketAddr;
 use std::sync::Barrier;

@@ -1,5 +1,5 @@
-//! What the gateway costs: the same call to the same server on several ways, side by side in one run, and how long it
-//! takes to start.
+//! Measures the overhead of the gateway: makes the same call to the same server on several ways, side by side in one
+//! run, and times the start.
 
 mod call;
 mod choice;

@@ -1,4 +1,4 @@
-//! What Toolwright is held against, pinned, installed by name into one directory.
+//! Lists the pinned gateways of others that Toolwright is compared with, and installs them by name into one directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! What a running soak uses, from /proc.
+//! Watches the resources that a running soak uses, from /proc.
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! What `run`, `chat` and `call` share: the model, who is asked, and the options of a run.
+//! Provides the parts that `run`, `chat` and `call` share: the model, the person who is asked, and the options of a
+//! run.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;

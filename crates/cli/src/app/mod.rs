@@ -1,4 +1,5 @@
-//! What commands share: the global options, the configuration and its approval, the instance, and an agent on it.
+//! Provides the parts that commands share: the global options, the configuration and its approval, the instance, and an
+//! agent on it.
 
 pub(crate) mod agent;
 pub(crate) mod lists;

@@ -1,4 +1,4 @@
-//! What `bench` is to measure, and what that may cost: cases, tools, models and prices, all checked before anything is asked.
+//! Plans a run of `bench`: checks cases, tools, models, prices and the spending limit before any model is asked.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What can be told of several agents together: cycles of destinations, and names of agents and tools that nobody has.
+//! Checks several agents together: finds cycles of destinations, and names of agents and tools that do not exist.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is written of one agent.
+//! Configures an agent: its model, instructions, tools, rights and limits, as a file or an entry of `agents` has them.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What all else is built on: identities, JSON, errors, cancellation, contents of results, durations, name patterns, secrets.
+//! Holds the basic types of all crates: identities, JSON, errors, cancellation, contents of results, durations, name
+//! patterns, secrets.
 
 pub mod cancel;
 pub mod content;

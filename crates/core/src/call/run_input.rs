@@ -1,4 +1,4 @@
-//! What a run is given beside its task: the values of `†input` references, for all calls or by instance.
+//! Holds the input of a run beside its task: the values of `†input` references, for all calls or by instance.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;

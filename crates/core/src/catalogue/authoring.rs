@@ -1,4 +1,4 @@
-//! What `#[tool]` stands on: which types may be a tool's arguments, and what it may return.
+//! Defines the traits behind `#[tool]`: the types that may be a tool's arguments, and those that it may return.
 //!
 //! The traits hold for every type that qualifies; nobody implements them by hand. They are named in bounds
 //! so that the compiler's message can say what to do.

@@ -1,5 +1,5 @@
-//! What a running tool gets: who calls, how long it has, how to report, and the services of the application
-//! as traits.
+//! Defines the context of a running tool: the caller, the deadline, progress reports, and the services of the
+//! application as traits.
 
 use std::any::Any;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a tool brings to the system prompts of runs that may use it: skills, channels.
+//! Defines the parts that tools add to the system prompts of runs that may use them: skills, channels.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a source of tools can do.
+//! Defines the trait `Provider`: a source of tools, which lists them and runs their calls.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a tool is: one definition, stored as it was given, hashed by what a model relies on.
+//! Defines a tool: its definition, stored as its source gave it, and the hash of the parts that a model relies on.
 
 pub mod approval;
 pub mod inbox;

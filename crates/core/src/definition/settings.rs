@@ -1,4 +1,4 @@
-//! How single tools are called and explained: what every source of tools lets its operator say, in one place.
+//! Configures the calls and the description of single tools, in one way for every source of tools.
 
 use std::time::Duration;
 

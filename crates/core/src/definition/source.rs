@@ -1,4 +1,4 @@
-//! Where a tool comes from, how far its calls reach, and what of its source's words is passed through.
+//! Describes the source of a tool: how far its calls reach, and which texts of the source are passed through.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Who takes events, and parts of events that are types of their own.
+//! Defines the receiver of events, and the types of their parts.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What may be spent on requests to models: requests, tokens and money together. The decisions are pure: one budget is spent
-//! in memory, another in the store.
+//! Limits the spending on requests to models: requests, tokens and money together. The decisions are pure: the executor
+//! keeps one budget in memory, another in the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What a call says beside its parameters: the meta fields.
+//! Defines the meta fields of a call, which stand beside the parameters of its tool, and reads them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Who answers requests to models, how that fails, and what is known of a model before it is asked.
+//! Defines the trait `ModelClient`: it answers requests to models, with typed failures and facts about each model.
 
 use std::fmt;
 use std::sync::Arc;

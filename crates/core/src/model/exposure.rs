@@ -1,4 +1,4 @@
-//! How the catalogue is put before a model.
+//! Defines the ways to show the catalogue to a model, and decides which one a run uses.
 
 use std::borrow::Cow;
 use std::fmt;

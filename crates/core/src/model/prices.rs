@@ -1,4 +1,4 @@
-//! What requests to models use, and what that costs.
+//! Counts the tokens that requests to models use, and computes their cost.
 
 use std::collections::BTreeMap;
 

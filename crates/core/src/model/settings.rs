@@ -1,5 +1,4 @@
-//! How a model is to answer, beside what it is asked: how much it thinks, how it samples, where it stops, and whether
-//! its provider keeps the prompt.
+//! Configures the answers of a model: reasoning effort, sampling, stop sequences, and prompt caching.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! What calls come to, and shaping: how much of a result goes back, and what is said about the rest. Whatever is cut says who
-//! cut how much, and names a handle where there is one that the caller can read.
+//! Holds the outcomes of calls, and shapes them: decides how much of a result goes back, and describes the rest. Each
+//! cut says what was cut and by whom, and names a handle if the caller can read one.
 
 pub mod outcome;
 pub(crate) mod provenance;

@@ -1,4 +1,4 @@
-//! What a call comes to: one [`Outcome`] per call, whatever happened.
+//! Defines the [`Outcome`] of a call. Each call has exactly one, whatever happens.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What takes the place of an output that was stored, or had to be cut; and how large the results of tools may be that MCP
-//! clients get.
+//! Describes outputs that were stored or cut, in the place of their text; and sets the size limit of results for MCP
+//! clients.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -1,5 +1,5 @@
-//! What selectors and conditions look at: one call, turned into CEL values at most once, and only where a
-//! condition asks.
+//! Gives selectors and conditions the facts of a call. They become CEL values at most once, and only if a condition
+//! needs them.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! What the validator's errors say, in words that a model can act on, each of bounded length; and for names that were
-//! misspelt, which one was probably meant.
+//! Rewrites the validator's errors as messages of bounded length that a model can act on, with the likely name for a
+//! misspelt one.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};

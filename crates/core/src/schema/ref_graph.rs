@@ -1,6 +1,6 @@
-//! How much work a schema can make: references may multiply the ways through it without end, or chain them
-//! past what the stack holds. Whether a value is valid is remembered place by place; what is wrong with it is
-//! looked for on every way.
+//! Bounds the work that a schema can cause. References may multiply the paths through a schema without limit, or form
+//! chains that overflow the stack. The validator remembers per position whether a value is valid, but looks for faults
+//! on every path.
 //!
 //! References are followed as the validator follows them: by pointer, anchor or `$id`.
 

@@ -1,4 +1,4 @@
-//! What is spent of the budgets of principals, in a period.
+//! Defines the store of what principals have spent of their budgets in a period.
 
 use async_trait::async_trait;
 use jiff::tz::TimeZone;

@@ -1,6 +1,6 @@
-//! What outlives a call: outputs, the ledger, pins, manifests, approvals, runs, the session log. The traits are
-//! here, the embedded store in `toolwright-runtime`. A method without an implementation answers
-//! `unsupported`.
+//! Defines the traits of stores, for data that outlives a call: outputs, the ledger, pins, manifests, approvals, runs,
+//! the session log. `toolwright-runtime` implements them in the embedded store. A method without an implementation
+//! answers `unsupported`.
 
 mod budgets;
 pub mod channel;

@@ -1,4 +1,4 @@
-//! What operations come to, summed by what they have in common.
+//! Sums the usage of operations by group.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Which models work with which tools.
+//! Computes which models work with which tools.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What a run costs: what its calls may come to, what they came to by their events, and the room that is taken for them within
-//! the run's bounds.
+//! Bounds and counts the cost of a run: estimates its calls beforehand, reads their actual cost from events, and
+//! reserves room within the run's limits.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! Which calls a run is made of.
+//! Lists the calls of a run.
 
 use std::collections::{BTreeMap, HashSet};
 

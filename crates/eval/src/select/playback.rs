@@ -1,5 +1,5 @@
-//! What the tools of a task cost under each exposure: plays the task through the agent loop with a scripted model and counts the tokens
-//! of its requests.
+//! Counts the tokens that the tools of a task take under each exposure: plays the task through the agent loop with a
+//! scripted model and counts the tokens of its requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

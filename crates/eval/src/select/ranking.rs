@@ -1,4 +1,5 @@
-//! How well queries find the tools that they need: ranks a catalogue as `pick` does, without the cut-off, and sums up.
+//! Measures how well queries find the tools that they need: ranks a catalogue as `pick` does, without the cut-off, and
+//! sums up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What selection is measured by: files of queries with the tools that answer them, and of tasks, an agent's steps with the results
-//! of its tools.
+//! Reads the test data of selection: files of queries with the tools that answer them, and files of tasks, which are an
+//! agent's steps with the results of its tools.
 
 use std::collections::HashMap;
 

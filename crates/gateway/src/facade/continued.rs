@@ -1,5 +1,5 @@
-//! What a request continues: a response, a conversation, or a run that waits for its client. Each call is answered once: the
-//! first answer is noted before the run goes on, and the same answer once more gets the same run.
+//! Finds the run that a request continues: a response, a conversation, or a run that waits for its client. Each call is
+//! answered once: the first answer is stored before the run goes on, and a repeated answer gets the same run.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

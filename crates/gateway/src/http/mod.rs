@@ -1,4 +1,4 @@
-//! What everything over HTTP shares: options, connections, guards, bodies and errors.
+//! Provides the parts that all HTTP endpoints share: options, connections, guards, bodies and errors.
 
 pub(crate) mod api_shape;
 pub(crate) mod body;

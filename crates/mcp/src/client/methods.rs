@@ -1,4 +1,5 @@
-//! What a server can be asked besides calling its tools, with its lists of prompts and resources: the protocol's methods, as a provider whose tools they are.
+//! Provides the methods of a server besides its tools, with its lists of prompts and resources: a provider whose tools
+//! are the methods of the protocol.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

@@ -1,5 +1,5 @@
-//! What an answer to a request says, read from its text straight into what is made of it. Fields pass as they came,
-//! none is interpreted that need not be.
+//! Reads the answer to a request from its text, without a tree in between. Fields pass unchanged, and are interpreted
+//! only where needed.
 
 use std::fmt;
 use std::marker::PhantomData;

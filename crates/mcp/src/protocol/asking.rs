@@ -1,4 +1,5 @@
-//! What a server may ask the client of a call, what a client must offer for it, and sampling by a model of ours.
+//! Defines the requests that a server may send to the client of a call, the capabilities that each needs, and sampling
+//! by our own models.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

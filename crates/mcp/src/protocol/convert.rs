@@ -1,4 +1,4 @@
-//! What one generation or revision of the protocol says, in the words of another.
+//! Converts messages from one revision of the protocol to another.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;

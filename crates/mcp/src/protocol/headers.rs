@@ -1,4 +1,4 @@
-//! What requests of 2026-07-28 say again in HTTP headers: how values are written there, and which parameters of a tool
+//! Mirrors fields of 2026-07-28 requests in HTTP headers: encodes their values, and finds the parameters of a tool that
 //! are mirrored (`x-mcp-header` in its input schema, header `Mcp-Param-…`).
 
 use std::borrow::Cow;

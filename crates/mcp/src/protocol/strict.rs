@@ -1,4 +1,5 @@
-//! What serde's derived code takes too lightly: an array for an object, by position, and null for what is absent.
+//! Refuses input that serde's derived code accepts: an array in place of an object, and null in place of an absent
+//! field.
 
 use std::fmt;
 use std::marker::PhantomData;

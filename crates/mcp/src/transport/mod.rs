@@ -1,4 +1,4 @@
-//! What carries messages to one server and back: the line between the protocol and its transports.
+//! Defines the transport: it carries messages between the protocol and one server.
 
 mod outbox;
 pub(crate) mod process;

@@ -1,4 +1,4 @@
-//! What is on its way to a child's input: messages that are sent together go out in one write.
+//! Queues messages to a child's standard input: messages that are sent together go out in one write.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
-//! What answers say of tools that the provider ran itself: uses, cited sources, files. Read from the items that are sent back
-//! unchanged; formats as the official SDKs have them (anthropic-sdk-python, openai-python, python-genai).
+//! Reads from answers the tools that the model's provider ran itself: uses, cited sources, files. The source is the
+//! items that are sent back unchanged; formats as the official SDKs have them (anthropic-sdk-python, openai-python,
+//! python-genai).
 
 use serde_json::Value;
 use toolwright_core::model::{Artifact, Citation, NativeOutput, NativeTool, NativeUse};

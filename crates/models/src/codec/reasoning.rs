@@ -1,4 +1,4 @@
-//! How much a model is to think, in the parameters of each API.
+//! Translates the reasoning effort to the parameters of each API.
 //!
 //! Models of one maker take different values and answer 400 to others. Where the name says which values a model takes, it
 //! gets the requested one, else the next above, else the highest. A model that is known not to think is sent none. For

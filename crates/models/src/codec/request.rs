@@ -1,5 +1,5 @@
-//! What the encoders share about requests: structured output, cache keys, instructions; and what a model's name says, its
-//! maker and version, and which sampling parameters it takes.
+//! Provides the parts that the encoders share: structured output, cache keys and instructions; and reads from a model's
+//! name its maker, its version and the sampling parameters that it accepts.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;

@@ -1,5 +1,5 @@
-//! What the decoders share: events read without copying them, and the response that is built of them in the same way for
-//! every API, so that the streamed pieces add up to the response that is returned.
+//! Provides the parts that the decoders share: reads events without copying them, and builds the response in the same
+//! way for every API, so that the streamed pieces add up to the response that is returned.
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};

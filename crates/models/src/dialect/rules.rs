@@ -1,4 +1,5 @@
-//! What each API takes, as tables, and the limits of strict tools. Sources other than the API's reference are named.
+//! Lists the schema keywords that each API accepts, as tables, and the limits of strict tools. Sources other than the
+//! API's reference are named.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Where models are, with which key and headers they are asked, and what helps when they fail.
+//! Describes the endpoints of models: URL, key and headers, and the remedy when a request fails.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

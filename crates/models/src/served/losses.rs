@@ -1,4 +1,4 @@
-//! What a request to one API asks that another has no word for.
+//! Lists the parts of a request to one API that another API cannot express.
 
 use toolwright_core::model::{Message, ModelRequest, ToolChoice};
 

@@ -1,4 +1,5 @@
-//! What the readers share: typed fields with their paths, content parts, and the messages of a conversation.
+//! Provides the parts that the readers share: typed fields with their paths, content parts, and the messages of a
+//! conversation.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

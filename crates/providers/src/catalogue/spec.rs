@@ -1,4 +1,4 @@
-//! What is configured for one catalogue.
+//! Configures one remote catalogue.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Where an operation is sent and with which credentials: servers and security requirements.
+//! Resolves the server of an operation and its credentials, from servers and security requirements.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

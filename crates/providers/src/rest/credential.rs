@@ -1,4 +1,4 @@
-//! What a request is let in with. No argument reaches it, and it never follows a redirect to another origin.
+//! Adds the credential to a request. No argument reaches it, and it never follows a redirect to another origin.
 
 use std::fmt;
 use std::sync::Arc;

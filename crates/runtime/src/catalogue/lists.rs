@@ -1,4 +1,4 @@
-//! What a provider lists besides its tools, and the tasks that keep it fresh.
+//! Caches the lists of a provider besides its tools, and runs the tasks that keep them fresh.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the executor is made of, and the context of the calls that it runs.
+//! Defines the parts of the executor, and the context of the calls that it runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What one agent uses: charged in the tree of its run, where its limits and those of its ancestors are checked before
-//! each request to a model.
+//! Charges the usage of one agent in the tree of its run, and checks its limits and those of its ancestors before each
+//! request to a model.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What is spent of the budgets of principals: one row for each, and the period that it is of.
+//! Stores what principals have spent of their budgets: one row for each, with its period.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};

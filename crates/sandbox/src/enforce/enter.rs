@@ -1,5 +1,5 @@
-//! What the child does between fork and exec: limits, another view of the file system, Landlock and seccomp. System calls
-//! alone, on what was made before the fork.
+//! Sets up the child between fork and exec: limits, the view of the file system, Landlock and seccomp. It makes system
+//! calls only, on data that was prepared before the fork.
 #![expect(unsafe_code, reason = "between fork and exec only raw system calls are allowed")]
 
 use std::ffi::{CStr, CString};

@@ -1,4 +1,4 @@
-//! Where the areas of a profile are on Linux, and its grants as a Landlock ruleset and as arguments of bubblewrap.
+//! Maps the areas of a profile to paths on Linux, and its grants to a Landlock ruleset and to arguments of bubblewrap.
 
 use std::ffi::OsString;
 use std::fs::File;

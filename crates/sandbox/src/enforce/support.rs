@@ -1,4 +1,4 @@
-//! What this machine has to build sandboxes with; found out once.
+//! Detects once which sandbox mechanisms this machine has.
 #![expect(unsafe_code, reason = "no crate in use asks the kernel these questions")]
 
 use std::os::unix::process::CommandExt as _;

@@ -1,5 +1,5 @@
-//! What else a word may be called: synonyms, and for words that no tool has, words that begin alike. For queries as a
-//! person types them, too: the last word may be half a word, and any word mistyped.
+//! Expands the words of a query: by synonyms, and a word that no tool has by words that begin alike. For queries as a
+//! person types them, the last word may be incomplete, and any word mistyped.
 //!
 //! Another word counts less than the word itself, and less still if it only belongs to the same topic; more if
 //! the word itself is nowhere to be found.

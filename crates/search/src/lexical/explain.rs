@@ -1,4 +1,4 @@
-//! Which words of a query a tool has: as its share of them, and as the reason of a pick.
+//! Explains a pick by the words of the query that the tool has, and computes their share.
 
 use std::collections::HashMap;
 

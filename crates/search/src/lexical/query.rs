@@ -1,4 +1,4 @@
-//! What a query asks for, before any catalogue is looked at.
+//! Parses a query, before any catalogue is looked at.
 
 use std::collections::HashMap;
 use std::ops::Range;

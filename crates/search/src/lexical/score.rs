@@ -1,4 +1,4 @@
-//! How well each tool answers a query.
+//! Scores how well each tool answers a query.
 //!
 //! A tool scores for each word of the query by the best of what stands for that word. Then more of the query
 //! covered counts more, and of the best candidates those whose names the query covers. Each clause is scored

@@ -1,4 +1,4 @@
-//! What a handler can send while a request runs, besides its answer.
+//! Lets a handler send messages while a request runs, besides its answer.
 
 use std::sync::Arc;
 use std::time::Duration;

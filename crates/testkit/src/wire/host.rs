@@ -1,4 +1,4 @@
-//! What both transports share: the protocol's own methods.
+//! Answers the protocol's own methods, for both transports.
 
 use std::sync::Arc;
 

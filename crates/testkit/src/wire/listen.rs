@@ -1,5 +1,5 @@
-//! Who hears of changes: legacy connections hear everything, unasked, but resources that they have not
-//! subscribed to; a modern subscription hears what it asked for and was granted.
+//! Decides which connection hears of a change: legacy connections hear every change unasked, except of resources that
+//! they have not subscribed to; a modern subscription hears what it asked for and was granted.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Where calls, the headers of messages and reasoning begin and end.
+//! Finds where calls, message headers and reasoning begin and end.
 
 use toolwright_core::model::WrittenCall;
 

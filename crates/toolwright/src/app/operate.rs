@@ -1,4 +1,4 @@
-//! What the owner sees and changes of an instance through the HTTP API of `serve`.
+//! Implements what the owner sees and changes of an instance through the HTTP API of `serve`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

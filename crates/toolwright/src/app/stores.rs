@@ -1,4 +1,4 @@
-//! What an instance keeps in its state directory: runs, questions, approvals, jobs and pins.
+//! Gives access to what an instance keeps in its state directory: runs, questions, approvals, jobs and pins.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which files make up a configuration, and how they are laid over each other.
+//! Finds the files of a configuration and merges them in order.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

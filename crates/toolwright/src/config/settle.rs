@@ -1,4 +1,4 @@
-//! What sections say together: what one of them cannot tell alone is checked here, and becomes a problem.
+//! Checks sections against each other: reports problems that one section alone cannot show.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What remains of compacted turns: a summary, facts, the user's words, and the handle of the full text.
+//! Holds the memory of compacted turns: a summary, facts, the user's words, and the handle of the full text.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Who and what things are: tools, calls, principals and sessions, and the names that models write.
+//! Identifies tools, calls, principals and sessions, and maps the names that models write.
 
 pub mod name_table;
 pub mod session;

@@ -1,4 +1,4 @@
-//! Who calls, and in what session. Handles, jobs, approvals and read-before-write state follow these.
+//! Identifies the caller and the session. Handles, jobs, approvals and read-before-write state belong to them.
 
 use std::fmt;
 use std::path::PathBuf;

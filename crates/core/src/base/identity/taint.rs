@@ -1,4 +1,4 @@
-//! Where values came from: the tools whose output anybody may have written.
+//! Tracks the origin of values: the tools whose output anybody may have written.
 //!
 //! An output is tainted if nobody vouches for its tool, or if an argument of its call was tainted. A value keeps the taint
 //! through the state, through merges and through further calls. What a model writes itself is not followed: policy asks

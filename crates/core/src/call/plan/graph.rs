@@ -1,4 +1,5 @@
-//! Who waits for whom among calls that read and write values: as if they ran one after another, in written order.
+//! Orders calls that read and write values: computes which call waits for which, so that the result is that of one call
+//! after another in written order.
 
 use hashbrown::HashMap;
 

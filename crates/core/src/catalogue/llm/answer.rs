@@ -1,4 +1,4 @@
-//! What a model's answer says: the text, or the JSON value in it.
+//! Reads the answer of a model to an LLM-backed tool: as text, or as the JSON value in it.
 
 use serde_json::Value;
 

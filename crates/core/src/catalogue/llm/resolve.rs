@@ -1,4 +1,4 @@
-//! Which models a run of an LLM-backed tool asks, in which order.
+//! Resolves the models that an LLM-backed tool asks, in the order in which it tries them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

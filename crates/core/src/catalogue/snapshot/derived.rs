@@ -1,4 +1,4 @@
-//! What others make of a snapshot and use again: kept as long as the snapshot is, and no longer.
+//! Caches values that are derived from a snapshot, for as long as the snapshot lives.
 
 use std::any::Any;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What tools get of triggers: to install, list and remove those of their session.
+//! Defines the service through which tools install, list and remove the triggers of their session.
 
 use async_trait::async_trait;
 

@@ -1,4 +1,4 @@
-//! What differs between two contracts, as a person should read it: the dangerous first.
+//! Compares two versions of a tool's contract for a person, the dangerous differences first.
 
 use std::cmp::Reverse;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What differs between two JSON Schemas, parameter by parameter.
+//! Compares two JSON Schemas, parameter by parameter.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What changed in a text, in words.
+//! Compares two texts, word by word.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

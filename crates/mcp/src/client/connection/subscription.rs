@@ -1,5 +1,5 @@
-//! What is asked of each connection to a server, how much it logs and what it announces by itself: one `subscriptions/listen` on 2026-07-28, which older servers do
-//! not need, and the resources that are followed on either.
+//! Requests log messages and change notifications on each connection to a server: by one `subscriptions/listen` on
+//! 2026-07-28, which older servers do not need; and follows single resources on either revision.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;

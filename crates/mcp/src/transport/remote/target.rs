@@ -1,4 +1,4 @@
-//! Where a server is, what every request to it carries, and the reading of its answers.
+//! Describes a remote server, its URL and the headers of every request, and reads its responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

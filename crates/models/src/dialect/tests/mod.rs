@@ -1,4 +1,4 @@
-//! What the translations are, dialect by dialect.
+//! Tests: the translation of schemas, dialect by dialect.
 
 mod properties;
 

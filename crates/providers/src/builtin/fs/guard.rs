@@ -1,4 +1,4 @@
-//! Which paths the `fs` tools may touch.
+//! Decides which paths the `fs` tools may access.
 //!
 //! A path is judged as the kernel would follow it: symbolic links are resolved, also those above a file
 //! that does not exist yet. What is then opened is exactly the path that was judged: no link is followed any

@@ -1,4 +1,4 @@
-//! What `web:fetch` has read lately: a page that is asked for again, or read on, is not asked for twice.
+//! Caches the pages that `web:fetch` read lately, so that a repeated read or the next part needs no request.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What a job keeps of the run that began it. A process that takes the job over, and does not drive that run, has terms of
-//! its own, which may be wider: those of the run hold within them.
+//! Saves the rights of the run that began a job. A process that takes the job over without driving that run may have
+//! wider rights; the job keeps to those of the run.
 
 use std::sync::Arc;
 

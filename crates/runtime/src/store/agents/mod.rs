@@ -1,4 +1,4 @@
-//! What agents leave behind: saved runs, the session log, the tree of runs, groups, triggers and their firings.
+//! Stores the data of agents: saved runs, the session log, the tree of runs, groups, triggers and their firings.
 
 mod groups;
 mod mailbox;

@@ -1,4 +1,4 @@
-//! What each scenario of the suite needs of its client.
+//! Runs the client's part of each scenario of the suite.
 
 use std::error::Error;
 use std::path::PathBuf;

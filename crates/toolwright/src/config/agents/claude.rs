@@ -1,5 +1,5 @@
-//! What front matter of Claude Code means here: names of its tools, of models and of its settings. Its fields are documented
-//! at code.claude.com/docs/en/sub-agents.
+//! Translates front matter of Claude Code: names of its tools, of its models and of its settings. Its fields are
+//! documented at code.claude.com/docs/en/sub-agents.
 
 use serde_json::json;
 use toolwright_core::pattern::nearest;

@@ -1,4 +1,4 @@
-//! What may stand in a `toolwright.yaml`, with unit and default of each key.
+//! Defines the keys of `toolwright.yaml`, with unit and default of each.
 //!
 //! Each section is the type that the part of Toolwright reads which it is for; those that the library itself reads are
 //! here. The checker, the published JSON Schema and the reference come from these structs.

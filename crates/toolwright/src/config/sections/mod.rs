@@ -1,4 +1,4 @@
-//! What a configuration file may say: one type for each section, and how the tree that was read becomes them.
+//! Defines the sections of a configuration file, one type each, and reads them from the checked tree.
 
 pub(super) mod check;
 pub(super) mod delegates;

@@ -1,4 +1,4 @@
-//! Which configuration files of projects their owner has approved, and which content of them applies.
+//! Decides which configuration files of projects apply, and with which content: those that the owner has approved.
 //!
 //! A project's `toolwright.yaml` and `.mcp.json` come with the project, so a stranger may have written them. Such a file
 //! takes no part in anything until the owner approves its content. The approved content is kept: when the file

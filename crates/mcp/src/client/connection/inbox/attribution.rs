@@ -1,4 +1,4 @@
-//! Whose something is that a server says without naming a call.
+//! Attributes messages of a server that name no call to the call or the session they belong to.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

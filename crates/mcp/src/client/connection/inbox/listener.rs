@@ -1,5 +1,5 @@
-//! What a server says outside of calls, on its way to the catalogue, the gateway and the operator, and the folders that it
-//! is told of.
+//! Passes messages of a server that belong to no call to the catalogue, the gateway and the operator, and gives the
+//! server its folders.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What arrives over one connection, sorted: answers to whoever asked, progress to the calls that it is of, questions
-//! of the server to the clients of its calls, all else to the [`Listener`].
+//! Sorts the messages that arrive over one connection: answers go to their requests, progress to the calls, the
+//! server's questions to the clients of its calls, and all else to the [`Listener`].
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

@@ -1,4 +1,4 @@
-//! What a server says unasked: to the call that it is of, or to the listener.
+//! Delivers the notifications of a server to the call that they belong to, or to the listener.
 
 use std::cell::OnceCell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a server asks back: passed on to the client of the call that it belongs to.
+//! Passes the questions of a server to the client of the call that they belong to.
 
 use std::collections::HashMap;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! What an authorizer adds and is asked.
+//! Tests: an authorizer adds headers, and is asked when a server refuses.
 
 use async_trait::async_trait;
 use axum::http::StatusCode;

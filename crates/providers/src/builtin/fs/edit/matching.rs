@@ -1,5 +1,5 @@
-//! Where `old_string` stands in a file, and what takes its place. Pure, and on bytes: what is not replaced stays as it
-//! was: encoding, byte order mark, line ends.
+//! Finds `old_string` in a file and replaces it. Pure, and on bytes: the rest of the file stays as it was, with its
+//! encoding, byte order mark and line ends.
 //!
 //! Text is looked for as it was written first, then by what is equivalent to it, a grade looser each time. The first grade
 //! that finds anything decides, and every difference between the two texts is named. Nothing is matched by similarity.

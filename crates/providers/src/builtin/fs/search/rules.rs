@@ -1,4 +1,4 @@
-//! Which entries `.gitignore`, `.ignore` and `.git/info/exclude` leave out.
+//! Decides which entries `.gitignore`, `.ignore` and `.git/info/exclude` leave out.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
