@@ -1,5 +1,5 @@
-//! A child run: the run of an agent inside a running call, on the terms of the call. Policy, approver, client, cancel,
-//! lineage and usage are the caller's; its session, tools and limits are its own, and none is wider.
+//! Runs an agent as a child inside a running call. Policy, approver, client, cancel, lineage and usage are the
+//! caller's; its session, tools and limits are its own, and none is wider.
 //!
 //! It is saved under an id that follows from its caller, so that an interrupted call that is made again goes on with it,
 //! and one that has ended only gives its result again.

@@ -1,5 +1,5 @@
-//! Delegates: a model answers a call in a run of its own, which sees the call, what the call's scopes grant, and nothing of
-//! the conversation.
+//! Runs delegates: a model answers a call in a run of its own, which sees the call and what the call's scopes grant,
+//! but not the conversation.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A model writes a plan: what it is asked, how its answer is read, and how faults are put to it.
+//! Has a model write a plan: builds the request, reads the answer, and returns faults to the model.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Thousands of calls in a line with three places: how many at once, in which order, what stays behind, and how
-//! fast all of them are cancelled.
+//! Measures thousands of calls in a queue with three places: how many run at once, in which order, what remains, and
+//! how fast all of them are cancelled.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Cold start: from `exec` to the line that says it is ready, and what it then holds in memory.
+//! Measures the cold start: from `exec` to the line that says it is ready, and the memory at that point.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The command line: its definition, and its help. `--help` is one line an option, `toolwright help COMMAND` says everything.
+//! Defines the command line and its help. `--help` is one line an option, `toolwright help COMMAND` says everything.
 
 use std::fmt::Write as _;
 

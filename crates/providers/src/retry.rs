@@ -1,4 +1,4 @@
-//! Asking for a list again: after one that failed, with growing pauses, and when what it brought grows old.
+//! Fetches a list again: after a failure with growing pauses, and when its content grows old.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A model as a scorer.
+//! Scores tools for a task by asking a model.
 
 use std::fmt;
 use std::sync::Arc;

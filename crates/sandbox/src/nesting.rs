@@ -1,4 +1,4 @@
-//! Whether a process was started by a Toolwright, by one of its tools or servers, directly or through others.
+//! Detects whether a process was started by a Toolwright, by one of its tools or servers, directly or through others.
 //!
 //! Three marks tell. Every child gets [`DEPTH_VARIABLE`], which a command may unset. On Linux every child has a watcher
 //! above it: the watcher is the subreaper of its tree, so that daemons stay below it too. A command that kills its watchers

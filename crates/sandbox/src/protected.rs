@@ -1,4 +1,4 @@
-//! Files that decide what runs, by name.
+//! Lists the files that decide what runs, by name.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;

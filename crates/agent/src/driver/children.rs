@@ -1,4 +1,4 @@
-//! A run and the agents that it starts: its account in their tree, and what happens to those that still run in the
+//! Tracks the agents that a run starts: its account in their tree, and the end of those that still run in the
 //! background when it gives its answer.
 
 use std::sync::Arc;

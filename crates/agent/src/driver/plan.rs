@@ -1,4 +1,4 @@
-//! Runs that execute plans, and what would become of calls that are held.
+//! Drives runs that execute plans, and previews the decisions on held calls.
 
 use std::sync::Arc;
 

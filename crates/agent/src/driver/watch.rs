@@ -1,4 +1,4 @@
-//! Tells whoever waits for a run what it says and calls, as it happens.
+//! Reports what a run says and calls, as it happens, to whoever waits for it.
 
 use toolwright_core::call::ToolCall;
 use toolwright_core::model::{ModelError, ModelResponse};

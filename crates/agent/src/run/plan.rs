@@ -1,4 +1,4 @@
-//! A plan as a turn of a run: its calls are held until somebody lets them run, and then run together.
+//! Runs a plan as a turn: its calls are held until somebody releases them, and then run together.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The catalogue that is searched, and what is looked for in it.
+//! Loads the catalogue and the queries of the selection benchmark.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Vectors that mean nothing: what they are near to takes as long to find as if they did.
+//! Makes vectors without meaning: their neighbours take as long to find as those of real ones.
 
 use toolwright_search::{Quantized, Vectors};
 

@@ -1,5 +1,4 @@
-//! Agents as they are written: what an agent file or an entry of `agents` says, and what can be told of several of them
-//! together.
+//! Agents as they are configured, by a file or an entry of `agents`; and checks of several of them together.
 
 mod graph;
 pub mod handoff;

@@ -1,4 +1,4 @@
-//! On whose behalf something works later, like what a trigger starts or a member of a group.
+//! Holds the rights of work that starts later, like the run of a trigger or the work of a member of a group.
 
 use std::path::PathBuf;
 

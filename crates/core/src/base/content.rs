@@ -1,5 +1,5 @@
-//! Content blocks, what a tool returns and a conversation carries, and what they count in bytes and tokens. The shape is MCP's (2025-11-25,
-//! "Tool Result"), so that blocks pass through a gateway untouched: fields we do not know are kept.
+//! Content blocks of tool results and conversations, and their size in bytes and tokens. The shape is MCP's
+//! (2025-11-25, "Tool Result"), so that blocks pass through a gateway unchanged: unknown fields are kept.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! From what a model wrote as arguments to an object that fits a schema.
+//! Turns the arguments that a model wrote into an object that fits the schema.
 
 use serde_json::{Map, Value};
 

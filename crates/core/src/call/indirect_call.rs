@@ -1,6 +1,6 @@
-//! Calls inside calls: `tools__call` names another tool, and it is that tool which is called. The call is
-//! unwrapped before anything else is done with it, so that name, arguments, policy, approval, queue and
-//! ledger are those of the tool inside; only [`Provenance`] tells how it came.
+//! Unwraps indirect calls: `tools__call` names another tool, and that tool is called. The call is unwrapped first, so
+//! that name, arguments, policy, approval, queue and ledger are those of the inner tool; only [`Provenance`] shows the
+//! wrapper.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The meta fields of a call: lifted from the arguments of our own tools, checked, and put back where a model is to mend them;
-//! and who runs the call.
+//! Takes the meta fields out of the arguments of our own tools, checks them, and puts them back where a model repairs
+//! the arguments; and decides who runs the call.
 
 use std::collections::BTreeMap;
 

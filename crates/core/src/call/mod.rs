@@ -1,4 +1,5 @@
-//! From what a model wrote to a call that may run: name, arguments, schema. Pure; nothing runs here.
+//! Turns what a model wrote into a call that may run: resolves the name, reads the arguments, validates them. Pure;
+//! nothing runs here.
 
 pub mod arguments;
 pub mod indirect_call;

@@ -1,6 +1,5 @@
-//! Asking a model to mend the arguments of a rejected call: at most once a call. Here is
-//! what is asked and how the answer is read; the executor sends it. What comes back is checked like any
-//! other call, so that nothing unvalidated runs.
+//! Asks a model to repair the arguments of a rejected call, at most once a call: builds the request and reads the
+//! answer; the executor sends it. The repaired call is checked like any other, so that nothing unvalidated runs.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Secrets in calls: the redactor learns them from a call's arguments before anything is told of it, and arguments are shown
-//! without them.
+//! Keeps secrets of calls out of events and logs: the redactor learns them from the arguments before anything is
+//! reported, and arguments are shown without them.
 
 use serde_json::Value;
 

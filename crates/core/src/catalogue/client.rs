@@ -1,4 +1,4 @@
-//! Whoever made a call, as something that can be asked back: MCP's "client features".
+//! Defines the client of a call: it answers questions of the tool's source. MCP calls this "client features".
 
 use std::fmt;
 use std::future::poll_fn;

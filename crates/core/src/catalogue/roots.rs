@@ -1,4 +1,4 @@
-//! The folders that tools' sources may work in, as far as they ask outside of calls: MCP's roots.
+//! Holds MCP's roots: the folders that tools' sources may work in, for questions outside of calls.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Asking a person. The question is complete: tool, resolved arguments, effects; the answer binds to
-//! the hashes of the definition and of the real arguments, which a question never shows.
+//! Defines the question to a person whether a call may run. It is complete: tool, resolved arguments, effects; the
+//! answer binds to the hashes of the definition and of the real arguments, which a question never shows.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The inbox: questions that are kept until somebody answers them, perhaps in another process. May a call run, and what does a
-//! tool's source want to know of a person?
+//! Defines the inbox: approvals of calls and forms of tools' sources, kept until somebody answers them, perhaps in
+//! another process.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Operations: every tool call, model attempt and job is one, with an id, a parent and a place in its run.
-//! The ledger, events and exported spans speak of the same ids (W3C Trace Context, `traceparent`).
+//! Defines operations: each tool call, model attempt and job is one, with an id, a parent and a place in its run. The
+//! ledger, events and exported spans use the same ids (W3C Trace Context, `traceparent`).
 
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroU128};

@@ -1,4 +1,4 @@
-//! Models: the conversation as Toolwright holds it, the client that answers it, and what that may cost. Wire formats live in
+//! Models: the conversation in Toolwright's form, the client that answers it, and the cost. Wire formats live in
 //! `toolwright-models`; nothing here knows an API.
 
 mod budget;

@@ -1,4 +1,4 @@
-//! Tools that a model's provider runs itself: which there are, and what an answer says of their use, its sources and files.
+//! Defines the tools that a model's provider runs itself, and the report of their uses, sources and files in an answer.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Requests to models and their answers as lines of a file: what a run's transcript and a recording have in common, so
-//! that both can be played.
+//! Writes requests to models and their answers as lines of a file, in one form for transcripts of runs and for
+//! recordings, so that both can be replayed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

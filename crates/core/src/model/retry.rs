@@ -1,4 +1,4 @@
-//! Requests on their way to a model: who goes first, when one is sent again, and what a provider says of its limits.
+//! Decides in which order requests go to a model, and when one is sent again; and reads a provider's rate limits.
 
 use std::sync::Arc;
 use std::time::Duration;

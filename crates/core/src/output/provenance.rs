@@ -1,4 +1,4 @@
-//! A call as it was written, and what was done to it on its way to what ran: the record that outcomes, events and the ledger carry.
+//! Records how a call was written, and what changed before it ran. Outcomes, events and the ledger carry the record.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The rule that lets calls run from now on about which a person was asked.
+//! Makes the rule that allows calls from now on, out of a call that a person was asked about.
 
 use serde_json::Value;
 

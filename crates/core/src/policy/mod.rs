@@ -1,4 +1,4 @@
-//! May this call run? One ordered rule list, first match wins; a profile decides where no rule does.
+//! Decides whether a call may run: one ordered rule list, first match wins; a profile decides where no rule does.
 //!
 //! A call whose arguments no schema validated is no exception: an `allow` rule that matches it is a person's
 //! word about that tool and lets it run, whatever its [`NoSchemaMode`]. Without a rule the mode comes before

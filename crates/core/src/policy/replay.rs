@@ -1,4 +1,4 @@
-//! A draft of a policy over calls that were made: what each rule would have decided, and which decisions change.
+//! Replays past calls against a draft of a policy: what each rule would have decided, and which decisions change.
 
 use serde::Serialize;
 

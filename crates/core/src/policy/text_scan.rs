@@ -1,5 +1,5 @@
-//! Addresses in a text, where data may go: links, e-mail addresses and bank accounts. And codes, what a text may carry off
-//! besides: long numbers, as of accounts, cards and telephones, and encoded data and keys. Both are found by their shape
+//! Finds in a text addresses that data may go to (links, e-mail addresses, bank accounts), and codes that may carry
+//! data off (long numbers, as of accounts, cards and telephones, encoded data and keys). Both are found by their shape
 //! alone, rather too many than too few.
 
 use std::borrow::Cow;

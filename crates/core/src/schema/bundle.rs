@@ -1,4 +1,4 @@
-//! Makes one document of a JSON Schema and the documents that it refers to, before anything is validated by it: at run time no
+//! Bundles a JSON Schema with the documents that it refers to, before anything is validated by it: at run time no
 //! reference is followed.
 
 use indexmap::IndexMap;

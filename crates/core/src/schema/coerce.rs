@@ -1,5 +1,5 @@
-//! Mending values as models write them: only what failed validation is touched. And filling in `default`s, for tools of our
-//! own: a foreign server gets what the model wrote.
+//! Repairs values as models write them, only where validation failed; and fills in `default`s for our own tools: a
+//! foreign server gets what the model wrote.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, JsonTypeSet, ValidationError};

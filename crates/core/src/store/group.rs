@@ -1,4 +1,4 @@
-//! Groups: agents that stay, each with a mailbox, and channels that are wired to them.
+//! Defines the store of groups: permanent agents, each with a mailbox, and the channels that deliver to them.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};

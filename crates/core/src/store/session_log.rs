@@ -1,4 +1,4 @@
-//! The session log: one append-only log of what sessions keep and of what their conversations are to be told.
+//! Defines the session log: one append-only log of the values of sessions and the messages to their conversations.
 //!
 //! A row is a *value*, written under a path, or a *message*, written into a mailbox. A session is a mailbox, and so is a
 //! channel. The run of a session tells its model each message once: it keeps the number of the last one in its saved state.

@@ -1,4 +1,4 @@
-//! Operations as the tree that they are: session or run, turns, operations inside operations.
+//! Arranges operations as a tree: session or run, turns, operations inside operations.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Values of the session log, and how they are read: a pure fold over what was written.
+//! Computes the values of a session from its log: a pure fold over what was written.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Cases: inputs of a tool and what is to be true of the outputs, read from files, YAML (and so JSON) or JSON lines.
+//! Reads cases: inputs of a tool and checks of its output, from files: YAML (and so JSON) or JSON lines.
 
 use std::collections::HashSet;
 use std::fmt;

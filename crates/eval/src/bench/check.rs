@@ -1,4 +1,4 @@
-//! Checks: what is to be true of an output, how a file of cases says it, and what a check says of an output.
+//! Checks outputs: defines how a file of cases writes a check, runs it, and reports the result.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

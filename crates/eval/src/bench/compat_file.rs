@@ -1,5 +1,5 @@
-//! The file that benchmarks write and the runner reads: `{tool id: {recommended: [model…]}}`, with what
-//! the recommendation rests on beside it.
+//! Reads and writes the compat file, which benchmarks write and the runner reads: `{tool id: {recommended: [model…]}}`,
+//! with the figures behind each recommendation.
 
 use std::collections::BTreeMap;
 

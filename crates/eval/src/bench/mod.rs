@@ -1,5 +1,5 @@
-//! Measures models with tools: cases and their checks, the plan of a run, what it costs, the run itself, its figures and reports, and
-//! the compat file that comes of them.
+//! Measures models with tools: cases and their checks, the plan of a run, its cost, the run itself, its figures and
+//! reports, and the compat file.
 
 mod case;
 mod check;

@@ -1,4 +1,4 @@
-//! The answer of one request as it is written: what a run says becomes pieces of the API, and frames of a stream.
+//! Writes the answer to one request: turns the events of a run into pieces of the API, and frames of a stream.
 
 use std::collections::HashSet;
 use std::future::poll_fn;

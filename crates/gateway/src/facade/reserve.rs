@@ -1,5 +1,5 @@
-//! Reserves what a request continues: two at once would each overwrite what the other leaves. A reservation holds in every
-//! process of the state directory, and ends with its process.
+//! Reserves the conversation that a request continues: two requests at once would overwrite each other. A reservation
+//! holds in every process of the state directory, and ends with its process.
 
 use std::sync::{Arc, PoisonError};
 

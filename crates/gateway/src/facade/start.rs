@@ -1,4 +1,4 @@
-//! Starts the work of requests, each in its own task, and takes up what a process left that has ended.
+//! Starts the work of requests, each in its own task, and resumes the work of processes that have ended.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,5 @@
-//! The work of one request: a run of the ordinary driver, or one request to a model; what it leaves for the next request.
+//! Does the work of one request: a run of the ordinary driver, or one request to a model; and stores what the next
+//! request needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Answers at `/v1` have the form of the API that is asked there, whoever gives them: each has the id of its request, and an
-//! error its body.
+//! Gives every response at `/v1` the form of its API: the id of its request, and the body of an error.
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};

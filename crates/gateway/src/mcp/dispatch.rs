@@ -1,4 +1,4 @@
-//! Answers requests, whatever the transport: picks the method of one, and takes the messages of a batch.
+//! Dispatches requests of every transport by method, and the messages of a batch.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! An MCP server as it is configured: what stands under its name in `mcp_servers`, and what surrounds it.
+//! Configures an MCP server: its entry in `mcp_servers`, and the settings around it.
 
 use std::collections::BTreeMap;
 use std::fmt;

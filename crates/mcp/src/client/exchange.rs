@@ -1,5 +1,5 @@
-//! A request for a call, seen to its end: what the server asks in between is put to the call's client and the request
-//! made again with the answers (2026-07-28: `input_required`), and a task that it makes of it is followed.
+//! Sends a request for a call and follows it to its end: puts the server's questions to the call's client and repeats
+//! the request with the answers (2026-07-28: `input_required`), and follows a task that the server makes of it.
 
 use std::fmt;
 use std::pin::pin;

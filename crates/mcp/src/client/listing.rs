@@ -1,4 +1,4 @@
-//! From a server's tool list to tools of the catalogue, and the list as it is kept between runs.
+//! Turns a server's tool list into tools of the catalogue, and keeps the list between runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;

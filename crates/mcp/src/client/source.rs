@@ -1,5 +1,5 @@
-//! One server: its connections, what is known of its tools, and when its lists are asked for again (after an announced
-//! change, and after a list that failed).
+//! One server: its connections, its known tools, and the times at which its lists are fetched again (after an announced
+//! change, and after a failure).
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Tasks of a server: a call that it goes on with after its first answer, polled here until it has ended. So a task ends
-//! with the call that made it; whoever called sees a result.
+//! Follows tasks of a server: polls a call that continues after its first answer until it has ended. So a task ends
+//! with the call that made it, and the caller sees a result.
 //!
 //! Up to 2025-11-25 a tool says that it wants to be a task and the request asks for one; the result is fetched with
 //! `tasks/result`. From 2026-07-28 on (extension `io.modelcontextprotocol/tasks`) a server makes a task of any call it

@@ -1,6 +1,6 @@
-//! A call that is refused until its user has opened pages (MCP 2025-11-25, error -32042, "URL Elicitation Required
-//! Error"): the user is shown them, what they do there is waited for, and the call is made once more. A client of that
-//! revision gets the refusal as it is and does all of this itself.
+//! Handles a call that is refused until its user has opened pages (MCP 2025-11-25, error -32042, "URL Elicitation
+//! Required Error"): shows the user the pages, waits until they are done, and makes the call once more. A client of
+//! that revision gets the refusal as it is and does all of this itself.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};

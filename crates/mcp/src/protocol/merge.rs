@@ -1,5 +1,5 @@
-//! The lists of many servers as one: every item has a name or address of its own, and is found by it. A resource keeps
-//! its own address where no other server has it.
+//! Merges the lists of many servers: every item has a unique name or address, and is found by it. A resource keeps its
+//! own address where no other server has it.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Events out of bytes that arrive cut anywhere: lines, server-sent events (WHATWG HTML, section 9.2), JSON values.
+//! Cuts a byte stream into events, wherever its chunks end: lines, server-sent events (WHATWG HTML, section 9.2), JSON
+//! values.
 //!
 //! JSON values come one after another: an event a line, a list of events, or one value over many lines. Events whose last
 //! brackets were lost, as some relays send them, are mended.

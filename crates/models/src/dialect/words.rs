@@ -1,4 +1,5 @@
-//! Keywords: what their values must be, patterns included, and sentences for those that an API does not take.
+//! Checks the values of keywords, patterns included, and writes as sentences those keywords that an API does not
+//! accept.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The `group` tools: agents that stay, what they are told, and which channels reach them.
+//! The `group` tools: add permanent agents, send them messages, and connect channels to them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The `job` tools: calls that go on in the background, and the manuals of tools.
+//! The `job` tools: start and control calls in the background, and return the manuals of tools.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Values that a tool keeps in the session log: how they are read, and changed without losing what others write meanwhile.
+//! Reads values that a tool keeps in the session log, and changes them without losing concurrent writes.
 
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;

@@ -1,4 +1,4 @@
-//! From a document to tools. A pure function of document and settings, but for other files of the document.
+//! Imports a document as tools: a pure function of document and settings, but for other files of the document.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! From an entry as it is configured to the request that it describes.
+//! Turns a configured entry into the request that it describes.
 
 use http::{HeaderName, HeaderValue, Method};
 use percent_encoding::percent_decode_str;

@@ -1,5 +1,5 @@
-//! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
-//! one immutable snapshot.
+//! The live catalogue: adds and removes providers, takes their lists as they arrive, and gives readers one immutable
+//! snapshot.
 
 mod lists;
 mod pins;

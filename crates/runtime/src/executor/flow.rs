@@ -1,4 +1,4 @@
-//! The calls of a plan as they end: which start, with which values, and which never will.
+//! Starts the calls of a plan as others end: decides which start, with which values, and which never will.
 
 use tokio::time::Instant;
 use toolwright_core::call::PendingCall;

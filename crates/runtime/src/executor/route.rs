@@ -1,4 +1,4 @@
-//! Runs a call that is not run by its own tool: latent, by an activity, by a delegate.
+//! Runs a call that its own tool does not run: latent, by an activity, by a delegate.
 
 use std::sync::Arc;
 

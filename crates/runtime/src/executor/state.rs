@@ -1,4 +1,5 @@
-//! Keeps the outputs of calls under their paths in the state, and where they and the files that calls write came from.
+//! Keeps the outputs of calls under their paths in the state, and the taint of these outputs and of the files that calls
+//! write.
 
 use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;

@@ -1,4 +1,4 @@
-//! Jobs as tools and commands see them, whichever process runs them: processes ask each other through the store.
+//! Gives tools and commands access to jobs of all processes: processes ask each other through the store.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;

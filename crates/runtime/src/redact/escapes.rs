@@ -1,5 +1,5 @@
-//! Texts with the escapes of JSON strings read, and the way back from a place in them: any character of a secret may
-//! be written as `\u0061`, and some programs write `\/`.
+//! Unescapes the JSON strings in a text, and maps places back: any character of a secret may be written as `\u0061`,
+//! and some programs write `\/`.
 
 use std::ops::Range;
 

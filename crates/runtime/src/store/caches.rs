@@ -1,4 +1,4 @@
-//! Stores what can be had again: tool lists of servers and responses of the response cache.
+//! Stores data that can be fetched again: tool lists of servers and responses of the response cache.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, params};

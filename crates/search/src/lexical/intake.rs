@@ -1,4 +1,4 @@
-//! Documents read into the numbers an index is made of.
+//! Turns documents into the numbers of an index.
 
 use std::sync::Arc;
 

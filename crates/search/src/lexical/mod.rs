@@ -1,4 +1,4 @@
-//! The lexical search engine: which tools have the words of a query, in the places that matter.
+//! The lexical search engine: ranks tools by the words of a query and the fields that have them.
 //!
 //! An index is immutable. For each stem it holds the tools that have it, each with one number that BM25F
 //! made of all its fields; a query adds these numbers up, weighted by how rare the stem is. The numbers of a

@@ -1,5 +1,5 @@
-//! Asking a model how well tools fit a task: all of them in one request. Here is what is asked
-//! and how the answer is read; the selector of the runtime sends it.
+//! Asks a model how well tools fit a task, all of them in one request: builds the request and reads the answer; the
+//! runtime sends it.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! The right few tools for a query: who may be chosen, in which order, and why. Pure; whoever scores over a
-//! network does so between [`Picking::begin`] and [`Picking::finish`].
+//! Picks the right few tools for a query: candidates, order and reasons. Pure; a scorer that needs the network runs
+//! between [`Picking::begin`] and [`Picking::finish`].
 
 pub mod judge;
 pub(crate) mod scorer;

@@ -1,4 +1,4 @@
-//! Ways to score, and the scores that are kept.
+//! Defines the ways to score, and keeps scores.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! One ranking of what has the words of a query and what is near its meaning.
+//! Merges the rankings by words and by meaning into one.
 //!
 //! Ranks say nothing about how sure each half is, and a fixed weight is right for one catalogue and wrong for
 //! the next. So both halves are brought to one unit, the weight of evidence. Words come in it: the BM25 score

@@ -1,4 +1,4 @@
-//! Tools as vectors: how near a query is to each, where vectors are kept, and one ranking of words and meaning.
+//! Compares queries with tools by vectors, keeps vectors, and merges the rankings by words and by meaning.
 
 mod cache;
 mod hybrid;

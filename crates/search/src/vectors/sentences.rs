@@ -1,4 +1,4 @@
-//! A tool in sentences, for a model of sentences.
+//! Describes a tool in sentences, for a sentence-embedding model.
 
 use serde_json::Value;
 

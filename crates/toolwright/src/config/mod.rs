@@ -1,5 +1,5 @@
-//! Configuration: `toolwright.yaml` and what is laid under it. [`ConfigFile`] is what a file may say, [`Config`] what it comes
-//! to with all its layers, variables filled in.
+//! Configuration: `toolwright.yaml` and the layers below it. [`ConfigFile`] is the content of one file, [`Config`] the
+//! result of all layers, with variables filled in.
 
 mod agents;
 mod files;

@@ -1,4 +1,5 @@
-//! JSON of peers that holds what no text can: read as those read it whose texts can.
+//! Reads JSON of peers that contains lone surrogates or invalid UTF-8, as programs read it whose strings may hold such
+//! characters.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

@@ -1,4 +1,4 @@
-//! JSON Pointers (RFC 6901), where a place is to be named or a member taken out.
+//! JSON Pointers (RFC 6901): names a place in a value, and takes a member out.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! One person's word on a whole plan: what it covers of a call as it runs.
+//! A person's approval of a whole plan: decides which calls it covers as they run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

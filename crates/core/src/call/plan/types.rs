@@ -1,4 +1,4 @@
-//! The types of values that schemas promise and ask for, as far as they say.
+//! Derives the types of values that schemas promise and require, as far as they say.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Whether a definition makes a tool, and why not.
+//! Checks the definition of an LLM-backed tool, and says why it makes no tool.
 
 use indexmap::IndexMap;
 use serde_json::json;

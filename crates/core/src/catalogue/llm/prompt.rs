@@ -1,5 +1,5 @@
-//! From arguments to the one request of an attempt, in this order: defaults, prepare, variant, both
-//! prompts, schema and example, the JSON rule first, the token limit.
+//! Builds the one request of an attempt from the arguments, in this order: defaults, prepare, variant, both prompts,
+//! schema and example, the JSON rule first, the token limit.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Definitions as tools.
+//! Makes tools from definitions of LLM-backed tools.
 
 use std::sync::Arc;
 

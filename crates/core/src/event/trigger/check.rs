@@ -1,4 +1,4 @@
-//! Turns a trigger as it is written into when it fires, or says what is wrong with it.
+//! Checks a trigger as it is written, and computes when it fires.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Triggers: what starts a run, or puts a message into a session, when a time comes or something happens.
+//! Defines triggers: each starts a run, or puts a message into a session, at a time or on an event.
 //!
 //! A trigger is a row of the store. Each thing that makes it fire has a slot, its key: the time, the message, the change,
 //! the delivery. Trigger and slot together are unique, so that one of several processes fires each slot once.

@@ -1,5 +1,4 @@
-//! Pins: what somebody else's definition was when it was first used or last approved, and whether what its source says
-//! now is still that.
+//! Compares foreign definitions with their pins: the definition when it was first used or last approved.
 //!
 //! A pin is of the definition as its source gave it, by the source's own name for the tool: neither what an operator
 //! calls it here nor the id it gets beside others enters the question whose it is. A source is a provider as one place

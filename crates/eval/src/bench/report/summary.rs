@@ -1,4 +1,4 @@
-//! From measurements to figures: a line for each call, a row for each tool and model.
+//! Sums measurements up: a line for each call, a row for each tool and model.
 
 use std::collections::HashMap;
 

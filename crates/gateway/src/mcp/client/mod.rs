@@ -1,4 +1,4 @@
-//! The client of a call, as its tool's source may ask it: elicitation, sampling, roots, log messages.
+//! Asks the MCP client of a call on behalf of the tool's source: elicitation, sampling, roots, log messages.
 
 pub(crate) mod approval;
 pub(crate) mod fallback_client;

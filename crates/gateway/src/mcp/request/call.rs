@@ -1,4 +1,5 @@
-//! `tools/call`: from the client's parameters to a result. It also notes output schemas that results have broken.
+//! Runs `tools/call`: from the client's parameters to a result. It also notes output schemas that results have
+//! violated.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

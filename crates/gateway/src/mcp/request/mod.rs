@@ -1,4 +1,4 @@
-//! The work on one request that takes a while: its response, the client and approver that it may ask, and its task.
+//! Starts the work on a long request: its response, the client and approver that it may ask, and its task.
 
 pub(crate) mod call;
 mod task;

@@ -1,5 +1,5 @@
-//! Connecting: starting the process or reaching the URL, and finding the generation. A server that would start this
-//! Toolwright again is refused.
+//! Connects to a server: starts the process or reaches the URL, and detects the protocol generation. A server that
+//! would start this Toolwright again is refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;

@@ -1,4 +1,5 @@
-//! The first exchange with a server: what it speaks and says of itself, how it fails, and what is remembered of it.
+//! Makes the first exchange with a server: reads its revision and description, explains failures, and remembers the
+//! result.
 
 use std::pin::pin;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Keeping one connection: made when first needed, made again after its end, with growing pauses.
+//! Keeps one connection: connects on first use, and reconnects after its end with growing pauses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

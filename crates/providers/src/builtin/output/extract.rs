@@ -1,4 +1,4 @@
-//! `output:extract`: what a model finds in a stored output.
+//! `output:extract`: answers a question from a stored output with a model.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 

@@ -1,5 +1,4 @@
-//! `output:read`, `output:grep` and `output:extract`: going on with a result that was too large for the
-//! conversation.
+//! `output:read`, `output:grep` and `output:extract`: read results that were too large for the conversation.
 
 mod extract;
 mod grep;

@@ -1,5 +1,5 @@
-//! The text of PDF documents. What is read is hostile: its size, time and threads are bounded, and a panic of the reader is an
-//! error.
+//! Extracts the text of PDF documents. The input is hostile: its size, time and threads are bounded, and a panic of the
+//! reader is an error.
 
 use std::any::Any;
 use std::collections::BTreeMap;

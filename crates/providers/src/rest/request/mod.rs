@@ -1,4 +1,4 @@
-//! One HTTP request as a description that arguments fill: what configured tools and imported operations come to.
+//! Describes one HTTP request that arguments fill, for configured tools and imported operations alike.
 
 pub(in crate::rest) mod body;
 pub(in crate::rest) mod payload;

@@ -1,4 +1,4 @@
-//! The letters of a document: elements, attributes, namespaces, and what of a text XML cannot have.
+//! Writes XML text: elements, attributes, namespaces, without the characters that XML forbids.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! The runs that this process drives, with the terms of their calls: what a run left as a job when its process died goes
-//! on under them.
+//! Lists the runs that this process drives, with the rights of their calls: a job that such a run left behind when its
+//! process died resumes with them.
 
 use std::collections::HashMap;
 use std::fmt;

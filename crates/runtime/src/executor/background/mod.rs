@@ -1,4 +1,4 @@
-//! Calls that go on as jobs: from their beginning, when they take long, or step by step.
+//! Runs calls as jobs: from their start, once they take long, or step by step.
 
 mod driven;
 mod recovery;

@@ -1,4 +1,4 @@
-//! Triggers: installs them, and takes what makes them fire. [`TriggerRunner`] starts what they are for.
+//! Installs triggers, and receives the events that fire them. [`TriggerRunner`] starts their runs.
 
 mod files;
 mod runner;

@@ -1,5 +1,5 @@
-//! From an MCP server entry to one that can be connected, or to the reason why it cannot. What other clients' keys mean is
-//! here, for files that are pasted in and for those that are imported.
+//! Resolves an MCP server entry to a server that can be connected, or says why it cannot. It also translates other
+//! clients' keys, in files that are pasted in and in those that are imported.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

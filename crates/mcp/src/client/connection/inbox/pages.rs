@@ -1,4 +1,4 @@
-//! The pages that users must open before refused calls are made again, and what users have done there.
+//! Tracks the pages that users must open before refused calls are made again.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
