@@ -3,13 +3,12 @@
 mod graph;
 pub mod handoff;
 pub mod prompt;
-mod rights;
 mod spec;
 mod tree;
 
+pub use crate::policy::{AgentLimits, Rights};
 pub use graph::{find_cycle, unknown_agent, unknown_tools};
-pub use rights::Rights;
-pub use spec::{AgentLimits, AgentSpec, Destination, History, NameError, OnChildren, Router, check_name, legal_name};
+pub use spec::{AgentSpec, Destination, History, NameError, OnChildren, Router, check_name, legal_name};
 pub use tree::{
     AgentNode, AgentTree, DEFAULT_AGENTS, DEFAULT_DEPTH, DEFAULT_LIVE, NearLimit, NewAgent, Request, Seat, Spending,
     TimeLeft, TreeError, TreeLimit, admit, afford, ancestors, child_session, near_limits, nearest_limits, time_left,

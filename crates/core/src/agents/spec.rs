@@ -1,15 +1,11 @@
 //! Configures an agent: its model, instructions, tools, rights and limits, as a file or an entry of `agents` has them.
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::duration;
 use crate::model::ModelSettings;
-use crate::policy::{Effect, Policy, Profile, Rule};
-use crate::setting::TimeSpan;
+use crate::policy::{AgentLimits, Effect, Policy, Profile, Rule};
 
 /// Maximum characters of an agent's name.
 const MAX_NAME: usize = 40;
@@ -88,47 +84,6 @@ impl AgentSpec {
     pub fn ruled(&self, policy: &Policy) -> Policy {
         let own = self.rules.iter().filter(|rule| rule.effect == Effect::Deny);
         Policy { rules: own.chain(&policy.rules).cloned().collect(), ..policy.clone() }
-    }
-}
-
-/// Limits of one run of an agent. What is absent is as whoever starts it has it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AgentLimits {
-    /// Model answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub turns: Option<u32>,
-    /// Calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub calls: Option<u32>,
-    /// Tokens, input and output, those of the agents that it starts included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
-    /// Cost in US dollars, that of the agents that it starts included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0))]
-    pub cost: Option<f64>,
-    /// Time from its start to its end.
-    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub time: Option<Duration>,
-    /// How many levels of agents may be below it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub depth: Option<u32>,
-    /// How many agents below it may run at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub live: Option<u32>,
-    /// How many agents may be started below it in all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agents: Option<u32>,
-}
-
-impl AgentLimits {
-    /// Whether nothing is said.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
     }
 }
 

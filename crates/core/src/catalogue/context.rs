@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 
 use super::client::{CallClient, NoClient};
 use super::{Entry, Snapshot};
-use crate::agents::Rights;
 use crate::cancel::Cancel;
 use crate::definition::CallScope;
 use crate::error::{ErrorKind, ToolError, Unsupported};
@@ -27,6 +26,7 @@ use crate::model::{
 use crate::output::outcome::{Outcome, ToolOutput};
 use crate::output::provenance::ToolCall;
 use crate::output::{ExtractError, ExtractRequest};
+use crate::policy::Rights;
 use crate::store::group::{Groups, NoGroups};
 use crate::store::{Memory, NoMemory, NoSessionLog, NoStore, OutputStore, SessionLog};
 use crate::trigger::{NoTriggers, Triggers};

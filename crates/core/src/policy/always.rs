@@ -18,9 +18,9 @@ pub struct AlwaysRule {
 }
 
 impl Policy {
-    /// The rule under which the call of `request`, and others as far as [`ApprovalRequest::always_covers`] goes, run without a
-    /// question. It takes calls from what asked and from nothing else: it stands before the rule that asks and keeps its conditions, or behind all rules where a
-    /// profile asks. So whatever an earlier or later rule denies stays denied.
+    /// Makes the rule under which the call of `request`, and others as far as [`ApprovalRequest::always_covers`] goes,
+    /// run without a question. It stands before the rule that asks and keeps its conditions, or behind all rules where
+    /// a profile asks. So it allows only calls that would be asked about: what another rule denies stays denied.
     ///
     /// # Errors
     /// Why there is no such rule, in words.
@@ -99,7 +99,8 @@ mod tests {
     use crate::json::canonical::ContentHash;
     use crate::policy::HintTrust;
 
-    /// What the policy offers for a call of `shop:order` that was asked about for this reason: place and rule, or why none.
+    /// What the policy offers for a call of `shop:order` that was asked about for this reason: place and rule, or why
+    /// none.
     fn offered(policy: Value, effects: Effects, scope: CallScope, reason: &str) -> Result<Value, String> {
         let policy: Policy = serde_json::from_value(policy).expect("policy");
         let tool = ToolId::parse("shop:order@1.0.0").expect("id");

@@ -14,6 +14,7 @@ mod condition;
 mod facts;
 pub mod pins;
 mod replay;
+mod rights;
 mod rule;
 #[cfg(test)]
 mod tests;
@@ -35,11 +36,11 @@ use crate::definition::{Effects, NoSchemaMode, ProviderKind, ToolDefinition};
 use crate::identity::session::Principal;
 use crate::identity::taint::Tainted;
 use crate::identity::tool_id::ToolId;
-use crate::store::todo::TODO_ID;
 
 pub use self::always::AlwaysRule;
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
 pub use self::replay::{Changed, Hits};
+pub use self::rights::{AgentLimits, Rights};
 pub use self::rule::{EffectSelector, Rule, Selector, ToolNote};
 pub use self::user_request::UserRequest;
 
@@ -222,6 +223,8 @@ impl Prospects {
 
 /// The namespaces of built-in tools that hand on what other tools returned, or what was written out of that.
 const RELAYS: [&str; 5] = ["output", "job", "memory", "channel", "log"];
+/// Id of the tool that changes the to-do list of a session. It returns the list.
+pub const TODO_ID: &str = "agent:todo@1.0.0";
 
 /// Whether a built-in tool hands on what others wrote.
 fn relays(id: &ToolId) -> bool {

@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::StoreError;
-use crate::agents::Rights;
 use crate::duration::iso;
 use crate::error::Unsupported;
 use crate::identity::session::{Session, SessionId};
+use crate::policy::Rights;
 
 /// Members that one principal may have.
 pub const MAX_MEMBERS: usize = 64;
@@ -149,9 +149,8 @@ impl Groups for NoGroups {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agents::AgentLimits;
     use crate::identity::session::Principal;
-    use crate::policy::{Policy, Profile};
+    use crate::policy::{AgentLimits, Policy, Profile};
 
     #[test]
     fn persons_and_privileged_members_change_groups() {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::session_log::{LogRow, ValueAt};
 use super::values::Written;
 
-/// Id of the tool that changes the list.
-pub const TODO_ID: &str = "agent:todo@1.0.0";
+pub use crate::policy::TODO_ID;
+
 /// Wire name of [`TODO_ID`].
 pub const TODO: &str = "agent__todo";
 /// Where the list stands among the values of a session.

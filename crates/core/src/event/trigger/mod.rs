@@ -14,9 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::agents::Rights;
 use crate::duration::{self, iso};
 use crate::identity::session::{Session, SessionId};
+use crate::policy::Rights;
 use crate::setting::TimeSpan;
 
 pub use check::{MIN_INTERVAL, MIN_SECRET, TriggerError, When};

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 
 use super::{Creator, Target, Trigger, TriggerConfig};
-use crate::agents::Rights;
 use crate::error::{StoreError, ToolError, Unsupported};
 use crate::identity::session::Session;
+use crate::policy::Rights;
 
 /// A trigger that is to be installed.
 #[derive(Debug, Clone)]

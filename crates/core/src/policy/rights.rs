@@ -1,12 +1,57 @@
-//! Holds the rights of work that starts later, like the run of a trigger or the work of a member of a group.
+//! Holds the rights of work that starts later, like the run of a trigger or the work of a member of a group; and the limits
+//! of an agent's run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::AgentLimits;
+use super::{Policy, Profile};
+use crate::duration;
 use crate::identity::session::Principal;
-use crate::policy::{Policy, Profile};
+use crate::setting::TimeSpan;
+
+/// Limits of one run of an agent. What is absent is as whoever starts it has it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentLimits {
+    /// Model answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub turns: Option<u32>,
+    /// Calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u32>,
+    /// Tokens, input and output, those of the agents that it starts included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Cost in US dollars, that of the agents that it starts included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub cost: Option<f64>,
+    /// Time from its start to its end.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub time: Option<Duration>,
+    /// How many levels of agents may be below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// How many agents below it may run at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<u32>,
+    /// How many agents may be started below it in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agents: Option<u32>,
+}
+
+impl AgentLimits {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 /// What its creator may do: what it starts may do as much, and never more. Kept in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
