@@ -15,6 +15,7 @@ use toolwright_core::plan::{IssueKind, PlanDocument, PlanIssue, issue};
 use toolwright_core::session::Principal;
 
 use crate::driver::tool_view;
+use crate::run::{instance_field, show_field};
 
 /// Bytes of an output schema in the description of its tool.
 const MAX_OUTPUT_SCHEMA: usize = 1000;
@@ -65,26 +66,11 @@ fn planned_tool(entry: &Entry, input: &RunInput) -> ShownTool {
     tool
 }
 
-/// The parameter that says which of many inputs a call is for.
-pub(crate) fn instance_field(input: &RunInput) -> Value {
-    let names: Vec<&String> = input.instances.keys().collect();
-    json!({"type": "string", "enum": names, "description": "The input that the call is for. Left out: all of them."})
-}
-
 /// Shows a tool with the path of its result among the parameters, and what it returns.
 fn show_for_plan(tool: &mut ShownTool, output: Option<&Value>) {
     show_field(tool, OUTPUT_PATH, json!({"type": "string", "description": "Names the result for other calls."}));
     if let Some(output) = output {
         let _ = write!(tool.description, "\nReturns: {}", head_and_tail(&output.to_string(), MAX_OUTPUT_SCHEMA));
-    }
-}
-
-/// Shows a meta field among the parameters of a tool, unless it has one of that name.
-pub(crate) fn show_field(tool: &mut ShownTool, name: &str, field: Value) {
-    let Some(schema) = tool.parameters.as_object_mut() else { return };
-    schema.entry("type").or_insert("object".into());
-    if let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
-        properties.entry(name).or_insert(field);
     }
 }
 

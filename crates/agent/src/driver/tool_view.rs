@@ -23,9 +23,8 @@ use toolwright_runtime::Catalogue;
 use toolwright_search::{PickInput, ToolFinder, searchable};
 
 use super::{Driver, RunOptions};
-use crate::plan_writer::{instance_field, show_field};
 use crate::report::{FINAL_REPORT_ID, ReportSpec};
-use crate::run::{Resolved, RunSpec, RunState};
+use crate::run::{Resolved, RunSpec, RunState, instance_field, show_field};
 use crate::tools::{AgentTools, run_tools};
 
 /// Views that are cached; a driver rarely has runs of more kinds at once.

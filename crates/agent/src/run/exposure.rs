@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use toolwright_core::RunInput;
 use toolwright_core::agents::prompt::Prompt;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::exposure::{Choice, Exposure};
-use toolwright_core::model::{CallResult, Message};
+use toolwright_core::model::{CallResult, Message, ShownTool};
 
 use super::turn_call::TurnCall;
 use super::{NOTICE, RunState};
@@ -165,4 +167,19 @@ fn without_lines(lines: &str, loaded: &[String]) -> String {
     };
     let others = lines.lines().filter(|line| !is_loaded(line)).map(|line| format!("\n{line}"));
     format!("Found and loaded: {}{}", loaded.join(", "), others.collect::<String>())
+}
+
+/// The parameter that says which of many inputs a call is for.
+pub(crate) fn instance_field(input: &RunInput) -> Value {
+    let names: Vec<&String> = input.instances.keys().collect();
+    json!({"type": "string", "enum": names, "description": "The input that the call is for. Left out: all of them."})
+}
+
+/// Shows a meta field among the parameters of a tool, unless it has one of that name.
+pub(crate) fn show_field(tool: &mut ShownTool, name: &str, field: Value) {
+    let Some(schema) = tool.parameters.as_object_mut() else { return };
+    schema.entry("type").or_insert("object".into());
+    if let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
+        properties.entry(name).or_insert(field);
+    }
 }

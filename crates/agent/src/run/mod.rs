@@ -42,6 +42,7 @@ pub(crate) use context::{
     besides, content_text, has_text,
 };
 use exposure::ExposureState;
+pub(crate) use exposure::{instance_field, show_field};
 pub use plan::{AfterPlan, RunPlan};
 pub use spec::{DEFAULT_PICK_SIZE, Dispatch, Limits, RunSpec};
 pub use turn_call::Resolved;
