@@ -12,6 +12,8 @@ use toolwright_core::catalogue::{ListKind, Provider, SourceNotice};
 use super::Catalogue;
 use super::provider_slot::ProviderSlot;
 
+/// The age of a stale list.
+const STALE: Duration = Duration::from_secs(30);
 /// The pauses after one, two and more failures in a row.
 const BACK_OFF: [Duration; 5] = [
     Duration::from_secs(1),
@@ -179,13 +181,21 @@ impl SourceLists {
         !self.last[kind as usize].is_known && !self.has_failed
     }
 
-    /// Has the list asked for again, beside all else, where the last one is older than this.
-    pub fn refresh_after(&self, kind: ListKind, age: Duration) {
+    /// Lists again in the background if the last list is stale. A source that announces changes has no stale lists.
+    pub fn refresh_if_stale(&self, kind: ListKind) {
+        if self.announces_changes(kind) {
+            return;
+        }
         let asked = &mut self.due.asked()[kind as usize];
-        if asked.is_some_and(|asked| asked.elapsed() >= age) {
+        if asked.is_some_and(|asked| asked.elapsed() >= STALE) {
             *asked = Some(Instant::now());
             self.due.set(kind);
         }
+    }
+
+    fn announces_changes(&self, kind: ListKind) -> bool {
+        let announced = self.provider.capabilities();
+        announced.and_then(|all| all.get(kind.capability())?.get("listChanged")?.as_bool()) == Some(true)
     }
 
     /// Whether it has the same lists of the same provider.

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -22,8 +21,6 @@ use crate::mcp::request::Work;
 use crate::mcp::session::Caller;
 use crate::view::Scope;
 
-/// Age after which a list is refreshed when a client reads it, if its source does not announce changes.
-const STALE: Duration = Duration::from_secs(30);
 /// Merged lists that are kept of the current catalogue.
 const MAX_MERGED: usize = 256;
 /// Links per generation. Two generations are kept.
@@ -134,16 +131,10 @@ impl Gateway {
         }
     }
 
-    /// Refreshes stale lists in the background, if their sources do not announce changes.
-    fn refresh_stale(&self, scope: &Scope, kind: ListKind) {
-        let announces_changes = |provider: &Arc<dyn Provider>| {
-            let announced = provider.capabilities();
-            announced.and_then(|all| all.get(kind.capability())?.get("listChanged")?.as_bool()) == Some(true)
-        };
-        for source in self.options.catalogue.lists().iter() {
-            if scope.may_have(&**source.provider()) && !announces_changes(source.provider()) {
-                source.refresh_after(kind, STALE);
-            }
+    /// Refreshes the stale lists of the sources of this address, in the background.
+    fn refresh_if_stale(&self, scope: &Scope, kind: ListKind) {
+        for source in self.options.catalogue.lists().iter().filter(|source| scope.may_have(&**source.provider())) {
+            source.refresh_if_stale(kind);
         }
     }
 }
@@ -173,7 +164,7 @@ impl Work {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
         let list = self.merged_list(kind).await?;
-        self.gateway.refresh_stale(&self.caller.view.scope, kind);
+        self.gateway.refresh_if_stale(&self.caller.view.scope, kind);
         Ok(self.gateway.list_result(kind.list_key(), &list.json, era))
     }
 }
