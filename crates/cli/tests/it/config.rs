@@ -230,8 +230,8 @@ fn limits_retries_rates_and_guards_are_read() {
     let (a, b) = (&config.servers[0].config, &config.servers[1].config);
     assert_eq!((a.idle_timeout.map(|limit| limit.as_secs()), a.retries), (Some(9), 0));
     assert_eq!((b.idle_timeout, b.retries), (None, 1));
-    let rest = &config.rest_tools[0].1;
-    assert_eq!((rest.idle_timeout.map(|limit| limit.as_secs()), rest.retries), (Some(2), Some(3)));
+    let limits = &config.rest_tools[0].1.limits;
+    assert_eq!((limits.idle_timeout.map(|limit| limit.as_secs()), limits.retries), (Some(2), Some(3)));
     assert_eq!(format!("{:?}", config.guards()), r#"[GuardBinding { name: "money", timeout: 5s, .. }]"#);
 }
 
@@ -378,8 +378,8 @@ catalogues:
     let shop = &config.openapi[0];
     assert_eq!(shop.base_url.as_deref(), Some("http://127.0.0.1/v2"));
     assert_eq!(shop.headers["X-Tenant"], "v2");
-    assert_eq!(shop.calls.timeout, Some(std::time::Duration::from_secs(20)));
-    assert_eq!(shop.operations["list"].calls.timeout, Some(std::time::Duration::from_secs(1)));
+    assert_eq!(shop.calls.limits.timeout, Some(std::time::Duration::from_secs(20)));
+    assert_eq!(shop.operations["list"].calls.limits.timeout, Some(std::time::Duration::from_secs(1)));
     assert_eq!(shop.auth.len(), 2);
     assert!(config.secrets.iter().any(|secret| secret == "s3cret-key"));
     assert!(!config.shown().to_string().contains("s3cret-key") && !format!("{shop:?}").contains("s3cret-key"));

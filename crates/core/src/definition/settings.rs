@@ -56,32 +56,45 @@ impl Guidance {
     }
 }
 
-/// The limits of a single tool's calls. What is `None` is as its source says.
+/// The limits of a single tool's calls. An absent one is the tool's own, or else that of `defaults`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OwnLimits {
     /// Queue its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Limit of one call.
+    /// Limit of one call. Default: the tool's own, or `defaults.tool_timeout`.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub timeout: Option<Duration>,
-    /// How long a call may go on without a report of progress.
+    /// How long a call may go on without a report of progress. Default: the tool's own, or `defaults.idle_timeout`.
     #[serde(alias = "idleTimeout", with = "duration::option", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSpan>")]
     pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again where that is safe.
+    /// How often a failed call is tried again: only if it was not sent, or if its effects say that it only reads or may be
+    /// called twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10))]
     pub retries: Option<u32>,
-    /// Cap on the text of a result, in bytes.
+    /// Cap on the text of a result, in bytes. Default: the tool's own, or `defaults.tool_response_max_bytes`.
     #[serde(alias = "maxOutput", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 256))]
     pub max_output: Option<usize>,
 }
 
 impl OwnLimits {
+    /// These limits; those of `other` where they are absent.
+    #[must_use]
+    pub fn or(self, other: &Self) -> Self {
+        Self {
+            queue: self.queue.or_else(|| other.queue.clone()),
+            timeout: self.timeout.or(other.timeout),
+            idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            retries: self.retries.or(other.retries),
+            max_output: self.max_output.or(other.max_output),
+        }
+    }
+
     /// Puts them in place of what a definition says.
     pub fn apply(&self, definition: &mut ToolDefinition) {
         let Self { queue, timeout, idle_timeout, retries, max_output } = self;

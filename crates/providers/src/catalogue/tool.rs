@@ -228,13 +228,13 @@ fn within_bounds(spec: &RestToolConfig) -> Result<(), String> {
         }
         _ => Ok(()),
     };
-    if spec.retries.is_some_and(|retries| retries > MAX_RETRIES) {
+    if spec.limits.retries.is_some_and(|retries| retries > MAX_RETRIES) {
         return Err(format!("its `retries` is more than {MAX_RETRIES}"));
     }
-    size("max_output", spec.max_output, OUTPUT)?;
+    size("max_output", spec.limits.max_output, OUTPUT)?;
     size("max_bytes", spec.max_bytes, RESPONSE)?;
-    time("timeout", spec.timeout, MAX_TIME)?;
-    time("idle_timeout", spec.idle_timeout, MAX_TIME)?;
+    time("timeout", spec.limits.timeout, MAX_TIME)?;
+    time("idle_timeout", spec.limits.idle_timeout, MAX_TIME)?;
     time("cache", spec.cache.0, MAX_CACHE)
 }
 

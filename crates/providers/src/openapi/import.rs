@@ -390,15 +390,11 @@ fn compile<'d>(
     definition.effects = effects(&entry.method);
     definition.tags = tags(entry.operation).into_iter().map(str::to_owned).collect();
     definition.allowed_roles = calls.allowed_roles;
-    definition.timeout = calls.timeout;
-    definition.idle_timeout = calls.idle_timeout;
-    definition.retries = calls.retries;
-    definition.queue = calls.queue;
+    calls.limits.apply(&mut definition);
     // What is set for a whole document covers what only reads; of one operation its operator has said it.
     let only_reads = settings.effects.unwrap_or(definition.effects).read_only;
     let cache = calls.cache.or(spec.calls.cache.filter(|_| only_reads));
     definition.cache_ttl = cache.and_then(|cache| cache.0);
-    definition.max_output = calls.max_output;
     definition.declaration = Some(declaration);
     if streams {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));

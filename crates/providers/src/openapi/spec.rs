@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use toolwright_core::Effects;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::definition::Guidance;
-use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
-use toolwright_core::{Effects, duration};
+use toolwright_core::definition::{Guidance, OwnLimits};
+use toolwright_core::setting::{CacheTtl, Written};
 
 use super::document::Origin;
 use crate::rest::ResponseFormat;
@@ -266,22 +265,9 @@ pub struct Operation {
 pub struct CallConfig {
     /// How responses are read. Default `auto`.
     pub response: Option<ResponseFormat>,
-    /// Limit of one call. Default: `defaults.tool_timeout`.
-    #[serde(with = "duration::option")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub timeout: Option<Duration>,
-    /// How long a call may go on without a report of progress. Default: `defaults.idle_timeout`.
-    #[serde(with = "duration::option")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again where that is safe. Default 1.
-    #[schemars(range(max = 10))]
-    pub retries: Option<u32>,
-    /// Cap on the text of a result, in bytes. Default: `defaults.tool_response_max_bytes`.
-    #[schemars(range(min = 256))]
-    pub max_output: Option<usize>,
-    /// Queue its calls wait in.
-    pub queue: Option<String>,
+    /// The limits of calls.
+    #[serde(flatten)]
+    pub limits: OwnLimits,
     /// How long a successful result may be served again: a duration, or `off`, the default. Of a whole document it covers
     /// operations that only read.
     pub cache: Option<CacheTtl>,
@@ -296,11 +282,7 @@ impl CallConfig {
     pub(super) fn or(self, document: &Self) -> Self {
         Self {
             response: self.response.or(document.response),
-            timeout: self.timeout.or(document.timeout),
-            idle_timeout: self.idle_timeout.or(document.idle_timeout),
-            retries: self.retries.or(document.retries),
-            max_output: self.max_output.or(document.max_output),
-            queue: self.queue.or_else(|| document.queue.clone()),
+            limits: self.limits.or(&document.limits),
             cache: self.cache,
             allowed_roles: if self.allowed_roles.is_empty() {
                 document.allowed_roles.clone()

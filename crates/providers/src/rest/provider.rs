@@ -261,13 +261,9 @@ fn definition(id: ToolId, spec: RestToolConfig, method: &Method) -> ToolDefiniti
     definition.safe = spec.safe;
     definition.strict = spec.strict;
     definition.concurrency = spec.concurrency;
-    definition.max_output = spec.max_output;
     spec.guidance.apply(&mut definition);
     definition.body_argument = spec.body_argument;
-    definition.timeout = spec.timeout;
-    definition.idle_timeout = spec.idle_timeout;
-    definition.retries = spec.retries;
-    definition.queue = spec.queue;
+    spec.limits.apply(&mut definition);
     definition.cache_ttl = spec.cache.0;
     definition.declaration = Some(declaration);
     if matches!(spec.response, ResponseFormat::Events | ResponseFormat::JsonLines) {

@@ -1,14 +1,12 @@
 //! A REST tool as it is configured.
 
-use std::time::Duration;
-
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use toolwright_core::definition::{Concurrency, Guidance};
-use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
-use toolwright_core::{Effects, duration};
+use toolwright_core::Effects;
+use toolwright_core::definition::{Concurrency, Guidance, OwnLimits};
+use toolwright_core::setting::{CacheTtl, Written};
 
 use super::request::query::Style;
 
@@ -64,18 +62,9 @@ pub struct RestToolConfig {
     pub select: Option<String>,
     /// How the parts of a stream make one result. Without it the result is all parts, a line each.
     pub stream: Option<StreamConfig>,
-    /// Limit of one call. Default: `defaults.tool_timeout`.
-    #[serde(default, with = "duration::option")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub timeout: Option<Duration>,
-    /// How long a call may go on without a report of progress. Default: `defaults.idle_timeout`.
-    #[serde(default, with = "duration::option", alias = "idleTimeout")]
-    #[schemars(with = "Option<TimeSpan>")]
-    pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again: only if it was not sent, or if `effects` say that it only reads or
-    /// may be called twice. Default 1.
-    #[schemars(range(max = 10))]
-    pub retries: Option<u32>,
+    /// The limits of its calls.
+    #[serde(flatten)]
+    pub limits: OwnLimits,
     /// Bytes of a response that are read. Default 2 MiB.
     #[serde(alias = "maxBytes")]
     #[schemars(range(min = 256))]
@@ -103,18 +92,12 @@ pub struct RestToolConfig {
     /// Whether calls may overlap.
     #[serde(default)]
     pub concurrency: Concurrency,
-    /// Cap on the text of a result, in bytes. Default: `defaults.tool_response_max_bytes`.
-    #[serde(alias = "maxOutput")]
-    #[schemars(range(min = 256))]
-    pub max_output: Option<usize>,
     /// How it is called and explained.
     #[serde(flatten)]
     pub guidance: Guidance,
     /// The argument that takes the body of a call in a text format.
     #[serde(alias = "bodyArgument")]
     pub body_argument: Option<String>,
-    /// Queue its calls wait in.
-    pub queue: Option<String>,
     /// How long a successful result may be served again: a duration, or `off`, the default.
     #[serde(default, alias = "cache_ttl", alias = "cacheTtl")]
     pub cache: CacheTtl,

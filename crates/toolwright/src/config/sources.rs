@@ -162,12 +162,12 @@ pub(super) fn document(
         let remedy = "write its path without variables, and run `toolwright trust`";
         scope.leave_out(&at, &format!("{entry}.document"), message, remedy);
     });
-    if let Some(queue) = &document.calls.queue {
+    if let Some(queue) = &document.calls.limits.queue {
         scope.check_queue(&at, &format!("{entry}.queue"), queue);
     }
     for (name, operation) in &document.operations {
         let field = format!("{entry}.operations.{name}");
-        if let Some(queue) = &operation.calls.queue {
+        if let Some(queue) = &operation.calls.limits.queue {
             scope.check_queue(&at, &format!("{field}.queue"), queue);
         }
         if let Some(Err(reason)) = operation.select.as_deref().map(Selection::parse) {
