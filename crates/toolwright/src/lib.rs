@@ -20,22 +20,23 @@
 //! }
 //! ```
 //!
-//! [`Toolwright::builder`] puts one together: tools of your own, MCP servers, REST endpoints, OpenAPI documents, a policy,
-//! models. It keeps everything in memory and reads no configuration of the user, unless it is asked to. Then
+//! [`Toolwright::builder`] puts one together: tools of your own, MCP servers, REST endpoints, OpenAPI documents, a
+//! policy, models. It keeps everything in memory and reads no configuration of the user, unless it is asked to. Then
 //!
-//! - [`call`](Toolwright::call) calls a tool; [`tools`](Toolwright::tools), [`search`](Toolwright::search) and [`pick`](Toolwright::pick) find one,
+//! - [`call`](Toolwright::call) calls a tool; [`tools`](Toolwright::tools), [`search`](Toolwright::search) and
+//!   [`pick`](Toolwright::pick) find one,
 //! - [`agent`](Toolwright::agent) lets a model work with them,
 //! - [`serve`](Toolwright::serve) offers them to MCP clients,
-//! - [`shut_down`](Toolwright::shut_down) ends what runs in good order. Dropping the last handle ends servers as well, without
-//!   waiting for calls.
+//! - [`shut_down`](Toolwright::shut_down) ends what runs in good order. Dropping the last handle ends servers as well,
+//!   without waiting for calls.
 //!
 //! The manual is in [`guide`]: [tools](guide::tools), [servers](guide::servers), [policy](guide::policy) and
 //! [agents](guide::agents). Errors are one type, [`Error`].
 //!
 //! Most programs need nothing but the root of this crate. The parts of which it is made are there as well: [`core`]
-//! (definitions, checks, policy; pure), [`runtime`] (executor, stores), [`providers`] (built-in tools, MCP servers, REST),
-//! [`models`] (model APIs), [`agent`] (the loop), [`gateway`] (served over MCP and HTTP), and [`config`], [`app`], [`import`] and [`trust`],
-//! on which the command `toolwright` is built.
+//! (definitions, checks, policy; pure), [`runtime`] (executor, stores), [`providers`] (built-in tools, MCP servers,
+//! REST), [`models`] (model APIs), [`agent`] (the loop), [`gateway`] (served over MCP and HTTP), and [`config`],
+//! [`app`], [`import`] and [`trust`], on which the command `toolwright` is built.
 
 pub mod app;
 mod builder;
@@ -83,6 +84,12 @@ pub use toolwright_macros::tool;
 /// What tools are written with, in the versions that the traits here are written against.
 pub use {async_trait::async_trait, schemars, serde, serde_json};
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+mod library_page {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tools.md")]
 mod tools_page {}
