@@ -139,16 +139,21 @@ impl Gateway {
 
 /// One request to the API over a connection of its own, with the token of this fixture; the body of the answer.
 pub(crate) fn posted(fixture: &Fixture, address: &str, body: &Value) -> Value {
-    answer(sent(fixture, address, body))
+    json_body(&whole(sent(fixture, address, body)))
 }
 
 /// As [`posted`], to any path, with more headers.
 pub(crate) fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
-    answer(sent_to(address, path, headers, body))
+    json_body(&whole(sent_to(address, path, headers, body)))
 }
 
-/// What this path of the API answers.
+/// The JSON body of the answer to a GET with the token of the API.
 pub(crate) fn got(fixture: &Fixture, address: &str, path: &str) -> Value {
+    json_body(&got_whole(fixture, address, path))
+}
+
+/// The whole answer to a GET with the token of the API, with status line and headers.
+pub(crate) fn got_whole(fixture: &Fixture, address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     let token = api_token(fixture);
     write!(
@@ -156,7 +161,7 @@ pub(crate) fn got(fixture: &Fixture, address: &str, path: &str) -> Value {
         "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
     )
     .expect("sent");
-    answer(stream)
+    whole(stream)
 }
 
 /// As [`posted`], without waiting for the answer: it comes on this connection.
@@ -178,10 +183,14 @@ fn sent_to(address: &str, path: &str, headers: &str, body: &Value) -> TcpStream 
     stream
 }
 
-fn answer(mut stream: TcpStream) -> Value {
+fn whole(mut stream: TcpStream) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn json_body(answer: &str) -> Value {
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }

@@ -2,8 +2,6 @@
 #![cfg(unix)]
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -11,7 +9,7 @@ use toolwright::core::store::{LedgerEntry, LedgerStore as _, RUNNING, UNKNOWN_OU
 use toolwright::runtime::SqliteStore;
 
 use crate::cli::{ok, program, stderr};
-use crate::gateway::{Gateway, api_token, posted};
+use crate::gateway::{Gateway, got_whole, posted};
 use crate::support::{Fixture, until};
 
 /// Arguments of a length of their own, by which the row of a call is known.
@@ -120,27 +118,13 @@ fn a_full_disk_makes_the_gateway_unready() {
         if !runs {
             assert!(called.to_string().contains("defaults.ledger: required"), "{called}");
         }
-        until("it says so", || got(&fixture, &address, "/ready").contains("\"state\":\"ledger_failed\""));
-        assert!(got(&fixture, &address, "/ready").starts_with("HTTP/1.1 503"));
-        let counted = got(&fixture, &address, "/metrics");
+        until("it says so", || got_whole(&fixture, &address, "/ready").contains("\"state\":\"ledger_failed\""));
+        assert!(got_whole(&fixture, &address, "/ready").starts_with("HTTP/1.1 503"));
+        let counted = got_whole(&fixture, &address, "/metrics");
         let failures = counted.lines().find_map(|line| line.strip_prefix("toolwright_ledger_failures_total "));
         assert!(failures.is_some_and(|count| count != "0"), "{config}: {counted}");
         gateway.says("the ledger cannot be written");
     }
-}
-
-/// The whole answer to a GET with the token of the API.
-fn got(fixture: &Fixture, address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("connects");
-    let token = api_token(fixture);
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
-    )
-    .expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
 }
 
 #[test]
