@@ -20,6 +20,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::session::SessionId;
+use toolwright_testkit::FakeProvider;
 
 /// Those that have the same template.
 const SHARING: [&str; 2] = ["zed", "abc"];
@@ -196,6 +197,38 @@ impl Source {
         }
     }
 
+    async fn run_method(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let _at_it = AtIt::new(&self.busy);
+        let mut is_silent = self.is_silent.subscribe();
+        let delay = *self.delay.lock().expect("lock");
+        let done = async {
+            tokio::time::sleep(delay).await;
+            let _ = is_silent.wait_for(|is_silent| !is_silent).await;
+        };
+        tokio::select! {
+            cause = context.cancel.cancelled() => {
+                self.given_up.lock().expect("lock").push(call.raw_name.to_owned());
+                return Err(ToolError::canceled(cause));
+            }
+            () = done => {}
+        }
+        if self.is_failing.load(Ordering::Relaxed) {
+            let error = ProtocolError { code: -32603, message: "it is broken".into(), data: None };
+            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
+        }
+        let code = self.own_error.load(Ordering::Relaxed);
+        if code != 0 && !call.raw_name.ends_with("/list") {
+            let error = ProtocolError { code, message: "not for you".into(), data: Some(json!({"limit": 3})) };
+            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
+        }
+        let result = self.answer(call.raw_name, &call.arguments)?;
+        if call.raw_name == "resources/subscribe" {
+            // Long enough for others to come along with the same wish.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
+    }
+
     fn answer(&self, method: &str, arguments: &Value) -> Result<Value, ToolError> {
         self.noted(method, arguments);
         let name = self.name;
@@ -292,7 +325,7 @@ impl Provider for Source {
 
     fn methods(&self) -> Option<Arc<dyn Provider>> {
         // Another object each time, as a provider may.
-        Some(Arc::new(Methods(self.name, self.this.upgrade()?)))
+        Some(Arc::new(methods(self.this.upgrade()?)))
     }
 
     fn on_notice(&self, notify: NoticeSink) {
@@ -300,62 +333,15 @@ impl Provider for Source {
     }
 }
 
-/// Its methods.
-struct Methods(&'static str, Arc<Source>);
-
-#[async_trait]
-impl Provider for Methods {
-    fn name(&self) -> &str {
-        self.0
-    }
-
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(tools(self.0, &METHODS, Effects::FETCH))
-    }
-
-    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let _at_it = AtIt::new(&self.1.busy);
-        let mut is_silent = self.1.is_silent.subscribe();
-        let delay = *self.1.delay.lock().expect("lock");
-        let done = async {
-            tokio::time::sleep(delay).await;
-            let _ = is_silent.wait_for(|is_silent| !is_silent).await;
-        };
-        tokio::select! {
-            cause = context.cancel.cancelled() => {
-                self.1.given_up.lock().expect("lock").push(call.raw_name.to_owned());
-                return Err(ToolError::canceled(cause));
-            }
-            () = done => {}
-        }
-        if self.1.is_failing.load(Ordering::Relaxed) {
-            let error = ProtocolError { code: -32603, message: "it is broken".into(), data: None };
-            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
-        }
-        let code = self.1.own_error.load(Ordering::Relaxed);
-        if code != 0 && !call.raw_name.ends_with("/list") {
-            let error = ProtocolError { code, message: "not for you".into(), data: Some(json!({"limit": 3})) };
-            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
-        }
-        let result = self.1.answer(call.raw_name, &call.arguments)?;
-        if call.raw_name == "resources/subscribe" {
-            // Long enough for others to come along with the same wish.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
-    }
-
-    fn is_of_methods(&self) -> bool {
-        true
-    }
-
-    fn health(&self) -> Health {
-        Health::Ready
-    }
+/// Its methods, as a provider.
+fn methods(source: Arc<Source>) -> FakeProvider {
+    let listed = tools(source.name, &METHODS, Effects::FETCH);
+    FakeProvider::new(source.name, ProviderKind::Mcp, listed).with(|fake| fake.is_of_methods = true).with_future(
+        move |call, context| {
+            let source = Arc::clone(&source);
+            Box::pin(async move { source.run_method(call, context).await })
+        },
+    )
 }
 
 /// Something that is counted as long as this is there.
