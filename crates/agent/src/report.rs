@@ -230,9 +230,9 @@ impl RunReport {
         !self.answer.is_empty() && !self.answer.starts_with(NO_ANSWER)
     }
 
-    /// `{status, answer, turns, calls, usage}`; `cost_usd` where it is known; `exposure` and `exposure_reason` if the model was asked; `reason`,
-    /// `pending`, `held` and `children` if there are any; with a final report `format`, `content` or `content_json`,
-    /// `metadata` and `warnings`.
+    /// `{status, answer, turns, calls, usage}`; `cost_usd` where it is known; `exposure` and `exposure_reason` if the
+    /// model was asked; `reason`, `pending`, `held` and `children` if there are any; with a final report `format`,
+    /// `content` or `content_json`, `metadata` and `warnings`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({

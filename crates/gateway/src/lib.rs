@@ -3,7 +3,8 @@
 //! A [`Gateway`] holds what all clients share. [`serve_stdio`] and [`serve_http`] connect clients to it. Every call goes
 //! through the executor of `toolwright-runtime`.
 //!
-//! `mcp` is the MCP server, `api` the HTTP API, `facade` the APIs of `OpenAI` and Anthropic, `http` what everything over HTTP shares; `serve` puts them on one listener.
+//! `mcp` is the MCP server, `api` the HTTP API, `facade` the APIs of `OpenAI` and Anthropic, `http` what everything
+//! over HTTP shares; `serve` puts them on one listener.
 
 mod agents;
 mod api;

@@ -18,10 +18,10 @@
 //! when one of them is gone the other ends the tree (processes of a killed watcher become the guardian's children), and the
 //! guardian wakes a stopped watcher. A stopped guardian is woken by the watcher's end.
 //!
-//! Limits: a command that stops the guardian and then the watcher, or kills both at once, is not kept from going on when the
-//! gateway dies (Landlock keeps sandboxed ones from signalling either, from Linux 6.12 on); without `/proc/thread-self/children` (no procfs mounted) only the command's process group is
-//! killed; a process that changed its user (sudo) cannot be killed. The watcher is a fork of the gateway:
-//! it shares its memory copy-on-write.
+//! Limits: a command that stops the guardian and then the watcher, or kills both at once, is not kept from going on
+//! when the gateway dies (Landlock keeps sandboxed ones from signalling either, from Linux 6.12 on); without
+//! `/proc/thread-self/children` (no procfs mounted) only the command's process group is killed; a process that changed
+//! its user (sudo) cannot be killed. The watcher is a fork of the gateway: it shares its memory copy-on-write.
 #![expect(unsafe_code, reason = "the split happens between fork and exec, where only raw system calls are allowed")]
 
 use std::io::{self, PipeReader, PipeWriter, Write as _};

@@ -7,9 +7,10 @@
 //!                                                                 (answers, questions, notices)
 //! ```
 //!
-//! The wire is written here, over the messages of [`protocol`](crate::protocol): a result stays the text that came until whoever asked reads
-//! it, and what is not known of it passes as it is, so that nothing that a server said is lost. The task of a call writes
-//! its request to the pipe itself, and the task that reads hands the answer straight to it.
+//! The wire is written here, over the messages of [`protocol`](crate::protocol): a result stays the text that came
+//! until whoever asked reads it, and what is not known of it passes as it is, so that nothing that a server said is
+//! lost. The task of a call writes its request to the pipe itself, and the task that reads hands the answer straight to
+//! it.
 //!
 //! # Which generation is tried first
 //! `server/discover`, for two seconds at most: a server that speaks both generations is used as what it newly is, with

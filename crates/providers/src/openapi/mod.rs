@@ -1,5 +1,5 @@
-//! OpenAPI 3.0, 3.1 and 3.2 documents, and Swagger 2.0 ones, as tools. An operation becomes the same request description that a configured REST tool
-//! does ([`crate::rest`]), and its calls are made by the same code.
+//! OpenAPI 3.0, 3.1 and 3.2 documents, and Swagger 2.0 ones, as tools. An operation becomes the same request
+//! description that a configured REST tool does ([`crate::rest`]), and its calls are made by the same code.
 //!
 //! Arguments are the operation's parameters by name (with the place before it where two share a name) and its body as
 //! `body`. A document is foreign text: no reference of it is fetched, and credentials go nowhere that the operator did

@@ -125,8 +125,8 @@ fn allow(
 /// Name of bubblewrap, looked up in `PATH`.
 pub(super) const BUBBLEWRAP: &str = "bwrap";
 
-/// The grants as bubblewrap's command line (bwrap(1)), up to the command's own program and arguments. `filter` must be inherited by bubblewrap
-/// under the number that it has now.
+/// The grants as bubblewrap's command line (bwrap(1)), up to the command's own program and arguments. `filter` must be
+/// inherited by bubblewrap under the number that it has now.
 pub(super) fn bubblewrap_arguments(
     sandbox: &Sandbox,
     program: &Path,

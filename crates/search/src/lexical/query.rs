@@ -22,11 +22,11 @@ const MAX_TERMS: usize = 256;
 
 /// A query, taken apart once for any number of indexes.
 ///
-/// Its words are stemmed, and stop words and repetitions left out; of nothing but stop words, none is. Words in literals (quotations, URLs, e-mail
-/// addresses) count half, since they are values. Neighbours are joined, to find `database` by `data base`. And
-/// it is cut into clauses, of one task each, at the ends of sentences and lines and at conjunctions such as
-/// `and then`, without a model: a tool for one task of several is found by that task's clause, where the whole
-/// query would drown it. A text is read up to 16 KiB.
+/// Its words are stemmed, and stop words and repetitions left out; of nothing but stop words, none is. Words in
+/// literals (quotations, URLs, e-mail addresses) count half, since they are values. Neighbours are joined, to find
+/// `database` by `data base`. And it is cut into clauses, of one task each, at the ends of sentences and lines and at
+/// conjunctions such as `and then`, without a model: a tool for one task of several is found by that task's clause,
+/// where the whole query would drown it. A text is read up to 16 KiB.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     terms: Vec<Term>,
