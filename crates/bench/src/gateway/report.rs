@@ -1,4 +1,4 @@
-//! Rows, told as they come.
+//! Prints the rows of the report as they come.
 
 use std::time::Duration;
 

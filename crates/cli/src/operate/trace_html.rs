@@ -1,4 +1,4 @@
-//! The tree of a run as one HTML file that needs nothing else: no script, no font, no request.
+//! Writes the tree of a run as one HTML file without scripts, fonts or requests.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

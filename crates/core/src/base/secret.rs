@@ -1,5 +1,5 @@
-//! Secrets: a text that does not print, where schemas mark secret parts of a value, and what takes secrets out of text on its
-//! way to any sink, whole or in pieces.
+//! Holds secrets: a text that does not print, the schema marks of secret parts of a value, and a filter that takes
+//! secrets out of text on its way to any sink, whole or in pieces.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use event_listener::Event as Wakeup;
 use serde_json::{Value, json};
 
-/// What the sources of a process are told when they ask `roots/list` while no call runs whose client could be asked: one
-/// answer for all that they are used for. A process with one client tells its folders. Where there are several, or none
-/// yet, nothing is told (the default): a source that was told of no folder might not ask in a call any more.
+/// The answer to `roots/list` of a source while no call runs whose client could be asked. A process with one client
+/// answers with the folders of that client. With several clients, or none, there is no answer (the default): a source that
+/// once got an empty list might not ask again during a call.
 pub struct Roots {
     state: Mutex<State>,
     changed: Wakeup,
@@ -16,16 +16,16 @@ pub struct Roots {
 
 struct State {
     known: Known,
-    /// Changes with what is known.
+    /// Changes with `known`.
     version: u64,
 }
 
 enum Known {
-    /// There is no one client whose they are.
+    /// The process has several clients, or none.
     NobodysOwn,
-    /// The client that is to come has not told yet.
+    /// The one client has not given its folders yet.
     Awaited,
-    /// `ListRootsResult`.
+    /// The `ListRootsResult` of the one client.
     Given(Value),
 }
 
@@ -45,18 +45,18 @@ impl Roots {
         json!({"roots": []})
     }
 
-    /// From now on it is not known, until [`Roots::set`]: a client is to come that tells.
+    /// Expects one client, which will give its folders by [`Roots::set`].
     pub fn expect_client(&self) {
         self.lock().known = Known::Awaited;
     }
 
-    /// Nothing is told from now on: the client that has come is asked in its calls only.
+    /// Gives no answer from now on: the client is asked during its calls only.
     pub fn withhold(&self) {
         self.lock().known = Known::NobodysOwn;
         self.changed.notify(usize::MAX);
     }
 
-    /// Tells these folders (MCP, `ListRootsResult`) from now on.
+    /// Answers with these folders (MCP, `ListRootsResult`) from now on.
     pub fn set(&self, result: Value) {
         {
             let mut state = self.lock();
@@ -68,25 +68,25 @@ impl Roots {
         self.changed.notify(usize::MAX);
     }
 
-    /// Whether there is one client whose folders are told, or will be when it has come.
+    /// Whether there is an answer, or will be once the expected client has connected.
     #[must_use]
     pub fn are_known(&self) -> bool {
         !matches!(self.lock().known, Known::NobodysOwn)
     }
 
-    /// Whether a client is still to come.
+    /// Whether the expected client has not given its folders yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.lock().known, Known::Awaited)
     }
 
-    /// The version of what is known; it changes with that.
+    /// The version of the answer. It changes with the answer.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.lock().version
     }
 
-    /// What is told, once a client that is awaited has come; `None` where nothing is told. Cancel-safe.
+    /// The answer; waits for the expected client. `None` if there is no answer. Cancel-safe.
     pub async fn known(&self) -> Option<Value> {
         self.when(|state| match &state.known {
             Known::Awaited => None,
@@ -96,7 +96,7 @@ impl Roots {
         .await
     }
 
-    /// Waits until another version than this is known; that one. Cancel-safe.
+    /// Waits for a version other than `seen`, and returns it. Cancel-safe.
     pub async fn newer_than(&self, seen: u64) -> u64 {
         self.when(|state| (state.version != seen && state.known.value().is_some()).then_some(state.version)).await
     }

@@ -1,4 +1,4 @@
-//! The one event enum. Observers read it; none can break a run.
+//! Defines the one event enum. Observers read it; none can break a run.
 
 pub mod job;
 pub mod operation;

@@ -1,4 +1,4 @@
-//! Rules and what they select by.
+//! Defines rules and their selectors.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The official test suite of JSON Schema: a selection that lies here, and the whole where it is. And what a schema or a value
-//! must not be able to do: run for ever, or run out of stack.
+//! Tests: a selection of the official test suite of JSON Schema, or the whole suite where it is present; and schemas
+//! that try to run for ever or to exhaust the stack.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

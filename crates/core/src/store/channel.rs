@@ -1,4 +1,4 @@
-//! Channels: bounded named logs that agents write to and read from. A channel is a mailbox of the session log.
+//! Defines channels: bounded named logs that agents write to and read from. A channel is a mailbox of the session log.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The ledger.
+//! Defines the ledger: one row for each operation, and the queries over them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Searching what sessions kept and said.
+//! Defines the search over the values and conversations of sessions.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! Objects that clients of model APIs refer to by id: responses, conversations, and runs that wait for the client.
+//! Defines the store of objects that clients of model APIs refer to by id: responses, conversations, and runs that wait
+//! for the client.
 
 use async_trait::async_trait;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Stored outputs.
+//! Defines the store of outputs.
 
 use async_trait::async_trait;
 

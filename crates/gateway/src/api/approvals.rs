@@ -1,5 +1,5 @@
-//! The inbox of approvals and forms, for the owner alone. A program that Toolwright started can decide nothing,
-//! whatever token it has.
+//! Serves the inbox of approvals and forms to the owner. A program that Toolwright started can decide nothing, whatever
+//! token it has.
 
 use std::sync::Arc;
 

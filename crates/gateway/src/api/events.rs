@@ -1,4 +1,4 @@
-//! Events as they happen, as server-sent events. Each has a number, from which a client goes on after a break.
+//! Streams events to HTTP clients as server-sent events. Each has a number, from which a client resumes after a break.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,4 +1,5 @@
-//! Pins, policy, agents, triggers and saved runs: what the program around the gateway has besides tools and calls.
+//! Serves what the program around the gateway has besides tools and calls: pins, policy, agents, triggers and saved
+//! runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

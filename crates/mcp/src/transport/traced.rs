@@ -1,4 +1,4 @@
-//! Shows the messages to a server to whoever traces them, on their way out.
+//! Wraps a transport and shows its outgoing messages to a [`FrameSink`].
 
 use std::fmt;
 use std::sync::Arc;

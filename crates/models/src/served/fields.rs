@@ -1,11 +1,11 @@
-//! The documented fields of the served APIs, and what becomes of each.
+//! Lists the documented fields of the served APIs, and how each is handled.
 
 use serde_json::{Map, Value};
 
 use super::shapes::{self, Place, named};
 use super::{RequestError, ServedApi};
 
-/// What becomes of a field.
+/// How a field is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handling {
     /// It has its documented effect, or the one that the note says.
@@ -25,7 +25,7 @@ pub struct Field {
     pub name: &'static str,
     /// The [shape](super::SHAPES) of its objects; empty for none.
     pub inner: &'static str,
-    /// What becomes of it.
+    /// How it is handled.
     pub handling: Handling,
     /// What else is to be known.
     pub note: &'static str,

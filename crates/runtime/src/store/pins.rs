@@ -1,4 +1,4 @@
-//! Pinned definitions.
+//! Stores pinned definitions.
 
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};

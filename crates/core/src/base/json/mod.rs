@@ -1,4 +1,4 @@
-//! Reading JSON as models write it. Valid JSON is read as it is; only what is broken is mended.
+//! Reads JSON as models write it. Valid JSON is read unchanged; only broken JSON is repaired.
 
 pub mod canonical;
 mod lossy;

@@ -1,4 +1,4 @@
-//! The pass over broken JSON: a stack of open containers, and at each place the likeliest next thing.
+//! Repairs broken JSON in one pass, with a stack of open containers: at each place it takes the likeliest next token.
 
 use serde_json::{Map, Value};
 

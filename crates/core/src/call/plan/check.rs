@@ -46,11 +46,11 @@ pub struct PlanContext<'a> {
 pub struct PlanCheck {
     /// Its calls, in written order.
     pub calls: Vec<CheckedPlanCall>,
-    /// Who waits for whom.
+    /// Which calls wait for which.
     pub graph: Graph,
-    /// What is wrong: with none the plan may run.
+    /// The faults. Without any the plan may run.
     pub errors: Vec<PlanIssue>,
-    /// What may be wrong.
+    /// The possible faults.
     pub warnings: Vec<PlanIssue>,
     /// What it costs in all.
     pub cost: PlanCost,

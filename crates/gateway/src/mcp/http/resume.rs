@@ -1,5 +1,5 @@
-//! Streams that outlive their connections (MCP 2025-11-25, "Resumability and Redelivery"): events are numbered, the
-//! last ones are kept, and a client whose connection broke resumes the stream where it was.
+//! Keeps streams beyond their connections (MCP 2025-11-25, "Resumability and Redelivery"): numbers events, keeps the
+//! last ones, and resumes the stream of a client whose connection broke.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};

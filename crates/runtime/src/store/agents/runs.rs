@@ -1,4 +1,4 @@
-//! Runs that can be resumed.
+//! Stores runs, so that they can be resumed.
 
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, TransactionBehavior, params};

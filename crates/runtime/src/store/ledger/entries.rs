@@ -1,4 +1,4 @@
-//! Rows of `entries`.
+//! Reads and writes rows of `entries`.
 
 use std::borrow::Cow;
 use std::sync::Arc;

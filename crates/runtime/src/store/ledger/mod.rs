@@ -1,4 +1,4 @@
-//! The ledger.
+//! Stores the ledger in SQLite.
 
 mod entries;
 mod running;

@@ -1,4 +1,4 @@
-//! Operations that have begun and not ended.
+//! Lists the operations that have begun and not ended.
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::operation::OpId;

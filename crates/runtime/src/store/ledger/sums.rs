@@ -1,4 +1,4 @@
-//! Sums over rows of `entries`, and the last of them, whatever session they are of.
+//! Sums rows of `entries`, and lists the last of them, of any session.
 
 use std::collections::{BTreeMap, HashMap};
 
