@@ -9,7 +9,7 @@ use toolwright_core::store::StoreError;
 
 use crate::config::Problem;
 
-/// What can go wrong. Its sources are kept: see [`std::error::Error::source`].
+/// The errors of the library. Their sources are kept: see [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -52,7 +52,7 @@ pub enum Error {
     /// The operating system refuses something: what, and why.
     #[error("{doing}: {source}")]
     Io {
-        /// What was to be done.
+        /// The failed action.
         doing: String,
         /// Why it was not.
         source: std::io::Error,
@@ -65,7 +65,7 @@ pub enum Error {
 /// Why a plan did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanRefused {
-    /// What its check found.
+    /// The result of its check.
     #[error("the plan is not valid")]
     Check(Box<PlanCheck>),
     /// It is kept under a name that no plan has.

@@ -81,7 +81,7 @@ pub use toolwright_models::Api as ModelApi;
 pub use toolwright_core::__private;
 #[doc(inline)]
 pub use toolwright_macros::tool;
-/// What tools are written with, in the versions that the traits here are written against.
+/// The crates that tools are written with, in the versions that the traits here use.
 pub use {async_trait::async_trait, schemars, serde, serde_json};
 
 #[cfg(doctest)]

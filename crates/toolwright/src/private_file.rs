@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// What other users may do with a file.
+/// The access of other users to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Others {
     /// Anything: the content is judged elsewhere.

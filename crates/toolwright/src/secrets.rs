@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-/// What stands in the place of a secret.
+/// Replaces a secret.
 const MASK: &str = "[secret]";
 
 /// Whether a key, a flag or a header names something that should not be printed.
@@ -81,14 +81,14 @@ pub(crate) fn without_scheme(value: &str) -> &str {
 
 /// A part of a text that is masked where the text is shown.
 pub(crate) struct Part {
-    /// Where it stands.
+    /// Its place in the text.
     pub(crate) range: Range<usize>,
     /// Whether it is a secret beyond doubt, so that it may not be printed anywhere: a query pair may
     /// say anything, and a word taken for a secret would be missed in every output.
     pub(crate) is_sure: bool,
 }
 
-/// What is secret in each of these arguments: `--api-key=…`, `API_KEY=…`, `Authorization: …`, what
+/// Finds the secret in each of these arguments: `--api-key=…`, `API_KEY=…`, `Authorization: …`, what
 /// follows `--api-key`, and the value of what follows `--header`.
 pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<Part>> {
     let mut after = "";

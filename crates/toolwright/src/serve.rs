@@ -34,7 +34,7 @@ const MAX_LINK: usize = 16 << 10;
 const REMEDY: &str =
     "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules";
 
-/// Who is asked when policy asks about a client's call.
+/// The person who is asked when policy asks about a client's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ask {
     /// The client's own user, where the client can ask; else as [`Ask::Inbox`].

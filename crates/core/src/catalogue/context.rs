@@ -34,14 +34,14 @@ use crate::trigger::{NoTriggers, Triggers};
 pub use crate::content::{EstimatedTokens, Exactness, TokenCounter};
 pub use crate::secret::{NoRedaction, Redactor};
 
-/// What one running call gets. Cheap to clone.
+/// The context of one running call. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolContext {
     /// The call.
     pub call_id: CallId,
     /// Session, principal, agent and workspace root.
     pub session: Arc<Session>,
-    /// What policy was told that the call touches. A tool that finds that it would touch more by now must not run.
+    /// The resources that policy saw the call touch. A tool that would touch more by now must not run.
     pub scope: CallScope,
     /// Fires when the call is to stop; a tool that ignores it is abandoned after a grace period.
     pub cancel: Cancel,
@@ -49,7 +49,7 @@ pub struct ToolContext {
     pub deadline: Option<Instant>,
     /// The time limit that was set for the call, waits excluded: `deadline` in words, for messages.
     pub limit: Option<Duration>,
-    /// Who made the call, as something that can be asked back.
+    /// The client of the call, which answers questions.
     pub client: Arc<dyn CallClient>,
     /// Takes progress and partial results; each one also resets the idle timeout.
     pub partials: Arc<dyn PartialSink>,
@@ -126,13 +126,13 @@ pub struct Services {
     pub usage: Arc<dyn UsageRecorder>,
     /// Triggers.
     pub triggers: Arc<dyn Triggers>,
-    /// What the session has read, for read-before-write.
+    /// The files that the session has read, for read-before-write.
     pub files: Arc<dyn FileState>,
     /// Jobs.
     pub jobs: Arc<dyn Jobs>,
     /// Which manuals of tools the session has read.
     pub manuals: Arc<dyn Manuals>,
-    /// What sessions keep, and what their conversations are to be told.
+    /// The values of sessions, and the messages to their conversations.
     pub log: Arc<dyn SessionLog>,
     /// Searches that, and the saved runs.
     pub memory: Arc<dyn Memory>,
@@ -190,7 +190,7 @@ impl fmt::Debug for Services {
 /// the call's own.
 #[async_trait]
 pub trait InnerCalls: Any + Send + Sync {
-    /// What names in such calls mean: the catalogue of the call's own turn. `None` where it cannot make any.
+    /// The meaning of names in such calls: the catalogue of the call's own turn. `None` where it cannot make any.
     fn snapshot(&self) -> Option<&Snapshot>;
     /// Runs calls beside each other. One outcome a call, in call order.
     ///
@@ -201,7 +201,7 @@ pub trait InnerCalls: Any + Send + Sync {
     fn model(&self) -> Option<&str> {
         None
     }
-    /// What such calls may do, for what is to be done later; `None` where it cannot make any.
+    /// The rights of such calls, for work that starts later; `None` where it cannot make any.
     fn rights(&self) -> Option<Rights> {
         None
     }
@@ -311,7 +311,7 @@ pub struct FileSeen {
     pub modified: Option<SystemTime>,
 }
 
-/// What a session has read. Paths are canonical.
+/// The files that a session has read. Paths are canonical.
 pub trait FileState: Send + Sync {
     /// Notes that the session knows the file in this state.
     fn saw(&self, _session: &SessionId, _path: &Path, _seen: FileSeen) {}
@@ -329,7 +329,7 @@ impl FileState for NoFileState {}
 /// Extracts from stored outputs by a model.
 #[async_trait]
 pub trait Extractor: Send + Sync {
-    /// What was asked for, as text. Ends well before the call's deadline.
+    /// Extracts the answer, as text. Ends well before the call's deadline.
     ///
     /// # Errors
     /// [`ExtractError`]: there is no model, it failed, or a limit was reached.
@@ -370,7 +370,7 @@ pub struct DelegateRequest<'c> {
 /// The tool that shows a manual. Some tools demand that it is read before their first call.
 pub const INFO_ID: &str = "job:info@1.0.0";
 
-/// What the sessions have read. A manual is named by its tool's contract: a changed one is to be read again.
+/// The manuals that sessions have read. A manual is named by its tool's contract: a changed one is to be read again.
 pub trait Manuals: Send + Sync {
     /// A session reads a manual.
     fn read(&self, _session: &SessionId, _definition: ContentHash) {}

@@ -30,15 +30,15 @@ const OF_RUN: [&str; 5] = ["agent", "job", "output", "router", "tools"];
 pub struct Entry {
     /// The tool.
     pub tool: Arc<RegisteredTool>,
-    /// Who runs it.
+    /// The provider that runs it.
     pub provider: Arc<dyn Provider>,
     /// Its wire name (64 characters at most).
     pub wire_name: String,
     /// The same, for events: each call makes several.
     shared_wire_name: Arc<str>,
-    /// What its provider says about itself.
+    /// The description of its provider.
     pub(super) source: Arc<Source>,
-    /// Who runs its calls that say nothing else.
+    /// The route of calls that name none.
     route: Route,
 }
 
@@ -68,7 +68,7 @@ impl Entry {
         Arc::new(Self { tool, provider, wire_name, shared_wire_name, source, route })
     }
 
-    /// Who runs its calls that say nothing else.
+    /// The route of calls that name none.
     #[must_use]
     pub fn route(&self) -> &Route {
         &self.route
@@ -149,7 +149,7 @@ impl Entry {
         &self.source.name
     }
 
-    /// What its provider says about itself, the first 512 bytes of it; empty for nothing.
+    /// The first 512 bytes of its provider's description; may be empty.
     #[must_use]
     pub fn about(&self) -> &str {
         &self.source.about
@@ -237,7 +237,7 @@ impl Entry {
     }
 }
 
-/// Who runs the calls of a tool: its delegate, its activity, its own code, the code of a tool called like it, or nobody.
+/// The route of the calls of a tool: its delegate, its activity, its own code, the code of a tool called like it, or nobody.
 fn default_route(tool: &RegisteredTool, provider: &dyn Provider, namesake: Option<&ToolId>) -> Route {
     let definition = tool.definition();
     if tool.origin() == Origin::Foreign {
@@ -261,7 +261,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// What a provider says about itself, read once for all its tools.
+/// The description of a provider, read once for all its tools.
 #[derive(PartialEq, Eq)]
 pub(super) struct Source {
     name: Arc<str>,

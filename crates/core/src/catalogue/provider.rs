@@ -72,8 +72,7 @@ pub struct ProviderCall<'a> {
     pub idempotency_key: &'a str,
 }
 
-/// What holds for all calls of a provider unless its tool says otherwise; what is `None` is left to the
-/// executor's own limits.
+/// The limits of all calls of a provider. Those of a single tool come first; for `None` the executor's own apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallLimits {
     /// Absolute limit of one call.
@@ -84,7 +83,7 @@ pub struct CallLimits {
     pub retries: Option<u32>,
 }
 
-/// What a source tells outside of calls, besides changes of its tools ([`ChangeNotifier`]).
+/// A notice of a source outside of calls, besides changes of its tools ([`ChangeNotifier`]).
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceNotice {
     /// Its lists of resources and resource templates have changed.
@@ -96,7 +95,7 @@ pub enum SourceNotice {
         /// Its address.
         uri: String,
     },
-    /// What its user was asked to do at a page (MCP's elicitation in the mode `url`) is done.
+    /// The user has finished at a page (MCP's elicitation in the mode `url`).
     ElicitationComplete {
         /// The name that it gave to that.
         id: String,
@@ -140,7 +139,7 @@ pub struct PromptQuestion<'a> {
     pub model: &'a str,
     /// The mode that the caller named.
     pub mode: Option<&'a str>,
-    /// What counts.
+    /// The counter of tokens.
     pub tokens: &'a dyn TokenCounter,
 }
 
@@ -182,7 +181,7 @@ pub trait Provider: Send + Sync {
     fn implements(&self, _tool: &ToolId) -> bool {
         true
     }
-    /// What a call would touch. The default claims nothing.
+    /// The resources that a call would touch. The default claims nothing.
     fn scope(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
@@ -190,7 +189,7 @@ pub trait Provider: Send + Sync {
     fn files(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> FileUse {
         FileUse::default()
     }
-    /// What a call would change, for a person who decides about it; see [`crate::Tool::changes`].
+    /// The changes that a call would make, for a person who decides about it; see [`crate::Tool::changes`].
     fn changes(&self, _tool: &ToolId, _arguments: &Value, _session: &Session) -> Option<String> {
         None
     }
@@ -213,7 +212,7 @@ pub trait Provider: Send + Sync {
     fn only_waits(&self) -> bool {
         false
     }
-    /// What a tool that a model answers was made of; see [`crate::Tool::llm`].
+    /// The definition of an LLM-backed tool; see [`crate::Tool::llm`].
     fn llm(&self, _tool: &ToolId) -> Option<Arc<LlmDefinition>> {
         None
     }
@@ -221,7 +220,7 @@ pub trait Provider: Send + Sync {
     fn prompt_size(&self, _tool: &ToolId, _asked: PromptQuestion<'_>) -> PromptSize {
         PromptSize::default()
     }
-    /// What the tool brings to system prompts; see [`crate::Tool::prompt_part`].
+    /// The part of the tool in system prompts; see [`crate::Tool::prompt_part`].
     fn prompt_part(&self, _tool: &ToolId) -> Option<PromptPart> {
         None
     }
@@ -251,7 +250,7 @@ pub trait Provider: Send + Sync {
     async fn shut_down(&self) {}
     /// Whether it is up.
     fn health(&self) -> Health;
-    /// What its source tells a model about using its tools. Data, not to be trusted.
+    /// The instructions of its source to a model about its tools. Data, not to be trusted.
     fn instructions(&self) -> Option<String> {
         None
     }

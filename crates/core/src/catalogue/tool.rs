@@ -32,7 +32,7 @@ pub trait Tool: Send + Sync {
     /// [`ToolOutput::failure`] or `ErrorKind::ExecutionError`.
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError>;
 
-    /// What a call with these arguments would touch, for policy. The default claims nothing.
+    /// The resources that a call with these arguments would touch, for policy. The default claims nothing.
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
         CallScope::Anywhere
     }
@@ -43,7 +43,7 @@ pub trait Tool: Send + Sync {
         FileUse::default()
     }
 
-    /// What a call with these arguments would change, as a unified difference for a person who decides about it: read
+    /// The changes that a call with these arguments would make, as a unified difference for a person who decides about it: read
     /// only, and blocking. `None` where it cannot be told.
     fn changes(&self, _arguments: &Value, _session: &Session) -> Option<String> {
         None
@@ -61,7 +61,7 @@ pub trait Tool: Send + Sync {
         false
     }
 
-    /// What it was made of, if a model answers it: the executor then chooses models for it, and a run of it is
+    /// Its definition, if a model answers it: the executor then chooses models for it, and a run of it is
     /// one attempt.
     fn llm(&self) -> Option<Arc<LlmDefinition>> {
         None
@@ -79,7 +79,7 @@ pub trait Tool: Send + Sync {
         PromptSize::default()
     }
 
-    /// What it brings to the system prompts of runs that may use it. The default brings nothing.
+    /// Its part in the system prompts of runs that may use it. The default has none.
     fn prompt_part(&self) -> Option<PromptPart> {
         None
     }

@@ -54,7 +54,7 @@ pub(super) struct ProviderSettings {
     enabled: bool,
     allowed: Vec<String>,
     denied: Vec<String>,
-    /// What is said of single ones, by wire name or id.
+    /// Settings of single tools, by wire name or id.
     settings: BTreeMap<String, ToolSettings>,
     builtin: BuiltinOptions,
     web: web::WebConfig,
@@ -228,7 +228,7 @@ fn agent_names(config: &Config) -> Vec<String> {
     config.agents.iter().map(|agent| agent.spec.name.clone()).collect()
 }
 
-/// What a tool must not change as a matter of course: every file that may be configuration, there or not,
+/// The files that a tool must not change unasked: every file that may be configuration, there or not,
 /// and the state, which holds approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
     // A project's folder of agents or skills that is made anew counts once it is approved.
@@ -317,7 +317,7 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
     absent
 }
 
-/// What an MCP provider is built from.
+/// The options of an MCP provider.
 pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> McpServerSpec {
     let is_process = matches!(server.config.transport, McpTransport::Stdio { .. });
     McpServerSpec {
@@ -359,7 +359,7 @@ fn http_address(url: &str) -> Option<Url> {
     Some(url)
 }
 
-/// What a server's process is kept in.
+/// The sandbox of a server's process.
 pub(crate) fn server_sandbox(profile: SandboxProfile, config: &Config) -> Sandbox {
     let settings = SandboxConfig { protected: protected(config), ..config.sections.shell.sandbox.clone() };
     Sandbox { profile, root: config.root.clone(), settings }
@@ -381,7 +381,7 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
 pub(super) struct ToolModels<'a> {
     /// The one of tools for which nothing else says one.
     pub(super) default: Option<String>,
-    /// What is recommended.
+    /// The recommended models.
     pub(super) compat: &'a CompatCell,
 }
 
@@ -439,7 +439,7 @@ pub(super) fn executor(
     Executor::new(options)
 }
 
-/// Who extracts from stored outputs.
+/// The extractor of stored outputs.
 fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
     let known = config.clone();
     let outputs = &config.sections.outputs;
@@ -456,7 +456,7 @@ fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
     }
 }
 
-/// Who answers calls in runs of their own.
+/// The delegates, which answer calls in runs of their own.
 fn delegates(config: &Config, default_model: Option<String>, store: &Arc<SqliteStore>) -> ModelDelegates {
     let known = config.clone();
     let documents = Documents::new(config.sections.delegates.clone(), config.sections.web.address.clone());

@@ -26,7 +26,7 @@ struct FrameLog {
     file: Option<Mutex<(File, u64)>>,
 }
 
-/// What `trace_mcp` asks for. A file that cannot be opened is told, and nothing is traced.
+/// Opens the target of `trace_mcp`. If its file cannot be opened, it logs a warning and traces nothing.
 pub(super) fn frames(config: &TraceMcp, root: &Path, redactor: &Arc<SecretRedactor>) -> Option<Arc<dyn FrameSink>> {
     let file = match config {
         TraceMcp::Switch(false) => return None,

@@ -67,10 +67,10 @@ const CLOSE: Duration = Duration::from_secs(4);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
 
-/// Where variables of the configuration come from, now and at every reload.
+/// Looks up variables of the configuration, now and at every reload.
 pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// What the embedding program gives an instance.
+/// The options that the embedding program gives an instance.
 #[derive(Default)]
 pub(crate) struct HostOptions {
     /// The state directory of an instance without one: its store is in memory, and this folder is removed with it.
@@ -109,7 +109,7 @@ pub struct Toolwright {
     mcp: McpDeps,
     embeddings: select::Embeddings,
     telemetry: telemetry::Telemetry,
-    /// What the catalogue holds from the configuration.
+    /// The configured providers in the catalogue.
     running: Mutex<Running>,
     /// Observers of the events until the shutdown.
     observations: Mutex<Vec<Observation>>,

@@ -32,7 +32,7 @@ const NO_REQUEST: &str = "Run this plan.";
 pub struct PlanOptions {
     /// The profile for calls that no rule matches. Default: that of the configuration, else `ask`.
     pub profile: Option<Profile>,
-    /// What `†input.x` stands for, for all calls or by instance. A saved plan keeps it.
+    /// The values of `†input.x`, for all calls or by instance. A saved plan keeps them.
     pub input: RunInput,
     /// Answers where the policy asks about a call that no approval of the plan covers.
     pub approver: Arc<dyn Approver>,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for PlanOptions {
     }
 }
 
-/// Who writes a plan.
+/// The model that writes a plan.
 #[derive(Debug, Clone, Default)]
 pub struct PlanWriter {
     /// The model, `provider/model`.
@@ -60,7 +60,7 @@ pub struct PlanWriter {
     pub tools: Vec<String>,
     /// The profile that the plan is checked under.
     pub profile: Option<Profile>,
-    /// What `†input.x` stands for.
+    /// The values of `†input.x`.
     pub input: RunInput,
     /// US dollars that the calls of the plan may cost at most, by the hints of their tools. Default: any amount.
     pub max_cost: Option<f64>,
@@ -73,9 +73,9 @@ pub struct WrittenPlan {
     pub document: PlanDocument,
     /// Its check: with errors, the model did not mend them.
     pub check: PlanCheck,
-    /// What a person approves with it.
+    /// The approval of a person for it.
     pub(super) approval: PlanApproval,
-    /// What the model used.
+    /// The usage of the model.
     pub usage: Usage,
 }
 
@@ -84,7 +84,7 @@ pub struct WrittenPlan {
 pub struct PlannedOutcome {
     /// The call as it was written.
     pub call: PlanCall,
-    /// What it came to; `None`: it has not ended.
+    /// Its outcome; `None`: it has not ended.
     pub outcome: Option<Outcome>,
 }
 
@@ -113,13 +113,13 @@ impl PlanReport {
         self.instances.extend(next.instances);
     }
 
-    /// What the calls left under their paths, for all instances.
+    /// The results that calls stored under their paths, for all instances.
     #[must_use]
     pub fn state(&self) -> &Value {
         &self.state
     }
 
-    /// What each instance of the input sees under the paths: its own, and what is for all.
+    /// The results that each instance of the input sees under the paths: its own, and those for all.
     #[must_use]
     pub fn instances(&self) -> &Map<String, Value> {
         &self.instances
@@ -472,7 +472,7 @@ impl Toolwright {
         RunVariables::open(&*services.log, &*services.outputs, &run.session.id, for_all_tools(input)).await
     }
 
-    /// What a plan came to, by its journal.
+    /// The report of a plan, from its journal.
     async fn plan_report(&self, id: &str, ran: &RunReport, values: &RunVariables) -> Result<PlanReport, PlanRefused> {
         let (state, outcomes) = self.saved_state(id).await?;
         let calls = plan_of(id, &state)?.calls.into_iter().enumerate().map(|(index, call)| {

@@ -33,7 +33,7 @@ const RETIRE_POLL: Duration = Duration::from_millis(200);
 /// How long a retired provider waits for its calls.
 const RETIRE_BOUND: Duration = Duration::from_secs(3600);
 
-/// What a reload did.
+/// The changes of a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// Providers that were added.

@@ -23,7 +23,7 @@ use crate::error::Error;
 pub struct RequestConfig {
     /// The model, `provider/model`.
     pub model: String,
-    /// What the model is told first.
+    /// The system prompt.
     pub system: String,
     /// Globs on the tools of the catalogue that it may call. Default: none.
     pub tools: Vec<String>,
@@ -45,14 +45,14 @@ pub enum RequestContext {
     },
 }
 
-/// What a model answered to a request.
+/// A model's answer to a request.
 #[derive(Debug, Clone)]
 pub struct RequestAnswer<T> {
     /// The output; `None` as long as calls are needed to find it.
     pub output: Option<T>,
     /// The calls in written order, each valid or with the reason why it is not.
     pub calls: Vec<Result<PlannedCall, Box<Rejection>>>,
-    /// What the model used.
+    /// The usage of the model.
     pub usage: Usage,
 }
 

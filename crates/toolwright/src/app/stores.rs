@@ -23,7 +23,7 @@ impl Toolwright {
         Arc::clone(&self.store) as _
     }
 
-    /// What clients of model APIs refer to by id.
+    /// The objects that clients of model APIs refer to by id.
     #[must_use]
     pub(crate) fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.store) as _
@@ -35,7 +35,7 @@ impl Toolwright {
         Arc::clone(&self.store) as _
     }
 
-    /// What was approved for always.
+    /// The standing approvals.
     #[must_use]
     pub fn approvals(&self) -> Arc<dyn ApprovalStore> {
         Arc::clone(&self.store) as _

@@ -13,7 +13,7 @@ use crate::config::DelegatesConfig;
 
 /// Bytes of a document.
 const MAX_BYTES: usize = 256 << 10;
-/// Where the settings of addresses stand.
+/// The section with the settings of addresses.
 const SETTINGS: &str = "web";
 
 /// The documents that one configuration allows.

@@ -14,9 +14,9 @@ use toolwright_models::Api;
 use super::Agent;
 use crate::app::Toolwright;
 
-/// What the name of an agent may begin with.
+/// The optional prefix of the name of an agent.
 const AGENT: &str = "agent/";
-/// What the name of a model itself begins with.
+/// The prefix of the name of a model without an agent.
 const RAW: &str = "raw/";
 
 /// The agents and models of an instance, for clients of model APIs.

@@ -133,7 +133,7 @@ fn agent(app: &Arc<Toolwright>, member: &Member) -> Result<Agent, Error> {
     Ok(agent.narrowed_to(&member.rights))
 }
 
-/// What a member reads before its messages.
+/// The text that a member reads before its messages.
 fn introduction(member: &Member) -> String {
     let Member { name, instructions, .. } = member;
     let own = instructions.as_ref().map(|text| format!("\n\n{text}")).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::app::{Running, Toolwright};
 use crate::config::Config;
 use crate::config::file::AgentToolName;
 
-/// What the provider of agents is built from.
+/// The configuration of the provider of agents.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::app) struct AgentSettings {
     agents: Vec<AgentSpec>,

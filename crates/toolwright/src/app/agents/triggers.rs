@@ -119,7 +119,7 @@ impl Toolwright {
         Ok(Principal { roles, ..then.clone() })
     }
 
-    /// What answers at `/webhooks`.
+    /// The options of the endpoint `/webhooks`.
     pub(crate) fn webhooks(&self) -> WebhookOptions {
         let (variables, redactor) = (Arc::clone(&self.variables), Arc::clone(&self.redactor));
         let secrets = move |name: &str| {
