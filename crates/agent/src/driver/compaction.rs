@@ -27,35 +27,32 @@ use crate::run::{Compacted, MemoryTools, RunState};
 const SUMMARIZE: &str = "llm:summarize@1.0.0";
 const EXTRACT: &str = "llm:fact-extract@1.0.0";
 
-/// The shipped tools, used if the catalogue does not list them. Models are not shown them.
-#[derive(Default)]
-pub(super) struct ShippedTools(OnceLock<Arc<Snapshot>>);
-
-impl ShippedTools {
-    fn snapshot(&self) -> &Arc<Snapshot> {
-        self.0.get_or_init(|| {
-            let tools = shipped().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
-            let empty = Snapshot::default();
-            match StaticProvider::new("llm", ProviderKind::Llm, tools) {
-                Ok(provider) => {
-                    let tools = provider.tools().to_vec();
-                    let provider: Arc<dyn Provider> = Arc::new(provider);
-                    Arc::new(empty.with(&provider, &tools))
-                }
-                Err(error) => {
-                    tracing::error!("the shipped LLM-backed tools cannot be registered: {error}");
-                    Arc::new(empty)
-                }
+/// The shipped tools, used if the catalogue does not list them. Models are not shown them. They are made once, since the
+/// schemas of six tools are compiled for them.
+fn shipped_tools() -> &'static Arc<Snapshot> {
+    static SHIPPED: OnceLock<Arc<Snapshot>> = OnceLock::new();
+    SHIPPED.get_or_init(|| {
+        let tools = shipped().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
+        let empty = Snapshot::default();
+        match StaticProvider::new("llm", ProviderKind::Llm, tools) {
+            Ok(provider) => {
+                let tools = provider.tools().to_vec();
+                let provider: Arc<dyn Provider> = Arc::new(provider);
+                Arc::new(empty.with(&provider, &tools))
             }
-        })
-    }
+            Err(error) => {
+                tracing::error!("the shipped LLM-backed tools cannot be registered: {error}");
+                Arc::new(empty)
+            }
+        }
+    })
 }
 
 impl Driver {
     /// The catalogue with the two tools, which may be tuned there; else the shipped ones. A tool of the same name with
     /// other schemas does not count.
     fn memory_snapshot(&self) -> Arc<Snapshot> {
-        let (whole, shipped) = (self.catalogue.snapshot(), self.shipped.snapshot());
+        let (whole, shipped) = (self.catalogue.snapshot(), shipped_tools());
         let is_one = |entry: &Arc<Entry>| {
             entry.provider.llm(entry.id()).is_some()
                 && shipped.get(&entry.id().to_string()).is_some_and(|shipped| {

@@ -39,7 +39,6 @@ use toolwright_search::ToolFinder;
 
 use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
-use compaction::ShippedTools;
 pub(crate) use resume::Begun;
 use run_calls::{InFlightCalls, Meter, TurnBudget};
 pub(crate) use tool_view::ToolViewCache;
@@ -222,7 +221,6 @@ pub struct Driver {
     views: Arc<ToolViewCache>,
     finder: ToolFinder,
     job_wait: Option<Duration>,
-    shipped: Arc<ShippedTools>,
     agents: Option<(Arc<dyn AgentTree>, AgentLimits)>,
 }
 
@@ -250,7 +248,6 @@ impl Driver {
             views: Arc::default(),
             finder: ToolFinder::default(),
             job_wait: None,
-            shipped: Arc::default(),
             agents: None,
         }
     }
