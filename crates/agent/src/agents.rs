@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::agents::handoff::HANDED_BACK;
-use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree, check_name, child_session};
+use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree, check_name, child_session};
 use toolwright_core::approval::AgentStep;
 use toolwright_core::catalogue::{CallScope, Health, Provider, ProviderCall, ProviderError};
 use toolwright_core::context::ToolContext;
@@ -29,8 +29,8 @@ use toolwright_runtime::executor::Nested;
 use crate::child::{self, ChildRun};
 use crate::driver::{Driver, ToolViewCache};
 use crate::prompt::BASE_PROMPT;
-use crate::report::{FINAL_REPORT_ID, Format, ReportSpec, RunReport, Status};
-use crate::run::{Limits, RunSpec, RunState};
+use crate::report::{FINAL_REPORT_ID, Format, ReportConfig, RunReport, Status};
+use crate::run::{Limits, RunConfig, RunState};
 use crate::tools::{BATCH_ID, NAMESPACE, TASK_STATUS_ID};
 
 /// Name of the provider of agents.
@@ -42,7 +42,7 @@ const JOB_WAIT: Duration = Duration::from_secs(600);
 
 /// What agents run with.
 #[derive(Clone)]
-pub struct AgentParts {
+pub struct AgentProviderOptions {
     /// Keeps their runs.
     pub runs: Arc<dyn RunStore>,
     /// Keeps the trees of them.
@@ -52,20 +52,20 @@ pub struct AgentParts {
     /// The model of agents that name none, where the caller has none either.
     pub default_model: Option<String>,
     /// The specification of a run of this model, as it is configured.
-    pub spec: Arc<dyn Fn(&str) -> RunSpec + Send + Sync>,
+    pub spec: Arc<dyn Fn(&str) -> RunConfig + Send + Sync>,
 }
 
-impl fmt::Debug for AgentParts {
+impl fmt::Debug for AgentProviderOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentParts").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("AgentProviderOptions").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
 /// The provider of agents as tools.
 pub struct AgentProvider {
-    agents: Vec<(Arc<AgentSpec>, Arc<RegisteredTool>)>,
+    agents: Vec<(Arc<AgentConfig>, Arc<RegisteredTool>)>,
     issues: Vec<String>,
-    parts: AgentParts,
+    parts: AgentProviderOptions,
 }
 
 /// What the tools of a caller leave an agent.
@@ -85,7 +85,7 @@ impl AgentProvider {
     /// The provider of these agents, which have different names. One that is no legal tool is left out, and
     /// [`Provider::issues`] says why.
     #[must_use]
-    pub fn new(agents: Vec<AgentSpec>, parts: AgentParts) -> Self {
+    pub fn new(agents: Vec<AgentConfig>, parts: AgentProviderOptions) -> Self {
         let (mut known, mut issues) = (Vec::with_capacity(agents.len()), Vec::new());
         for spec in agents {
             let registered = check_name(&spec.name).map_err(|error| error.to_string()).and_then(|()| {
@@ -100,13 +100,13 @@ impl AgentProvider {
         Self { agents: known, issues, parts }
     }
 
-    fn agent(&self, tool: &ToolId) -> Option<&Arc<AgentSpec>> {
+    fn agent(&self, tool: &ToolId) -> Option<&Arc<AgentConfig>> {
         self.agents.iter().find(|(_, known)| known.definition().id == *tool).map(|(spec, _)| spec)
     }
 
     async fn run(
         &self,
-        spec: &Arc<AgentSpec>,
+        spec: &Arc<AgentConfig>,
         arguments: &Value,
         context: &ToolContext,
     ) -> Result<RunReport, ToolError> {
@@ -150,7 +150,7 @@ impl AgentProvider {
     }
 
     /// The driver of the agent's runs with what its caller's tools leave it.
-    fn driver(&self, spec: &AgentSpec, nested: Nested<'_>) -> Driver {
+    fn driver(&self, spec: &AgentConfig, nested: Nested<'_>) -> Driver {
         // Runs of one kind share what they show their models.
         let left = nested.run.snapshot.derived(&spec.name, |tools| LeftTools {
             tools: Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")),
@@ -214,7 +214,7 @@ impl Provider for AgentProvider {
 }
 
 /// The tool of an agent.
-fn definition(spec: &AgentSpec) -> Option<ToolDefinition> {
+fn definition(spec: &AgentConfig) -> Option<ToolDefinition> {
     let id = ToolId::try_parse(&format!("{NAMESPACE}:{}@1.0.0", spec.name))?;
     let parameters = json!({
         "type": "object",
@@ -241,7 +241,7 @@ fn definition(spec: &AgentSpec) -> Option<ToolDefinition> {
 }
 
 /// Whether the agent may use a tool of its caller.
-fn may_use(spec: &AgentSpec, entry: &Entry) -> bool {
+fn may_use(spec: &AgentConfig, entry: &Entry) -> bool {
     let is_itself = entry.provider.kind() == ProviderKind::Agent && entry.id().name() == spec.name;
     let changes_groups = CHANGES.contains(&entry.id().without_version());
     !is_itself
@@ -253,7 +253,7 @@ fn may_use(spec: &AgentSpec, entry: &Entry) -> bool {
 
 /// The policy of the agent's calls. What the owner or the client of a gateway does is nobody else's to do: without a
 /// policy of its own the agent asks then.
-fn policy(spec: &AgentSpec, caller: &Arc<Policy>) -> Policy {
+fn policy(spec: &AgentConfig, caller: &Arc<Policy>) -> Policy {
     let profile = spec.policy.unwrap_or(match caller.profile {
         Profile::Owner | Profile::Client => Profile::Ask,
         Profile::Ask | Profile::Workspace | Profile::Trusted => Profile::Trusted,
@@ -263,14 +263,14 @@ fn policy(spec: &AgentSpec, caller: &Arc<Policy>) -> Policy {
 
 /// The specification of the agent's run, by that of any run of its model.
 #[must_use]
-pub fn run_spec(spec: &Arc<AgentSpec>, run: RunSpec) -> RunSpec {
+pub fn run_spec(spec: &Arc<AgentConfig>, run: RunConfig) -> RunConfig {
     let schema = spec.output_schema.clone().map(Value::Object);
     // The schema was compiled when the agent was registered.
-    let report = schema.and_then(|schema| ReportSpec::by_schema(schema).ok());
+    let report = schema.and_then(|schema| ReportConfig::by_schema(schema).ok());
     let mut agent_tools = run.agent_tools;
-    agent_tools.report = Some(report.unwrap_or_else(|| ReportSpec::in_format(Format::Markdown)));
+    agent_tools.report = Some(report.unwrap_or_else(|| ReportConfig::in_format(Format::Markdown)));
     let limits = &spec.limits;
-    RunSpec {
+    RunConfig {
         settings: spec.settings.clone(),
         limits: Limits {
             turns: limits.turns.unwrap_or(run.limits.turns),
@@ -286,7 +286,7 @@ pub fn run_spec(spec: &Arc<AgentSpec>, run: RunSpec) -> RunSpec {
 }
 
 /// The report of an agent as the result of its call.
-fn output(spec: &AgentSpec, report: RunReport) -> ToolOutput {
+fn output(spec: &AgentConfig, report: RunReport) -> ToolOutput {
     if report.final_report.as_ref().is_some_and(|report| report.metadata.contains_key(HANDED_BACK)) {
         return ToolOutput::text(report.answer).with_extra(HANDED_BACK, true);
     }

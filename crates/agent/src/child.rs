@@ -58,8 +58,8 @@ impl ChildRun {
             )
         };
         let usage = parent.usage.clone();
-        let account = parent.account.clone();
-        let options = RunOptions { parent: Some(Arc::new(parent)), account, ..options };
+        let agent_budget = parent.agent_budget.clone();
+        let options = RunOptions { parent: Some(Arc::new(parent)), agent_budget, ..options };
         let (mut state, begun) = driver.load_or_begin(&options, || begin(&driver, &options)).await.map_err(failed)?;
         if let (Begun::Before, Some(usage)) = (begun, usage) {
             // What it used before it was interrupted is not in the sums of its caller.

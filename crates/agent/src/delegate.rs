@@ -18,15 +18,15 @@ use toolwright_core::model::Message;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::store::RunStore;
 use toolwright_core::taint::Taint;
-use toolwright_core::variables::Known;
+use toolwright_core::variables::KnownValue;
 use toolwright_core::{Entry, Policy, Profile, RunInput, Session};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::Nested;
 
 use crate::child::{self, ChildRun};
 use crate::extract::WindowOf;
-use crate::report::{ReportSpec, RunReport, Status};
-use crate::run::{Limits, RunSpec, RunState};
+use crate::report::{ReportConfig, RunReport, Status};
+use crate::run::{Limits, RunConfig, RunState};
 
 /// The delegate without a document.
 pub const ANONYMOUS: &str = "anonymous";
@@ -213,12 +213,12 @@ impl Delegates for ModelDelegates {
                 let written = document.context.text();
                 let system =
                     if written.trim().is_empty() { PROMPT.to_owned() } else { format!("{PROMPT}\n\n{written}") };
-                let mut spec = RunSpec {
+                let mut spec = RunConfig {
                     limits: Limits { turns: TURNS, ..Limits::default() },
                     window: (self.window)(&model),
                     exposure: Some(Exposure::Direct),
                     input,
-                    ..RunSpec::new(model, system)
+                    ..RunConfig::new(model, system)
                 };
                 spec.agent_tools.report = report;
                 RunState::new(spec, vec![Message::user(task)])
@@ -234,19 +234,19 @@ impl ModelDelegates {
         &self,
         request: &DelegateRequest<'_>,
         document: &DelegateDocument,
-    ) -> Result<Option<ReportSpec>, ToolError> {
+    ) -> Result<Option<ReportConfig>, ToolError> {
         let schema = document.schema.as_ref().or(request.entry.definition().output_schema.as_ref());
         let Some(schema) = schema else { return Ok(None) };
         let failed = |error| {
             let message = format!("the schema of the delegate {} cannot be used: {error}", request.delegate);
             ToolError::new(ErrorKind::ExecutionError, message)
         };
-        ReportSpec::by_schema(schema.clone()).map(Some).map_err(failed)
+        ReportConfig::by_schema(schema.clone()).map(Some).map_err(failed)
     }
 }
 
 /// The call, as its delegate reads it.
-fn task(request: &DelegateRequest<'_>, granted: &BTreeMap<String, Option<Known>>) -> String {
+fn task(request: &DelegateRequest<'_>, granted: &BTreeMap<String, Option<KnownValue>>) -> String {
     let definition = request.entry.definition();
     let mut text = format!("Tool: {}\n", request.entry.wire_name);
     if !definition.description.is_empty() {

@@ -22,7 +22,7 @@ use toolwright_runtime::executor::Nested;
 use crate::child::{self, ChildRun};
 use crate::driver::{Driver, RunOptions};
 use crate::report::Status;
-use crate::run::{Limits, RunSpec, RunState};
+use crate::run::{Limits, RunConfig, RunState};
 
 /// Context window of a model for which it is unknown.
 const DEFAULT_WINDOW: usize = 32_000;
@@ -311,13 +311,13 @@ impl Extraction<'_> {
         }
     }
 
-    fn spec(&self) -> RunSpec {
-        RunSpec {
+    fn spec(&self) -> RunConfig {
+        RunConfig {
             max_tokens: Some(ANSWER_TOKENS),
             limits: Limits { turns: TURNS, calls: Some(CALLS), ..Limits::default() },
             window: Some(self.window),
             exposure: Some(Exposure::Direct),
-            ..RunSpec::new(&*self.model, SEARCH)
+            ..RunConfig::new(&*self.model, SEARCH)
         }
     }
 }

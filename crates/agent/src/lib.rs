@@ -16,19 +16,19 @@ pub mod report;
 pub mod run;
 pub mod tools;
 
-pub use agents::{AGENTS, AgentParts, AgentProvider};
+pub use agents::{AGENTS, AgentProvider, AgentProviderOptions};
 pub use delegate::{DelegateDocument, DelegateDocuments, FoundDelegate, ModelDelegates};
 pub use driver::{Driver, DriverError, PromptPreview, RunOptions, RunWatcher, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, offer, plan_calls, read_calls};
-pub use plan_writer::{mend_request, plan_request, read_plan, rest_request};
+pub use plan_writer::{correction_request, plan_request, read_plan, replan_request};
 pub use prompt::BASE_PROMPT;
 pub use report::{
-    CallRecord, ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, MadeFile, ReportSpec, RunReport,
-    RunResult, Status,
+    ChildEnd, ChildNote, FinalReport, Format, HeldCall, HeldVerdict, ProducedFile, ReportConfig, ReportedCall,
+    RunReport, RunResult, Status,
 };
 pub use run::{
-    AfterPlan, BesideCall, ClientTerms, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant,
-    Limits, Notice, Resolved, RunPlan, RunSpec, RunState, Step, ToolBatch, TransitionError,
+    AfterPlan, BesideCall, ClientRunOptions, Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch,
+    Grant, Limits, Notice, Resolved, RunConfig, RunPlan, RunState, Step, ToolBatch, TransitionError,
 };
 pub use tools::AgentTools;

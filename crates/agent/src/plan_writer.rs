@@ -110,7 +110,7 @@ pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue
 
 /// The request again, with the answer to it and its faults: the model's one chance to mend the plan.
 #[must_use]
-pub fn mend_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanIssue]) -> ModelRequest {
+pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanIssue]) -> ModelRequest {
     let mut messages = asked.messages.clone();
     let listed: Vec<String> = faults.iter().take(MAX_FAULTS).map(ToString::to_string).collect();
     let notice = format!(
@@ -143,7 +143,7 @@ pub fn mend_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanI
 
 /// The request for what is left of a plan: its calls with what became of them.
 #[must_use]
-pub fn rest_request(calls: &[Value], state: &Value) -> String {
+pub fn replan_request(calls: &[Value], state: &Value) -> String {
     let is_told = |call: &&Value| calls.len() <= MAX_TOLD || call["became"] != "done";
     let mut lines: Vec<String> = calls.iter().filter(is_told).take(MAX_TOLD).map(Value::to_string).collect();
     if lines.len() < calls.len() {
@@ -190,13 +190,13 @@ mod tests {
     fn each_call_of_a_faulty_plan_is_answered() {
         let faulty = answer("", &[("a", "{}"), ("b", "{}")]);
         let faults = read_plan(&answer("", &[])).expect_err("no plan");
-        let asked = mend_request(&ModelRequest::default(), faulty, &faults);
+        let asked = correction_request(&ModelRequest::default(), faulty, &faults);
         let [Message::Assistant { calls, .. }, Message::Tool { results }] = &asked.messages[..] else {
             panic!("{:?}", asked.messages)
         };
         assert_eq!(calls.len(), results.len());
         assert!(results[0].content[0].as_text().is_some_and(|text| text.contains("calls no tool")));
-        let asked = mend_request(&ModelRequest::default(), answer("", &[]), &faults);
+        let asked = correction_request(&ModelRequest::default(), answer("", &[]), &faults);
         assert_eq!(asked.messages.len(), 1);
     }
 }

@@ -70,7 +70,7 @@ pub struct CallFailure {
 
 /// One call of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallRecord {
+pub struct ReportedCall {
     /// Its id, unique in the conversation.
     pub id: String,
     /// Canonical id of the tool, or the name as written if no such tool exists.
@@ -92,7 +92,7 @@ pub struct CallRecord {
     pub latency_ms: u64,
 }
 
-impl CallRecord {
+impl ReportedCall {
     pub(crate) fn new(id: &str, written: &str, arguments: Value, outcome: &Outcome) -> Self {
         Self {
             id: id.to_owned(),
@@ -127,7 +127,7 @@ impl CallRecord {
 
 /// A file that a tool of the model's provider made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MadeFile {
+pub struct ProducedFile {
     /// The provider's name for it; may be empty.
     pub name: String,
     /// Its media type.
@@ -175,7 +175,7 @@ pub struct RunReport {
     /// Model answers.
     pub turns: u32,
     /// Calls, in the order in which the model wrote them; failed and refused ones too.
-    pub calls: Vec<CallRecord>,
+    pub calls: Vec<ReportedCall>,
     /// Tokens of all turns, of repairs and of what the calls asked of models: the agents that it started included.
     pub usage: Usage,
     /// What that costs in US dollars; `None` where a price is not known.
@@ -193,7 +193,7 @@ pub struct RunReport {
     /// The sources that answers cite.
     pub sources: Vec<Citation>,
     /// The files that tools of the model's provider made.
-    pub files: Vec<MadeFile>,
+    pub files: Vec<ProducedFile>,
 }
 
 /// What became of an agent that had not ended when the run that began it did.
@@ -351,13 +351,13 @@ impl Format {
 /// The report that a run has to end with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReportSpec {
+pub struct ReportConfig {
     format: Format,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     schema: Option<Value>,
 }
 
-impl ReportSpec {
+impl ReportConfig {
     /// A report in `format`.
     #[must_use]
     pub fn in_format(format: Format) -> Self {
@@ -422,7 +422,7 @@ impl FinalReport {
     ///
     /// # Errors
     /// Why there is no report in them, and what to write instead.
-    pub(crate) fn accept(arguments: &Value, spec: Option<&ReportSpec>) -> Result<Self, String> {
+    pub(crate) fn accept(arguments: &Value, spec: Option<&ReportConfig>) -> Result<Self, String> {
         let status = match arguments.get("status").and_then(Value::as_str) {
             Some("failure") => Status::Failure,
             Some("partial") => Status::Partial,
@@ -447,7 +447,7 @@ impl FinalReport {
                     }
                     (None, None) => return Err("the report needs `content_json`: the value itself, not a text".into()),
                 };
-                let schema = spec.and_then(ReportSpec::schema);
+                let schema = spec.and_then(ReportConfig::schema);
                 (None, Some(fitted(value, schema, &mut warnings)?))
             }
             _ => (Some(text(content, json, &mut warnings)?), None),
@@ -460,7 +460,7 @@ impl FinalReport {
     ///
     /// # Errors
     /// Why there is none in it, and what to write instead.
-    pub(crate) fn from_text(answer: &str, spec: &ReportSpec) -> Result<Self, String> {
+    pub(crate) fn from_text(answer: &str, spec: &ReportConfig) -> Result<Self, String> {
         let member = if spec.format == Format::Json { "content_json" } else { "content" };
         let mut report = Self::accept(&json!({ member: answer }), Some(spec))?;
         // Warnings about members of a call do not apply.
@@ -520,7 +520,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// A specification by its format, or by one of two schemas.
-    pub(crate) fn spec(format: &str) -> Option<ReportSpec> {
+    pub(crate) fn spec(format: &str) -> Option<ReportConfig> {
         match format {
             "" => None,
             "schema" => {
@@ -530,9 +530,9 @@ pub(crate) mod tests {
                     "required": ["n"],
                     "$defs": {"s": {"type": "string"}},
                 });
-                Some(ReportSpec::by_schema(schema).expect("schema"))
+                Some(ReportConfig::by_schema(schema).expect("schema"))
             }
-            "text schema" => Some(ReportSpec::by_schema(json!({"type": "string"})).expect("schema")),
+            "text schema" => Some(ReportConfig::by_schema(json!({"type": "string"})).expect("schema")),
             other => serde_json::from_value(json!({"format": other})).expect("format"),
         }
     }

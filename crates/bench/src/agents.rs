@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use toolwright_agent::{AgentParts, AgentProvider, RunSpec};
-use toolwright_core::agents::{AgentLimits, AgentSpec};
+use toolwright_agent::{AgentProvider, AgentProviderOptions, RunConfig};
+use toolwright_core::agents::{AgentConfig, AgentLimits};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Provider as _, Snapshot};
 use toolwright_core::event::Event;
@@ -89,14 +89,14 @@ impl Bench {
         };
         let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
         options.jobs = Some(jobs);
-        let parts = AgentParts {
+        let parts = AgentProviderOptions {
             runs: Arc::clone(&store) as _,
             tree: Arc::clone(&store) as _,
             limits: AgentLimits::default(),
             default_model: Some("test/m".into()),
-            spec: Arc::new(|model| RunSpec::new(model, "")),
+            spec: Arc::new(|model| RunConfig::new(model, "")),
         };
-        let worker = AgentSpec { name: "worker".into(), prompt: "You work.".into(), ..AgentSpec::default() };
+        let worker = AgentConfig { name: "worker".into(), prompt: "You work.".into(), ..AgentConfig::default() };
         let agents = Arc::new(AgentProvider::new(vec![worker], parts));
         let tools = builtin::tools(&BuiltinOptions::default());
         let builtins = Arc::new(StaticProvider::new("builtin", toolwright_core::ProviderKind::Builtin, tools)?);

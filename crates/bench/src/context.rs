@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolwright_agent::{ContextOptions, Driver, Limits, RunOptions, RunSpec, RunState, Status};
+use toolwright_agent::{ContextOptions, Driver, Limits, RunConfig, RunOptions, RunState, Status};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
@@ -170,13 +170,13 @@ fn first(talk: &LongTalk) -> Result<String, Failure> {
     talk.user(0).ok_or_else(|| "a conversation has one turn at least".into())
 }
 
-fn spec(window: usize, target: f64) -> RunSpec {
-    RunSpec {
+fn spec(window: usize, target: f64) -> RunConfig {
+    RunConfig {
         max_tokens: Some(ANSWER),
         limits: Limits { turns: u32::MAX, ..Limits::default() },
         window: Some(window),
         context: ContextOptions { model: Some(format!("long/{MEMORY_MODEL}")), target, ..ContextOptions::default() },
-        ..RunSpec::new("long/talker", "You do the work step by step.")
+        ..RunConfig::new("long/talker", "You do the work step by step.")
     }
 }
 

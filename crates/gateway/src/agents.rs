@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use toolwright_agent::{Driver, RunOptions, RunSpec};
+use toolwright_agent::{Driver, RunConfig, RunOptions};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::policy::Profile;
@@ -60,7 +60,7 @@ pub struct PreparedRun {
     /// Its options.
     pub options: RunOptions,
     /// Its specification.
-    pub spec: RunSpec,
+    pub spec: RunConfig,
 }
 
 /// The agents and models behind the facades.

@@ -12,7 +12,7 @@ use url::{Origin, Url};
 
 use super::address::{AddressPolicy, DialResolver, HostResolver, Reach, SystemResolver, resolve_public};
 use super::error::{NetError, without_secrets};
-use super::proxy::ProxySettings;
+use super::proxy::ProxyConfig;
 use super::response::{Bounds, HttpResponse};
 
 /// Redirects followed for one request.
@@ -34,12 +34,12 @@ pub struct HttpOptions {
     /// Resolves names.
     pub resolver: Arc<dyn HostResolver>,
     /// Proxies.
-    pub proxies: ProxySettings,
+    pub proxies: ProxyConfig,
 }
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self { resolver: Arc::new(SystemResolver), proxies: ProxySettings::from_env() }
+        Self { resolver: Arc::new(SystemResolver), proxies: ProxyConfig::from_env() }
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Once;
 pub use address::{AddressPolicy, HostResolver, SystemResolver};
 pub use client::{Authorizer, Challenge, HttpClient, HttpOptions, HttpRequest, Retry};
 pub use error::NetError;
-pub use proxy::ProxySettings;
+pub use proxy::ProxyConfig;
 pub use response::{Body, Bounds, HttpResponse, MediaType, decode_text};
 
 /// Makes `ring` the process's TLS provider, the first time it is called, unless the embedding program

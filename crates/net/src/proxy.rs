@@ -10,13 +10,13 @@ use super::error::NetError;
 /// Which proxy a URL goes through: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, or their
 /// lower-case names, read as curl does. Only `http` and `https` proxies are supported.
 #[derive(Clone, Default)]
-pub struct ProxySettings {
+pub struct ProxyConfig {
     http: Option<String>,
     https: Option<String>,
     bypass: String,
 }
 
-impl ProxySettings {
+impl ProxyConfig {
     /// No proxy.
     #[must_use]
     pub fn none() -> Self {
@@ -29,7 +29,7 @@ impl ProxySettings {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
 
-    /// As [`ProxySettings::from_env`], from any variables.
+    /// As [`ProxyConfig::from_env`], from any variables.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| {
             let value = lookup(name).or_else(|| lookup(&name.to_ascii_lowercase()))?;
@@ -78,10 +78,10 @@ impl ProxySettings {
     }
 }
 
-impl fmt::Debug for ProxySettings {
+impl fmt::Debug for ProxyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A proxy's URL may hold a password.
-        f.debug_struct("ProxySettings")
+        f.debug_struct("ProxyConfig")
             .field("http", &self.http.is_some())
             .field("https", &self.https.is_some())
             .field("bypass", &self.bypass)
@@ -97,7 +97,7 @@ mod tests {
     fn the_environment_decides_as_it_does_for_curl() {
         let check = |variables: &[(&str, &str)], url: &str, expect: bool| {
             let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
-            let covered = ProxySettings::from_lookup(lookup).covers(&Url::parse(url).expect("url"));
+            let covered = ProxyConfig::from_lookup(lookup).covers(&Url::parse(url).expect("url"));
             assert_eq!(covered, expect, "{variables:?} {url}");
         };
         check(&[], "http://a.example/", false);
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn unusable_proxies_are_named_without_passwords() {
         let settings =
-            ProxySettings::from_lookup(|name| (name == "HTTPS_PROXY").then(|| "socks5://u:secret@p:1".to_owned()));
+            ProxyConfig::from_lookup(|name| (name == "HTTPS_PROXY").then(|| "socks5://u:secret@p:1".to_owned()));
         let error = settings.apply(reqwest::Client::builder()).expect_err("socks").to_string();
         assert!(error.contains("HTTPS_PROXY") && error.contains("socks5") && !error.contains("secret"), "{error}");
         assert!(!format!("{settings:?}").contains("secret"));

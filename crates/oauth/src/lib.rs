@@ -32,7 +32,7 @@ pub use config::{ClientProof, Grant, IdentityProviderConfig, OAuthConfig};
 pub use consent::Consent;
 pub use credentials::{AuthMethod, Client, Credentials, LoginState, Token, TokenState};
 pub use grants::SigningKey;
-pub use session::{OAuth, OAuthParts};
+pub use session::{OAuth, OAuthOptions};
 pub use store::{CredentialLock, CredentialStore, ServerKey};
 pub use token::{Logout, Revocation};
 

@@ -162,11 +162,11 @@ const PAUSE: Duration = Duration::from_secs(60);
 pub(crate) struct Trial {
     /// Whether anything is known: nearly all requests are accepted, and need no more than this.
     is_on: AtomicBool,
-    known: Mutex<Known>,
+    known: Mutex<TokenHistory>,
 }
 
 #[derive(Default)]
-struct Known {
+struct TokenHistory {
     /// What was given and has not been sent, or not been answered.
     given: Option<Moment>,
     /// What was refused when it was new.
@@ -222,7 +222,7 @@ impl Trial {
         self.lock().refused.as_ref().is_some_and(Moment::is_recent)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, TokenHistory> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -29,7 +29,7 @@ const MAX_STEP_UPS: usize = 8;
 
 /// What one server's OAuth is made of.
 #[derive(Clone)]
-pub struct OAuthParts {
+pub struct OAuthOptions {
     /// The server's name in the configuration.
     pub server: String,
     /// Its address.
@@ -80,8 +80,8 @@ pub(crate) enum Want<'a> {
 impl OAuth {
     /// The OAuth of one server.
     #[must_use]
-    pub fn new(parts: OAuthParts) -> Self {
-        let OAuthParts { server, url, settings, store, http, consent, secrets } = parts;
+    pub fn new(parts: OAuthOptions) -> Self {
+        let OAuthOptions { server, url, settings, store, http, consent, secrets } = parts;
         let provider = settings.identity_provider.as_ref().filter(|_| settings.grant == Grant::IdentityAssertion);
         let provider = provider.map(|provider| provider.token_endpoint.as_str());
         // Hosts that the operator wrote may be private.
@@ -371,9 +371,9 @@ impl fmt::Debug for Session {
     }
 }
 
-impl fmt::Debug for OAuthParts {
+impl fmt::Debug for OAuthOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OAuthParts")
+        f.debug_struct("OAuthOptions")
             .field("server", &self.server)
             .field("settings", &self.settings)
             .finish_non_exhaustive()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED, EXPIRY};
 use toolwright_core::context::Clock;
-use toolwright_core::inbox::{FormQuestion, FormReply, FormRequest, InboxStore, Kept, Question, QuestionState};
+use toolwright_core::inbox::{FormQuestion, FormReply, FormRequest, InboxItem, InboxStore, Question, QuestionState};
 use toolwright_core::job::JobRecord;
 use toolwright_core::store::StoreError;
 
@@ -211,10 +211,10 @@ pub(crate) fn new_id(kind: &str) -> String {
 }
 
 /// A new question.
-fn kept<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> Kept<Q, A> {
+fn kept<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> InboxItem<Q, A> {
     let created_ms = clock.wall_ms();
     let expiry = u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX);
-    Kept {
+    InboxItem {
         id: new_id(kind),
         request,
         created_ms,
@@ -247,7 +247,7 @@ impl<'a> Pending<'a> {
     where
         Q: Send,
         A: Send,
-        F: Future<Output = Result<Option<Kept<Q, A>>, StoreError>> + Send,
+        F: Future<Output = Result<Option<InboxItem<Q, A>>, StoreError>> + Send,
     {
         let mut expired = std::pin::pin!(tokio::time::sleep(expiry));
         loop {

@@ -33,7 +33,7 @@ pub use executor::{Executor, ExecutorOptions, RecoveryOptions, RunContext};
 pub use jobs::JobManager;
 pub use jobs::triggers::{self, TriggerManager, TriggerRunner};
 pub use judge::ModelJudge;
-pub use models::{AgentAccount, Budgets, ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
+pub use models::{AgentBudget, Budgets, ModelQueueConfig, ModelTraffic, Recorder, TrafficConfig};
 pub use outputs::OutputFiles;
 pub use outputs::cache::Responses;
 pub use queue::{CallOrder, Priority, QueueConfig, Queues};

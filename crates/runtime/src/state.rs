@@ -11,7 +11,7 @@ use toolwright_core::store::{
     LogEntry, LogRow, OutputStore, SCRATCH, STATE, SessionLog, SessionValues, StoreError, ValueWatcher, Written,
     log_path,
 };
-use toolwright_core::variables::{Kind, Known, Variables};
+use toolwright_core::variables::{Kind, KnownValue, Variables};
 
 /// Bytes of one stored output that a reference may stand for.
 pub const MAX_STORED_VALUE: u64 = 16 << 20;
@@ -22,16 +22,16 @@ const MAX_STORED_VALUES: u64 = 64 << 20;
 pub struct RunVariables {
     input: RunInput,
     instances: Vec<String>,
-    values: Mutex<Kept>,
+    values: Mutex<StateValues>,
 }
 
 /// The values of a session, and what may still be kept of those that are stored outputs.
-struct Kept {
+struct StateValues {
     values: SessionValues,
     room: u64,
 }
 
-impl Kept {
+impl StateValues {
     fn put(&mut self, seq: u64, mut value: Written) {
         if let Some(handle) = &value.output {
             let bytes = toolwright_core::output::json_bytes(&value.data) as u64;
@@ -81,7 +81,7 @@ impl RunVariables {
     #[must_use]
     pub fn in_memory(input: RunInput) -> Arc<Self> {
         let instances = input.instances.keys().cloned().collect();
-        let values = Mutex::new(Kept { values: SessionValues::default(), room: MAX_STORED_VALUES });
+        let values = Mutex::new(StateValues { values: SessionValues::default(), room: MAX_STORED_VALUES });
         Arc::new(Self { input, instances, values })
     }
 
@@ -91,20 +91,20 @@ impl RunVariables {
         self.lock().values.get(STATE, instance).map_or(serde_json::Value::Null, |(value, _)| value)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, StateValues> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Variables for RunVariables {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
         let root = match kind {
             Kind::Input => return self.input.get(path, instance),
             Kind::State => STATE,
             Kind::Scratch => SCRATCH,
         };
         let (value, taint) = self.lock().values.get(&log_path(root, &path.join(".")), instance)?;
-        Some(Known { value, taint })
+        Some(KnownValue { value, taint })
     }
 
     fn instances(&self) -> &[String] {

@@ -10,25 +10,25 @@ use toolwright_core::catalogue::{Entry, ProviderKind};
 use toolwright_core::event::Partial;
 use toolwright_core::job::{JobRecord, JobScope};
 use toolwright_core::store::StoreError;
-use toolwright_runtime::AgentAccount;
+use toolwright_runtime::AgentBudget;
 
 use super::{Driver, DriverError, RunOptions};
 use crate::report::{ChildEnd, ChildNote, Status};
-use crate::run::{RunSpec, RunState, Step, ToolBatch};
+use crate::run::{RunConfig, RunState, Step, ToolBatch};
 
 /// How long a run without a limit of time waits for the agents that it began.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 impl Driver {
     /// Enters the run in the tree of agents, if it is an agent's, may start agents, or has limits that count there.
-    pub(super) async fn begin_account(
+    pub(super) async fn begin_agent_budget(
         &self,
         state: &RunState,
         options: &RunOptions,
-    ) -> Result<Option<Arc<AgentAccount>>, DriverError> {
-        let Some((tree, limits)) = &self.agents else { return Ok(options.account.clone()) };
+    ) -> Result<Option<Arc<AgentBudget>>, DriverError> {
+        let Some((tree, limits)) = &self.agents else { return Ok(options.agent_budget.clone()) };
         let spec = state.spec();
-        let above = options.parent.as_ref().and_then(|parent| parent.account.as_ref());
+        let above = options.parent.as_ref().and_then(|parent| parent.agent_budget.as_ref());
         let starts = |entry: &Arc<Entry>| is_agent(entry) || entry.definition().delegate.is_some();
         let starts_agents = || self.view(spec, options).usable.iter().any(starts);
         if options.parent.is_none() && !spec.tree_limits().limits_spending() && !starts_agents() {
@@ -49,18 +49,18 @@ impl Driver {
         if let Some(above) = above {
             above.has_started();
         }
-        match AgentAccount::begin(Arc::clone(tree), new, self.prices().clone()).await {
-            Ok(account) => Ok(Some(account)),
+        match AgentBudget::begin(Arc::clone(tree), new, self.prices().clone()).await {
+            Ok(agent_budget) => Ok(Some(agent_budget)),
             Err(TreeError::Limit(limit)) => Err(limit.into()),
             Err(TreeError::Store(error)) => Err(error.into()),
         }
     }
 
     /// The run has ended, and holds nothing in the tree any more.
-    pub(super) async fn end_account(&self, account: Option<&AgentAccount>, options: &RunOptions) {
+    pub(super) async fn end_agent_budget(&self, agent_budget: Option<&AgentBudget>, options: &RunOptions) {
         if self.agents.is_some()
-            && let Some(account) = account
-            && let Err(error) = account.end().await
+            && let Some(agent_budget) = agent_budget
+            && let Err(error) = agent_budget.end().await
         {
             tracing::warn!(run = &*options.run_id, "what the run used was not kept: {error}");
         }
@@ -140,7 +140,7 @@ impl Driver {
 
     /// The agents among these jobs that the run has started, and that have not ended.
     fn agents_among(&self, jobs: &[JobRecord], options: &RunOptions) -> Vec<JobRecord> {
-        if jobs.is_empty() || options.account.is_none() {
+        if jobs.is_empty() || options.agent_budget.is_none() {
             return Vec::new();
         }
         let snapshot = self.catalogue.snapshot();
@@ -182,7 +182,7 @@ pub(super) fn called(batch: &ToolBatch) -> String {
 }
 
 /// The name of the agent whose run it is.
-fn agent_name<'r>(spec: &'r RunSpec, options: &'r RunOptions) -> Option<&'r str> {
+fn agent_name<'r>(spec: &'r RunConfig, options: &'r RunOptions) -> Option<&'r str> {
     options.session.agent.as_deref().or_else(|| spec.agent.as_ref().map(|agent| agent.name.as_str()))
 }
 

@@ -17,7 +17,7 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::executor::{LlmOptions, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
-use super::eviction::{EvictedCounts, RoomMade};
+use super::eviction::{EvictedCounts, FreedRoom};
 use super::resume::Journal;
 use super::run_calls::{Meter, usage_of};
 use super::{Driver, DriverError, RunOptions};
@@ -142,7 +142,7 @@ impl Driver {
                 }
                 let layer = CompactionLayer::Summarize;
                 let results = EvictedCounts::default();
-                self.report_room(state, RoomMade { layer, tokens, results, messages, handle, usage }, options);
+                self.report_room(state, FreedRoom { layer, tokens, results, messages, handle, usage }, options);
             }
             Compacted::Failed(why) => {
                 let message =

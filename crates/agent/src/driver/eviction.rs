@@ -41,7 +41,7 @@ pub(super) struct EvictedCounts {
 }
 
 /// One way in which room was made, for observers.
-pub(super) struct RoomMade {
+pub(super) struct FreedRoom {
     pub(super) layer: CompactionLayer,
     /// Estimated tokens before and after.
     pub(super) tokens: (usize, usize),
@@ -51,7 +51,7 @@ pub(super) struct RoomMade {
     pub(super) usage: Usage,
 }
 
-impl RoomMade {
+impl FreedRoom {
     fn by_eviction(layer: CompactionLayer, tokens: (usize, usize), results: EvictedCounts) -> Self {
         Self { layer, tokens, results, messages: 0, handle: None, usage: Usage::default() }
     }
@@ -79,7 +79,7 @@ impl Driver {
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
     ) -> bool {
-        let tools = shown.showing.tokens;
+        let tools = shown.exposure_record.tokens;
         let spec = state.spec();
         let answer = self.model.answer_tokens(&spec.model, spec.max_tokens, &spec.settings);
         state.expect_answer(answer);
@@ -101,7 +101,7 @@ impl Driver {
     /// first count.
     async fn count(&self, state: &mut RunState, shown: &RequestTools) {
         let Some(counter) = self.executor.services().tokens.of_model(&state.spec().model) else { return };
-        let Some(countable) = state.to_count(shown.showing.tokens, &shown.tools) else { return };
+        let Some(countable) = state.to_count(shown.exposure_record.tokens, &shown.tools) else { return };
         let estimate = countable.estimate;
         let count = move || {
             let counts = countable.texts.iter().map(|text| counter.count(text));
@@ -119,8 +119,8 @@ impl Driver {
     }
 
     /// Records in transcript and events how room was made.
-    pub(super) fn report_room(&self, state: &RunState, made: RoomMade, options: &RunOptions) {
-        let RoomMade { layer, tokens: (before, after), results, messages, handle, usage } = made;
+    pub(super) fn report_room(&self, state: &RunState, made: FreedRoom, options: &RunOptions) {
+        let FreedRoom { layer, tokens: (before, after), results, messages, handle, usage } = made;
         let EvictedCounts { results, kept } = results;
         let tokens = |estimate: usize| state.in_tokens(estimate) as u64;
         let (before, after) = (tokens(before), tokens(after));
@@ -169,7 +169,7 @@ impl RoomMaker<'_> {
             // A compaction is reported when it is done.
             state.count_truncation();
             let tokens = (before, self.request_tokens(state));
-            self.report(state, RoomMade::by_eviction(CompactionLayer::Truncate, tokens, evicted));
+            self.report(state, FreedRoom::by_eviction(CompactionLayer::Truncate, tokens, evicted));
         }
         if full {
             self.force_last_turn(state).await;
@@ -190,7 +190,7 @@ impl RoomMaker<'_> {
             "the conversation does not fit the model's window, however it is shortened: the next turn is the last";
         self.driver.warn("context_full", message.to_owned());
         let tokens = (before, self.request_tokens(state));
-        self.report(state, RoomMade::by_eviction(CompactionLayer::ForceFinal, tokens, evicted));
+        self.report(state, FreedRoom::by_eviction(CompactionLayer::ForceFinal, tokens, evicted));
     }
 
     /// Replaces these results by notes. Stores each first if a tool can read it; a result that cannot be stored
@@ -346,7 +346,7 @@ impl RoomMaker<'_> {
         state.context_limit().is_some_and(|limit| self.request_tokens(state) > limit)
     }
 
-    fn report(&self, state: &RunState, made: RoomMade) {
+    fn report(&self, state: &RunState, made: FreedRoom) {
         self.driver.report_room(state, made, self.options);
     }
 

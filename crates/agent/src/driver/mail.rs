@@ -71,7 +71,7 @@ impl Driver {
     /// Whether the model is asked again after its answer: somebody has written to a run that another started, or a message
     /// has come while jobs of the run went on, if the driver waits for them. `open` are its jobs as they were listed before:
     /// the message of one that has ended since can be read.
-    pub(super) async fn goes_on(
+    pub(super) async fn continue_with_mail(
         &self,
         state: &mut RunState,
         meter: &Meter,

@@ -34,11 +34,11 @@ use toolwright_core::session::Session;
 use toolwright_core::store::todo::TODO_ID;
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::variables::Variables;
-use toolwright_runtime::{AgentAccount, Catalogue, Executor, RunContext, RunVariables};
+use toolwright_runtime::{AgentBudget, Catalogue, Executor, RunContext, RunVariables};
 use toolwright_search::ToolFinder;
 
 use crate::report::{RunReport, Status};
-use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
+use crate::run::{LoadError, RunConfig, RunState, Step, TransitionError};
 pub(crate) use resume::Begun;
 use run_calls::{InFlightCalls, Meter, TurnBudget};
 pub(crate) use tool_view::ToolViewCache;
@@ -97,9 +97,9 @@ pub struct RunOptions {
     /// Hears what it says and calls, piece by piece.
     pub watcher: Option<Arc<dyn RunWatcher>>,
     /// Whether whoever runs it waits for its messages when it has answered, see [`Driver::receive`].
-    pub is_attended: bool,
+    pub reads_mailbox: bool,
     /// Who pays for its requests to models; set by the driver.
-    pub account: Option<Arc<AgentAccount>>,
+    pub agent_budget: Option<Arc<AgentBudget>>,
     /// What its client asks that the model's API has no word for, for the ledger.
     pub lost: Arc<[&'static str]>,
 }
@@ -124,7 +124,7 @@ impl RunOptions {
         client: Arc<dyn CallClient>,
         cancel: Cancel,
     ) -> Self {
-        let (variables, transcript, parent, progress, watcher, account) = (None, None, None, None, None, None);
+        let (variables, transcript, parent, progress, watcher, agent_budget) = (None, None, None, None, None, None);
         Self {
             run_id,
             session,
@@ -137,8 +137,8 @@ impl RunOptions {
             parent,
             progress,
             watcher,
-            is_attended: false,
-            account,
+            reads_mailbox: false,
+            agent_budget,
             lost: Arc::default(),
         }
     }
@@ -295,7 +295,7 @@ impl Driver {
     /// on the catalogue as it is now. It describes the tools that are shown from the beginning; a line about hidden tools is
     /// added when the run begins.
     #[must_use]
-    pub fn system_prompt(&self, base: &str, hints: &[String], spec: &RunSpec, options: &RunOptions) -> Prompt {
+    pub fn system_prompt(&self, base: &str, hints: &[String], spec: &RunConfig, options: &RunOptions) -> Prompt {
         let view = self.view(spec, options);
         let all = self.choice(spec, &view).exposure == Exposure::Direct;
         let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned) || is_always_shown(entry);
@@ -307,7 +307,7 @@ impl Driver {
     }
 
     /// The first request of a run with this specification, as far as it does not depend on the task.
-    pub async fn preview(&self, spec: &RunSpec, options: &RunOptions) -> PromptPreview {
+    pub async fn preview(&self, spec: &RunConfig, options: &RunOptions) -> PromptPreview {
         let mut state = RunState::new(spec.clone(), Vec::new());
         let view = self.view(spec, options);
         let shown = self.request_tools(&mut state, &view, options).await;
@@ -338,20 +338,23 @@ impl Driver {
     ) -> Result<RunReport, DriverError> {
         state.bound_time(None);
         // One follows the other into the store without a wait between them.
-        let (account, variables) = tokio::join!(self.begin_account(state, options), self.variables(state, options));
-        let options = &match (account, variables) {
-            (Ok(account), Ok(variables)) => RunOptions { account, variables: Some(variables), ..options.clone() },
+        let (agent_budget, variables) =
+            tokio::join!(self.begin_agent_budget(state, options), self.variables(state, options));
+        let options = &match (agent_budget, variables) {
+            (Ok(agent_budget), Ok(variables)) => {
+                RunOptions { agent_budget, variables: Some(variables), ..options.clone() }
+            }
             (Err(error), _) => {
                 self.release(options).await;
                 return Err(error);
             }
-            (Ok(account), Err(error)) => {
-                self.end_account(account.as_deref(), options).await;
+            (Ok(agent_budget), Err(error)) => {
+                self.end_agent_budget(agent_budget.as_deref(), options).await;
                 self.release(options).await;
                 return Err(error);
             }
         };
-        state.bound_time(options.account.as_ref().and_then(|account| account.time()));
+        state.bound_time(options.agent_budget.as_ref().and_then(|agent_budget| agent_budget.time()));
         let services = self.executor.services();
         for manual in state.spec().system.manuals() {
             services.manuals.read(&options.session.id, *manual);
@@ -377,7 +380,7 @@ impl Driver {
                 .unwrap_or(u64::MAX),
             usage: report.as_ref().map(|report| report.usage).unwrap_or_default(),
         });
-        tokio::join!(self.end_account(options.account.as_deref(), options), self.release(options));
+        tokio::join!(self.end_agent_budget(options.agent_budget.as_deref(), options), self.release(options));
         report
     }
 
@@ -435,8 +438,8 @@ impl Driver {
                 let mail = self.mail(state, &meter, options).await?;
                 meter.count(state);
                 state.tell(&mail);
-                if let Some(account) = &options.account {
-                    state.warn(&account.near_limits().await?);
+                if let Some(agent_budget) = &options.agent_budget {
+                    state.warn(&agent_budget.near_limits().await?);
                 }
                 if state.is_todo_due() && snapshot.get(TODO_ID).is_some() {
                     state.show_todo(&self.todo(options).await?);
@@ -453,11 +456,11 @@ impl Driver {
                 }
             }
             let saving = self.saving(state, options)?;
-            let told = (state.last_notice(), state.woken_since().unwrap_or_default());
-            let is_news = std::mem::replace(&mut noted, told) != told;
+            let position = (state.last_notice(), state.woken_since().unwrap_or_default());
+            let is_news = std::mem::replace(&mut noted, position) != position;
             let saving = async {
                 saving.await?;
-                if is_news { Ok(self.note_mail(told, options).await?) } else { Ok(()) }
+                if is_news { Ok(self.note_mail(position, options).await?) } else { Ok(()) }
             };
             let left = state.time_left();
             let step = state.step();
@@ -473,15 +476,15 @@ impl Driver {
                 Step::CallModel(mut request) => {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
-                    let RequestTools { tools, showing, note, .. } = shown;
+                    let RequestTools { tools, exposure_record, note, .. } = shown;
                     let tools = with_instances(tools, &state.spec().input, &snapshot);
                     request.tools = match &state.spec().client {
                         client if client.tools.is_empty() => tools,
                         client => client.beside(&tools).into(),
                     };
-                    let budget = TurnBudget::of(state, showing.tokens);
+                    let budget = TurnBudget::of(state, exposure_record.tokens);
                     let starting = InFlightCalls::new(cancel.clone(), budget, &meter);
-                    let asking = self.ask_model(state, request, &snapshot, (showing, note), options, starting);
+                    let asking = self.ask_model(state, request, &snapshot, (exposure_record, note), options, starting);
                     let saved = async { if let Some(saving) = saving { saving.await } else { Ok(()) } };
                     (in_flight, ()) = tokio::try_join!(bounded(left, &cancel, asking), saved)?;
                 }
@@ -504,10 +507,10 @@ impl Driver {
                 Step::AwaitApproval(_) => state.ask_again(),
                 Step::AwaitDispatch(_) => return self.ended(state, &meter, options).await,
                 Step::Done(_) => {
-                    let has_jobs = options.account.is_some() || self.job_wait.is_some();
+                    let has_jobs = options.agent_budget.is_some() || self.job_wait.is_some();
                     let open = if has_jobs { self.open_jobs(options).await? } else { Vec::new() };
                     if !self.settle_children(state, &open, options).await?
-                        && !self.goes_on(state, &meter, open, options).await?
+                        && !self.continue_with_mail(state, &meter, open, options).await?
                     {
                         return self.ended(state, &meter, options).await;
                     }

@@ -11,7 +11,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::context::Redactor;
 use toolwright_core::event::{Event, EventSink, NoEvents};
-use toolwright_core::exposure::Showing;
+use toolwright_core::exposure::ExposureRecord;
 use toolwright_core::model::{
     Cost, Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NativeOutput,
     NativeTool, RecordedError, WrittenCall,
@@ -19,12 +19,12 @@ use toolwright_core::model::{
 use toolwright_core::operation::Op;
 use toolwright_core::redact::{StreamRedactor, learn_written};
 use toolwright_core::session::{CallId, SessionId};
-use toolwright_runtime::executor::{Asked, ModelAsk};
+use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
 use super::run_calls::InFlightCalls;
 use super::tool_view::resolve;
 use super::{Driver, DriverError, RunOptions, RunWatcher};
-use crate::report::MadeFile;
+use crate::report::ProducedFile;
 use crate::run::{Dispatch, RunState};
 
 /// Files of one answer that are fetched from its provider; further ones stay there.
@@ -40,14 +40,14 @@ impl Driver {
         state: &mut RunState,
         request: ModelRequest,
         snapshot: &Arc<Snapshot>,
-        (showing, note): (Showing, Option<String>),
+        (exposure_record, note): (ExposureRecord, Option<String>),
         options: &RunOptions,
         mut in_flight: InFlightCalls,
     ) -> Result<InFlightCalls, DriverError> {
         let cancel = &in_flight.cancel.clone();
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
-        let room = match &options.account {
-            Some(account) => account.reserve(&*self.model, &model, &request).await.map(Some),
+        let room = match &options.agent_budget {
+            Some(agent_budget) => agent_budget.reserve(&*self.model, &model, &request).await.map(Some),
             None => Ok(None),
         };
         let room = match room {
@@ -64,10 +64,10 @@ impl Driver {
             ..TextEvents::new(events, services.redactor.clone(), options.session.id.clone())
         };
         let op = self.executor.begin(&options.lineage(turn));
-        state.on_request(showing.tokens);
-        self.record_request(&op, state, &request, showing, options);
-        let (session, tools) = (&*options.session, Some(showing));
-        let (asked, lost) = (Asked::Answer(&request), options.lost.to_vec());
+        state.on_request(exposure_record.tokens);
+        self.record_request(&op, state, &request, exposure_record, options);
+        let (session, tools) = (&*options.session, Some(exposure_record));
+        let (asked, lost) = (ModelQuestion::Answer(&request), options.lost.to_vec());
         let ask = ModelAsk { op, session, model: &model, asked, tools, lost, note };
         let record = self.executor.models().open_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
@@ -112,7 +112,7 @@ impl Driver {
                     (Some(cause), _) => state.cancel(cause),
                     (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
                     // The window is smaller than expected. Each retry removes something, so they end.
-                    (None, ModelErrorKind::ContextOverflow) if state.on_overflow(showing.tokens) => {}
+                    (None, ModelErrorKind::ContextOverflow) if state.on_overflow(exposure_record.tokens) => {}
                     _ => state.on_model_error(&error)?,
                 }
             }
@@ -130,7 +130,7 @@ impl Driver {
         }
         let mut files = Vec::with_capacity(output.artifacts.len());
         for artifact in &output.artifacts {
-            let mut file = MadeFile {
+            let mut file = ProducedFile {
                 name: artifact.name.clone(),
                 media_type: artifact.media_type.clone(),
                 handle: None,
@@ -192,7 +192,7 @@ impl Driver {
         op: &Op,
         state: &RunState,
         request: &ModelRequest,
-        showing: Showing,
+        exposure_record: ExposureRecord,
         options: &RunOptions,
     ) {
         let services = self.executor.services();
@@ -204,8 +204,8 @@ impl Driver {
             model: model.clone(),
             turn,
             shown: shown.map(|tool| tool.name.clone()).collect(),
-            deferred: showing.deferred,
-            exposure: showing.exposure,
+            deferred: exposure_record.deferred,
+            exposure: exposure_record.exposure,
         });
         let exposure = state.exposure();
         self.record(

@@ -9,14 +9,14 @@ use toolwright_runtime::RunContext;
 use super::tool_view::resolve;
 use super::{Driver, DriverError, RunOptions};
 use crate::report::{HeldVerdict, RunReport};
-use crate::run::{AfterPlan, RunSpec, RunState, Step, TransitionError};
+use crate::run::{AfterPlan, RunConfig, RunState, Step, TransitionError};
 
 impl Driver {
     /// A run that executes `plan`, whose calls are held: see [`RunState::dispatch`]. Nothing is saved.
     #[must_use]
     pub fn of_plan(
         &self,
-        spec: RunSpec,
+        spec: RunConfig,
         request: String,
         plan: &PlanDocument,
         then: AfterPlan,
@@ -30,8 +30,8 @@ impl Driver {
     /// Goes on with a plan in place of what failed of the last one.
     ///
     /// # Errors
-    /// As [`RunState::plan_anew`].
-    pub fn plan_anew(
+    /// As [`RunState::replan`].
+    pub fn replan(
         &self,
         state: &mut RunState,
         plan: &PlanDocument,
@@ -39,7 +39,7 @@ impl Driver {
     ) -> Result<(), TransitionError> {
         let view = self.view(state.spec(), options);
         let snapshot = Arc::clone(self.snapshot(state, &view));
-        state.plan_anew(plan, &|call| resolve(&snapshot, call))
+        state.replan(plan, &|call| resolve(&snapshot, call))
     }
 
     /// Saves a run that nobody drives, so that it can be loaded later.

@@ -22,7 +22,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{PlanApproval, plan};
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::OutputStore;
-use toolwright_runtime::executor::{ContextBudget, HandoffTerms};
+use toolwright_runtime::executor::{ContextBudget, HandoffOptions};
 use toolwright_runtime::{CallOrder, Executor, RunContext};
 
 use super::{Driver, DriverError, RunOptions};
@@ -110,7 +110,7 @@ impl Driver {
     }
 
     /// What a run whose agent has destinations hands over: the tools are those of whoever started it.
-    fn handoff_terms(&self, state: &RunState, options: &RunOptions) -> Option<HandoffTerms> {
+    fn handoff_terms(&self, state: &RunState, options: &RunOptions) -> Option<HandoffOptions> {
         let spec = state.spec();
         let agent = spec.agent.as_ref().filter(|agent| !agent.router.is_empty())?;
         let snapshot = match &options.parent {
@@ -132,7 +132,7 @@ impl Driver {
             let key = json!(["handed over", narrowed, rights, agent.router]).to_string();
             snapshot.derived(&key, |snapshot| snapshot.only(keeps, "not among the tools of this run"))
         };
-        Some(HandoffTerms { conversation: state.conversation(), snapshot })
+        Some(HandoffOptions { conversation: state.conversation(), snapshot })
     }
 
     /// The context of any call of the run.
@@ -142,9 +142,9 @@ impl Driver {
             origin: Origin::Agent,
             // The run of a plan has none.
             model: Some(state.spec().model.as_str()).filter(|model| !model.is_empty()).map(Into::into),
-            account: options.account.clone(),
+            agent_budget: options.agent_budget.clone(),
             limits: state.spec().all_limits(),
-            is_attended: options.is_attended,
+            reads_mailbox: options.reads_mailbox,
             handoff: self.handoff_terms(state, options).map(Arc::new),
             ..RunContext::new(
                 Arc::clone(&options.session),

@@ -11,7 +11,7 @@ use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{CallScope, Entry, Origin, Provider, Snapshot};
-use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, SEARCH_ID, Showing, choose};
+use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, ExposureRecord, SEARCH_ID, choose};
 use toolwright_core::indirect_call::carried;
 use toolwright_core::model::call_meta::INSTANCE;
 use toolwright_core::model::{Cost as ModelCost, Exposed, ShownTool, WrittenCall};
@@ -23,8 +23,8 @@ use toolwright_runtime::Catalogue;
 use toolwright_search::{PickInput, ToolFinder, searchable};
 
 use super::{Driver, RunOptions};
-use crate::report::{FINAL_REPORT_ID, ReportSpec};
-use crate::run::{Resolved, RunSpec, RunState, instance_field, show_field};
+use crate::report::{FINAL_REPORT_ID, ReportConfig};
+use crate::run::{Resolved, RunConfig, RunState, instance_field, show_field};
 use crate::tools::{AgentTools, run_tools};
 
 /// Views that are cached; a driver rarely has runs of more kinds at once.
@@ -63,7 +63,7 @@ pub(super) struct ToolView {
 #[derive(Clone, Default)]
 pub(super) struct RequestTools {
     pub(super) tools: Arc<[ShownTool]>,
-    pub(super) showing: Showing,
+    pub(super) exposure_record: ExposureRecord,
     /// Why tools were picked for it, where some were.
     pub(super) note: Option<String>,
     /// Tools of the model's provider that are not among them, each with the reason.
@@ -107,7 +107,7 @@ pub(super) struct Natives {
 }
 
 impl ToolView {
-    fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, allow_unsafe: bool) -> Self {
+    fn new(catalogue: &Arc<Snapshot>, spec: &RunConfig, principal: &Principal, allow_unsafe: bool) -> Self {
         let (allowed, denied, rights) = (spec.tools.as_slice(), spec.denied.as_slice(), spec.rights_tools());
         let is_allowed = |entry: &Entry, by: &[String]| by.is_empty() || entry.is_named_by(by);
         let is_in = |entry: &Entry| {
@@ -230,14 +230,14 @@ impl ToolView {
             excluded -= deferred;
             tools.extend(findable().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
         }
-        let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
-        RequestTools { tools: tools.into(), showing, note: None, left_out: Vec::new() }
+        let exposure_record = ExposureRecord { exposure: Some(exposure), shown, deferred, excluded, tokens };
+        RequestTools { tools: tools.into(), exposure_record, note: None, left_out: Vec::new() }
     }
 }
 
 impl Driver {
     /// The tools of a run on the catalogue as it is now.
-    pub(super) fn view(&self, spec: &RunSpec, options: &RunOptions) -> Arc<ToolView> {
+    pub(super) fn view(&self, spec: &RunConfig, options: &RunOptions) -> Arc<ToolView> {
         self.views.current(&self.catalogue, spec, &options.session.principal, self.finder.allows_unsafe())
     }
 
@@ -247,7 +247,7 @@ impl Driver {
     }
 
     /// Chooses how the model of `spec` is shown the tools of `view`.
-    pub(super) fn choice(&self, spec: &RunSpec, view: &ToolView) -> Choice {
+    pub(super) fn choice(&self, spec: &RunConfig, view: &ToolView) -> Choice {
         choose(spec.exposure, view.cost(), spec.window, self.model.has_tool_search(&spec.model))
     }
 
@@ -288,7 +288,7 @@ impl Driver {
         let loaded: HashSet<&str> = state.loaded_by_results().collect();
         let loaded =
             shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
-        shown.showing.tokens += loaded.map(shown_tokens).sum::<usize>();
+        shown.exposure_record.tokens += loaded.map(shown_tokens).sum::<usize>();
         (shown.note, shown.left_out) = (note, natives.left_out);
         shown
     }
@@ -296,7 +296,7 @@ impl Driver {
     /// The tools of the model's provider. Nobody can be asked about their uses, so the policy decides before they are declared.
     pub(super) fn natives(
         &self,
-        spec: &RunSpec,
+        spec: &RunConfig,
         view: &ToolView,
         options: &RunOptions,
         beside_others: bool,
@@ -424,7 +424,7 @@ struct CachedView {
     denied: Vec<String>,
     rights: Option<Vec<String>>,
     pinned: Vec<String>,
-    report: Option<ReportSpec>,
+    report: Option<ReportConfig>,
     router: Router,
     hands_back_to: Option<String>,
     principal: Principal,
@@ -436,7 +436,7 @@ impl ToolViewCache {
     fn current(
         &self,
         catalogue: &Catalogue,
-        spec: &RunSpec,
+        spec: &RunConfig,
         principal: &Principal,
         allow_unsafe: bool,
     ) -> Arc<ToolView> {

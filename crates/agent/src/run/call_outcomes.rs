@@ -15,7 +15,7 @@ use toolwright_runtime::executor::BUDGET_EXCEEDED;
 
 use super::turn_call::{CallStatus, TurnCall};
 use super::{Phase, RunState, TransitionError};
-use crate::report::{CallRecord, MadeFile, Status};
+use crate::report::{ProducedFile, ReportedCall, Status};
 
 /// Sources that a task keeps.
 const MAX_SOURCES: usize = 200;
@@ -61,8 +61,8 @@ impl RunState {
     }
 
     /// Tools of the model's provider ran for the answer that comes next, and made these files.
-    pub fn on_native(&mut self, output: &NativeOutput, files: Vec<MadeFile>) {
-        self.task.calls.extend(output.uses.iter().map(CallRecord::native));
+    pub fn on_native(&mut self, output: &NativeOutput, files: Vec<ProducedFile>) {
+        self.task.calls.extend(output.uses.iter().map(ReportedCall::native));
         for citation in &output.citations {
             if self.task.sources.len() < MAX_SOURCES && !self.task.sources.contains(citation) {
                 self.task.sources.push(citation.clone());

@@ -10,12 +10,12 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
 use super::turn_call::{CallStatus, Resolved};
-use super::{Phase, RunSpec, RunState, TransitionError};
+use super::{Phase, RunConfig, RunState, TransitionError};
 
 /// What a client's request asks of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ClientTerms {
+pub struct ClientRunOptions {
     /// Tools that the client runs, under the names that it gave them. They hide tools of the catalogue with these names.
     pub tools: Vec<ShownTool>,
     /// Whether to call tools, in the first answer of the model: a forced call would never end otherwise.
@@ -26,7 +26,7 @@ pub struct ClientTerms {
     pub output: Option<OutputFormat>,
 }
 
-impl ClientTerms {
+impl ClientRunOptions {
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -96,7 +96,7 @@ impl RunState {
     }
 
     /// Goes on with another specification: of the next request of a client.
-    pub fn respecify(&mut self, spec: RunSpec) {
+    pub fn respecify(&mut self, spec: RunConfig) {
         self.spec = spec;
     }
 }

@@ -10,7 +10,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::store::MessageKind;
 use toolwright_core::store::todo::{REMIND_AFTER, TODO_ID, TodoList};
 
-use super::spec::last_turn;
+use super::config::last_turn;
 use super::turn_call::{self, TurnCall};
 use super::{Interrupted, NOTICE, Notice, Phase, RunState, Task, TodoSeen};
 use crate::report::{ChildNote, FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};

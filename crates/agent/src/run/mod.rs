@@ -7,11 +7,11 @@
 mod answer;
 mod call_outcomes;
 mod client;
+mod config;
 mod context;
 mod ending;
 mod exposure;
 mod plan;
-mod spec;
 #[cfg(test)]
 mod tests;
 mod turn_call;
@@ -32,9 +32,10 @@ use toolwright_core::policy::UserRequest;
 use toolwright_core::session::CallId;
 use toolwright_core::store::MessageKind;
 
-use crate::report::{CallRecord, ChildNote, FinalReport, MadeFile, RunResult, Status};
+use crate::report::{ChildNote, FinalReport, ProducedFile, ReportedCall, RunResult, Status};
 use call_outcomes::Repeats;
-pub use client::ClientTerms;
+pub use client::ClientRunOptions;
+pub use config::{DEFAULT_PICK_SIZE, Dispatch, Limits, RunConfig};
 use context::ContextState;
 pub use context::{Compacted, CompactionCall, Compactions, ContextOptions};
 pub(crate) use context::{
@@ -44,7 +45,6 @@ pub(crate) use context::{
 use exposure::ExposureState;
 pub(crate) use exposure::{instance_field, show_field};
 pub use plan::{AfterPlan, RunPlan};
-pub use spec::{DEFAULT_PICK_SIZE, Dispatch, Limits, RunSpec};
 pub use turn_call::Resolved;
 pub(crate) use turn_call::TurnCall;
 
@@ -57,7 +57,7 @@ const NOTICE: &str = "[toolwright notice]";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     version: u32,
-    spec: RunSpec,
+    spec: RunConfig,
     messages: Vec<Message>,
     task: Task,
     phase: Phase,
@@ -95,13 +95,13 @@ struct Task {
     usage: Usage,
     #[serde(default)]
     cost: Cost,
-    calls: Vec<CallRecord>,
+    calls: Vec<ReportedCall>,
     /// Sources that answers cite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sources: Vec<Citation>,
     /// Files that the provider's tools made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    files: Vec<MadeFile>,
+    files: Vec<ProducedFile>,
     repeats: Repeats,
     /// The answer that came beside calls, which run first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,7 +196,7 @@ impl RunState {
     /// A run that begins with `messages`; the last one is the task. The user's messages among them are the user's own
     /// words, see [`RunState::request`].
     #[must_use]
-    pub fn new(spec: RunSpec, messages: Vec<Message>) -> Self {
+    pub fn new(spec: RunConfig, messages: Vec<Message>) -> Self {
         let user_texts = messages.iter().filter_map(|message| match message {
             Message::User { content } => Some(joined_text(content)),
             Message::Assistant { .. } | Message::Tool { .. } => None,
@@ -221,7 +221,7 @@ impl RunState {
 
     /// A run that has no task yet: messages of its session begin each. `introduction` stands before them.
     #[must_use]
-    pub fn resident(spec: RunSpec, introduction: impl Into<String>) -> Self {
+    pub fn resident(spec: RunConfig, introduction: impl Into<String>) -> Self {
         let mut state = Self::new(spec, vec![Message::user(introduction)]);
         let result = RunResult { status: Status::Success, answer: String::new(), reason: None };
         state.phase = Phase::Done { result, interrupted: None };
@@ -250,7 +250,7 @@ impl RunState {
 
     /// What does not change during the run.
     #[must_use]
-    pub fn spec(&self) -> &RunSpec {
+    pub fn spec(&self) -> &RunConfig {
         &self.spec
     }
 
@@ -377,7 +377,7 @@ impl RunState {
             self.finish(Status::Partial, Some(reason));
             return;
         }
-        let forced = self.task.forced.as_deref().map(spec::last_turn);
+        let forced = self.task.forced.as_deref().map(config::last_turn);
         let notice = forced.or_else(|| limits.notice(self.task.turns, self.task.calls.len()));
         let near = limits
             .near(self.time_limit(), self.task.elapsed, &self.task.usage)

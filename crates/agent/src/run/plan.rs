@@ -9,8 +9,8 @@ use toolwright_core::plan::{PlanApproval, PlanDocument, call_id, call_index};
 use toolwright_core::session::CallId;
 
 use super::turn_call::{CallStatus, Resolve, TurnCall};
-use super::{Phase, RunSpec, RunState, TransitionError};
-use crate::report::{CallRecord, Status};
+use super::{Phase, RunConfig, RunState, TransitionError};
+use crate::report::{ReportedCall, Status};
 
 /// What comes after the calls of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,13 @@ impl RunState {
     /// A run that executes a plan. Its calls are held: [`RunState::dispatch`] lets them run. The user's `request` stands
     /// before them.
     #[must_use]
-    pub fn of_plan(spec: RunSpec, request: String, plan: &PlanDocument, then: AfterPlan, resolve: Resolve<'_>) -> Self {
+    pub fn of_plan(
+        spec: RunConfig,
+        request: String,
+        plan: &PlanDocument,
+        then: AfterPlan,
+        resolve: Resolve<'_>,
+    ) -> Self {
         let mut state = Self::new(spec, vec![Message::user(request)]);
         state.plan = Some(Box::new(RunPlan { document: Value::Array(Vec::new()), approval: None, then, first: 0 }));
         state.hold(plan, resolve);
@@ -91,7 +97,7 @@ impl RunState {
     ///
     /// # Errors
     /// [`TransitionError`] unless the run is over and ended with a plan.
-    pub fn plan_anew(&mut self, plan: &PlanDocument, resolve: Resolve<'_>) -> Result<(), TransitionError> {
+    pub fn replan(&mut self, plan: &PlanDocument, resolve: Resolve<'_>) -> Result<(), TransitionError> {
         if !self.is_over() || !self.ends_with_plan() {
             return Err(self.illegal("plan_anew"));
         }
@@ -115,7 +121,7 @@ impl RunState {
     /// Ends a run that executes a plan alone: a success if every call was one.
     pub(super) fn finish_plan(&mut self) {
         let first = self.plan.as_ref().map_or(0, |plan| plan.first);
-        let is_latest = |call: &&CallRecord| call_index(&call.id).is_some_and(|index| index >= first);
+        let is_latest = |call: &&ReportedCall| call_index(&call.id).is_some_and(|index| index >= first);
         let all = self.task.calls.iter().filter(is_latest).count();
         let failed = self.task.calls.iter().filter(is_latest).filter(|call| !call.ok).count();
         let status = match failed {

@@ -21,7 +21,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::tool_id::MAX_WIRE_NAME;
 
 use super::{BesideCall, Grant, ToolBatch};
-use crate::report::CallRecord;
+use crate::report::ReportedCall;
 use crate::tools::{BATCH_ID, FINAL_REPORT};
 
 /// Bytes of arguments in a note.
@@ -90,7 +90,7 @@ pub(super) enum CallStatus {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answer {
     pub(super) result: CallResult,
-    pub(super) record: CallRecord,
+    pub(super) record: ReportedCall,
     /// Handles of the stored parts of a result that was too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handles: Vec<String>,
@@ -182,7 +182,7 @@ impl TurnCall {
             self.status = CallStatus::PendingApproval { request: *request };
             return;
         }
-        let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
+        let record = ReportedCall::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
         let notes = [repair_note(&outcome), self.note.take()];
         let (loads, handles) = (found_tools(&outcome), stored_handles(&outcome));
         let lost = outcome.no_value().map(str::to_owned);

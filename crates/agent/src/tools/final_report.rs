@@ -10,7 +10,7 @@ use toolwright_core::session::Session;
 use toolwright_core::{Tool, ToolDefinition};
 
 use super::define;
-use crate::report::{FINAL_REPORT_ID, FinalReport, Format, ReportSpec};
+use crate::report::{FINAL_REPORT_ID, FinalReport, Format, ReportConfig};
 
 /// A whole schema as a part of another, to whose root its `definitions` move. If its references
 /// lead elsewhere, the schema becomes a description in words.
@@ -41,7 +41,7 @@ fn references(schema: &Value) -> Vec<&str> {
 
 /// The tool.
 pub(super) struct FinalReportTool {
-    pub(super) spec: Option<ReportSpec>,
+    pub(super) spec: Option<ReportConfig>,
 }
 
 #[async_trait]

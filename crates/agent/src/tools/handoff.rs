@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::agents::handoff::{HANDED_BACK, HANDOFF_ID, Handoff};
-use toolwright_core::agents::{Destination, History, Router};
+use toolwright_core::agents::{HandoffDestination, History, Router};
 use toolwright_core::approval::AwaitsDecision;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::CallScope;
@@ -47,7 +47,7 @@ impl HandoffTool {
         let mut description = "Hands the user's request to another agent, which answers the user in your place. You \
             do nothing more then."
             .to_owned();
-        for Destination { agent, description: about, .. } in &router.destinations {
+        for HandoffDestination { agent, description: about, .. } in &router.destinations {
             description.push_str(&format!("\n- {agent}: {about}"));
         }
         if let Some(back) = back {
@@ -56,7 +56,12 @@ impl HandoffTool {
         Some(Self { router: router.clone(), back: back.map(str::to_owned), description })
     }
 
-    async fn hand_over(&self, to: &Destination, message: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    async fn hand_over(
+        &self,
+        to: &HandoffDestination,
+        message: &str,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, ToolError> {
         let found = Nested::of(context).and_then(|nested| Some((nested, nested.run.handoff.clone()?)));
         let Some((nested, terms)) = found else {
             return Err(ToolError::new(ErrorKind::InternalError, "a request cannot be handed over from here"));
@@ -93,7 +98,7 @@ impl HandoffTool {
 }
 
 /// What the destination gave: its report, which is the run's; the request, handed back; or why it did not run.
-fn answer(to: &Destination, outcome: Outcome) -> Result<ToolOutput, ToolError> {
+fn answer(to: &HandoffDestination, outcome: Outcome) -> Result<ToolOutput, ToolError> {
     let Outcome { pending, error, content, structured, extras, .. } = outcome;
     if let Some(request) = pending {
         return Err(

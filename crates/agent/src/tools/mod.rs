@@ -18,7 +18,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::{Effects, StaticProvider, Tool, ToolDefinition, ToolId};
 
-use crate::report::ReportSpec;
+use crate::report::ReportConfig;
 use batch::Batch;
 use final_report::FinalReportTool;
 pub(crate) use handoff::HandoffTool;
@@ -40,7 +40,7 @@ pub(crate) const FINAL_REPORT: &str = "agent__final_report";
 pub struct AgentTools {
     /// The report that the run has to end with; the final report is shown if this is set.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub report: Option<ReportSpec>,
+    pub report: Option<ReportConfig>,
     /// Whether the task status is shown.
     pub task_status: bool,
     /// Whether the batch is shown.
@@ -67,7 +67,7 @@ impl AgentTools {
 
 /// The agent's own tools for a run that has to end with this report, and may hand its request over.
 #[expect(clippy::expect_used, reason = "what is validated of the definitions is constant, and every test registers it")]
-pub(crate) fn run_tools(report: Option<&ReportSpec>, handoff: Option<HandoffTool>) -> StaticProvider {
+pub(crate) fn run_tools(report: Option<&ReportConfig>, handoff: Option<HandoffTool>) -> StaticProvider {
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         // The calls of a batch do the work, each under its own policy.
         Arc::new(Batch { effects: Effects::READ }),
@@ -188,9 +188,9 @@ mod tests {
         let shown = run_tools(spec("schema").as_ref(), None).tools()[2].definition().shown_schema();
         assert_eq!(shown["properties"]["content_json"]["properties"]["s"]["$ref"], "#/$defs/s");
         assert_eq!(shown["$defs"]["s"]["type"], "string");
-        let inward = ReportSpec::by_schema(json!({"properties": {"a": {"$ref": "#"}}})).expect("schema");
+        let inward = ReportConfig::by_schema(json!({"properties": {"a": {"$ref": "#"}}})).expect("schema");
         let shown = run_tools(Some(&inward), None).tools()[2].definition().shown_schema();
         assert!(shown["properties"]["content_json"]["description"].is_string(), "{shown}");
-        assert!(ReportSpec::by_schema(json!({"type": "nonsense"})).is_err());
+        assert!(ReportConfig::by_schema(json!({"type": "nonsense"})).is_err());
     }
 }

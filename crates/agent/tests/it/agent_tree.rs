@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright_agent::{AgentParts, AgentProvider, Driver, Limits, RunOptions, RunReport, RunSpec};
-use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree as _};
+use toolwright_agent::{AgentProvider, AgentProviderOptions, Driver, Limits, RunConfig, RunOptions, RunReport};
+use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree as _};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::job::{JobScope, Jobs as _, Listed};
@@ -40,8 +40,8 @@ pub(crate) fn start(id: &'static str, agent: &'static str) -> (&'static str, &'s
     (id, agent, json!({"reason": "it is asked for", "task": "do it"}))
 }
 
-pub(crate) fn agent(name: &str) -> AgentSpec {
-    AgentSpec { name: name.to_owned(), prompt: format!("I am {name}."), ..AgentSpec::default() }
+pub(crate) fn agent(name: &str) -> AgentConfig {
+    AgentConfig { name: name.to_owned(), prompt: format!("I am {name}."), ..AgentConfig::default() }
 }
 
 pub(crate) struct Tree {
@@ -99,14 +99,14 @@ pub(crate) fn who(system: &str) -> String {
 }
 
 impl Tree {
-    pub(crate) async fn new(dir: &Path, scripts: Scripts, agents: Vec<AgentSpec>, tools: Vec<Arc<dyn Tool>>) -> Self {
+    pub(crate) async fn new(dir: &Path, scripts: Scripts, agents: Vec<AgentConfig>, tools: Vec<Arc<dyn Tool>>) -> Self {
         Self::over(dir, scripts, agents, tools, |store| store).await
     }
 
     pub(crate) async fn over<S: RunStore + 'static>(
         dir: &Path,
         scripts: Scripts,
-        agents: Vec<AgentSpec>,
+        agents: Vec<AgentConfig>,
         tools: Vec<Arc<dyn Tool>>,
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
     ) -> Self {
@@ -131,12 +131,12 @@ impl Tree {
         let catalogue = Catalogue::new(log.clone(), Arc::new(NoRedaction), Duration::from_secs(5));
         let runs: Arc<dyn RunStore> = wrap(store.clone());
         let limits = AgentLimits::default();
-        let parts = AgentParts {
+        let parts = AgentProviderOptions {
             runs: runs.clone(),
             tree: store.clone(),
             limits: limits.clone(),
             default_model: None,
-            spec: Arc::new(|model| RunSpec::new(model, "")),
+            spec: Arc::new(|model| RunConfig::new(model, "")),
         };
         let agents = Arc::new(AgentProvider::new(agents, parts));
         catalogue.add_provider(provider("test", tools)).await.unwrap();
@@ -187,7 +187,7 @@ impl Tree {
 }
 
 /// Agents a, b and c: each starts the next, and c calls a tool.
-pub(crate) fn three_levels() -> (Scripts, Vec<AgentSpec>) {
+pub(crate) fn three_levels() -> (Scripts, Vec<AgentConfig>) {
     let scripts = HashMap::from([
         ("root", vec![Reply::Calls(vec![start("1", "agent__a")]), Reply::Text("all done")]),
         ("a", vec![Reply::Calls(vec![start("1", "agent__b")]), Reply::Text("a done")]),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Limits, RunSpec, RunState, Status};
+use toolwright_agent::{Limits, RunConfig, RunState, Status};
 use toolwright_core::model::Message;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::{ContentBlock, Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
@@ -41,7 +41,7 @@ async fn fixture(dir: &std::path::Path, script: Vec<Reply>, content: Vec<Content
 }
 
 fn windowed(window: usize) -> RunState {
-    begin_with(RunSpec { window: Some(window), max_tokens: Some(100), ..spec(Limits::default()) })
+    begin_with(RunConfig { window: Some(window), max_tokens: Some(100), ..spec(Limits::default()) })
 }
 
 fn texts(state: &RunState) -> Vec<String> {

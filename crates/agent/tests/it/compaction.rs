@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use toolwright_agent::{ContextOptions, DriverError, RunSpec, RunState, Status};
+use toolwright_agent::{ContextOptions, DriverError, RunConfig, RunState, Status};
 use toolwright_core::context::{Exactness, TokenCounter};
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::model::{Message, Usage};
@@ -99,7 +99,7 @@ async fn an_unknown_window_is_learned_from_an_overflow() {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(8192, 60);
     let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;
-    let spec = RunSpec { window: None, ..begin(&talk, 8192, terms()).spec().clone() };
+    let spec = RunConfig { window: None, ..begin(&talk, 8192, terms()).spec().clone() };
     let mut state = RunState::new(spec, vec![Message::user(talk.user(0).unwrap())]);
     let report = fixture.talk(&talk, &mut state).await.unwrap();
     let tally = talk.tally();

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use toolwright_agent::{ContextOptions, RunSpec, RunState, Status};
+use toolwright_agent::{ContextOptions, RunConfig, RunState, Status};
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, define_llm_tool, shipped};
 use toolwright_core::model::{CallResult, Message, WrittenCall};
@@ -198,7 +198,7 @@ fn with_results(tokens: &[usize]) -> Vec<Message> {
 }
 
 /// A run of one answer that begins with these messages, on a disk that fails at what `fails` says.
-async fn answered(messages: Vec<Message>, spec: RunSpec, fails: fn(Does<'_>) -> bool) -> LongRunFixture {
+async fn answered(messages: Vec<Message>, spec: RunConfig, fails: fn(Does<'_>) -> bool) -> LongRunFixture {
     let dir = tempfile::tempdir().unwrap();
     let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
     let outputs = Box::new(move |inner| Arc::new(Failing { inner, fails }) as Arc<dyn OutputStore>);
@@ -267,7 +267,7 @@ async fn asked(context: ContextOptions) -> (Vec<String>, Vec<String>) {
         ),
     });
     let fixture = LongRunFixture::new(dir.path(), Script::from(vec![answer]).repeating(), APIS[0]).await;
-    let spec = RunSpec { window: Some(4000), ..begin(&LongTalk::new(4000, 1), 4000, context).spec().clone() };
+    let spec = RunConfig { window: Some(4000), ..begin(&LongTalk::new(4000, 1), 4000, context).spec().clone() };
     let mut state = RunState::new(spec, vec![Message::user("Go on.")]);
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, fixture.server.failures()), (Status::Success, Vec::new()), "{report:?}");
@@ -316,7 +316,7 @@ async fn the_limit_leaves_room_for_the_apis_answer() {
         )
         .await;
         let spec = begin(&LongTalk::new(window as u64, 1), window, terms()).spec().clone();
-        let mut state = RunState::new(RunSpec { max_tokens: None, ..spec }, vec![Message::user("Go on.")]);
+        let mut state = RunState::new(RunConfig { max_tokens: None, ..spec }, vec![Message::user("Go on.")]);
         let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         assert_eq!(report.status, Status::Success, "{report:?}");
         let sent = fixture.server.requests()[0].body["max_tokens"].as_u64();

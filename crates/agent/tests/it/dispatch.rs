@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright_agent::{Dispatch, DriverError, Limits, RunSpec, RunState, Status};
+use toolwright_agent::{Dispatch, DriverError, Limits, RunConfig, RunState, Status};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::model::Message;
 use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
@@ -13,7 +13,7 @@ use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, spec,
 use crate::resume::Fragile;
 
 fn under(dispatch: Dispatch) -> RunState {
-    begin_with(RunSpec { dispatch, ..spec(Limits::default()) })
+    begin_with(RunConfig { dispatch, ..spec(Limits::default()) })
 }
 
 fn calls(names: &[&'static str]) -> Vec<(&'static str, &'static str, Value)> {

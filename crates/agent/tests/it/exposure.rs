@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use toolwright_agent::{Limits, RunSpec, RunState, Status};
+use toolwright_agent::{Limits, RunConfig, RunState, Status};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::Message;
@@ -37,7 +37,7 @@ fn call(id: &'static str, name: &'static str, arguments: Value) -> Reply {
 
 fn exposed(exposure: Exposure, pinned: &[&str]) -> RunState {
     let pinned = pinned.iter().map(|glob| (*glob).to_owned()).collect();
-    begin_with(RunSpec { exposure: Some(exposure), pinned, pick_size: 2, ..spec(Limits::default()) })
+    begin_with(RunConfig { exposure: Some(exposure), pinned, pick_size: 2, ..spec(Limits::default()) })
 }
 
 /// The requests, as they were sent.
@@ -155,7 +155,7 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
     let tools = vec!["mail:*".to_owned(), "sky:*".to_owned()];
     let deny = ApprovalDecision::Deny { reason: "no letters".into() };
     let approver = Arc::new(FakeApprover::by_call(&[("1", deny)]));
-    let mut state = begin_with(RunSpec { exposure: Some(Exposure::Search), tools, ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { exposure: Some(Exposure::Search), tools, ..spec(Limits::default()) });
     let report = fixture.driver.run(&mut state, &asking(approver.clone())).await.unwrap();
     let ended: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
     assert_eq!(
@@ -232,7 +232,7 @@ async fn pick_shows_fitting_tools_or_changes_to_searching() {
         Reply::Text("done"),
     ];
     let fixture = fixture(&dir, script).await;
-    let spec = RunSpec { exposure: Some(Exposure::Pick), pick_size: 1, ..spec(Limits::default()) };
+    let spec = RunConfig { exposure: Some(Exposure::Pick), pick_size: 1, ..spec(Limits::default()) };
     let mut state = RunState::new(spec.clone(), vec![Message::user("How is the weather in the town?")]);
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(report.calls.iter().all(|call| call.ok), "{report:?}");
@@ -288,7 +288,7 @@ async fn exposure_is_chosen_once_by_cost_and_window() {
         let dir = tempfile::tempdir().unwrap();
         let fixture = fixture(&dir, vec![call("1", "sky__weather", json!({})), Reply::Text("done")]).await;
         fixture.model.tool_search.store(api, Ordering::SeqCst);
-        let mut state = begin_with(RunSpec { window, ..spec(Limits::default()) });
+        let mut state = begin_with(RunConfig { window, ..spec(Limits::default()) });
         let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         let choice = report.exposure.unwrap();
         assert_eq!(choice.exposure, expect);

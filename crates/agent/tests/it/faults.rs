@@ -342,7 +342,7 @@ async fn a_started_call_runs_once() {
         let calls = vec![("t__count", json!({"n": 1})), ("t__count", json!({"n": 2}))];
         let second = Turn::text("Done.").expecting("one result", |asked| asked.last_results().len() == 1);
         let bench = FaultFixture::new(api, vec![Turn::text_and_calls(TEXT, calls).with_fault(fault), second]).await;
-        let spec = toolwright_agent::RunSpec { dispatch: Dispatch::Streaming, ..spec(Limits::default()) };
+        let spec = toolwright_agent::RunConfig { dispatch: Dispatch::Streaming, ..spec(Limits::default()) };
         let mut state = RunState::new(spec, vec![Message::user("task")]);
         let report = bench.driver.run(&mut state, &options()).await.unwrap();
         let ledger_rows = bench.ledger_rows().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright_agent::{Driver, Limits, RunConfig, RunOptions, RunState};
 use toolwright_core::approval::{Approver, NoApprover};
 use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
@@ -311,15 +311,15 @@ pub(crate) fn asking(approver: Arc<dyn Approver>) -> RunOptions {
     RunOptions { policy: Arc::new(Policy::of(Profile::Ask)), approver, ..options() }
 }
 
-pub(crate) fn spec(limits: Limits) -> RunSpec {
-    RunSpec { limits, pick_size: 12, ..RunSpec::new("test/m", "sys") }
+pub(crate) fn spec(limits: Limits) -> RunConfig {
+    RunConfig { limits, pick_size: 12, ..RunConfig::new("test/m", "sys") }
 }
 
 pub(crate) fn begin(limits: Limits) -> RunState {
     begin_with(spec(limits))
 }
 
-pub(crate) fn begin_with(spec: RunSpec) -> RunState {
+pub(crate) fn begin_with(spec: RunConfig) -> RunState {
     RunState::new(spec, vec![Message::user("task")])
 }
 

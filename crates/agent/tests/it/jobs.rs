@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Limits, ReportSpec, RunSpec, RunState, Status};
+use toolwright_agent::{Limits, ReportConfig, RunConfig, RunState, Status};
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::definition::Mode;
 use toolwright_core::model::Message;
@@ -93,8 +93,8 @@ async fn a_report_stays_when_a_job_ends() {
         Reply::Text("It was found."),
     ];
     let fixture = Fixture::new(dir.path(), script, vec![Arc::new(Later::default()) as _]).await;
-    let mut spec = RunSpec::new("test/m", "sys");
-    spec.agent_tools.report = Some(ReportSpec::default());
+    let mut spec = RunConfig::new("test/m", "sys");
+    spec.agent_tools.report = Some(ReportConfig::default());
     let mut state = begin_with(spec);
     let driver = fixture.driver.clone().with_job_wait(WAIT);
     for when in ["before the job ends", "after it"] {

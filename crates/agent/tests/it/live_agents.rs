@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use toolwright_agent::{ChildEnd, Limits, RunOptions, RunSpec, Status};
-use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree as _, NewAgent, OnChildren};
+use toolwright_agent::{ChildEnd, Limits, RunConfig, RunOptions, Status};
+use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree as _, NewAgent, OnChildren};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::job::{JobRecord, JobScope, Jobs as _, Listed};
 use toolwright_core::model::Usage;
@@ -32,10 +32,10 @@ async fn a_run_does_not_end_over_live_agents() {
         let dir = tempfile::tempdir().unwrap();
         let slow = Counter::new("t:slow@1.0.0", Effects::READ);
         let slow = if expect.is_some() { slow.hang(1) } else { slow };
-        let background = AgentSpec { background: true, ..agent("a") };
+        let background = AgentConfig { background: true, ..agent("a") };
         let tree = Tree::new(dir.path(), scripts, vec![background], vec![slow.clone()]).await;
-        let boss = AgentSpec { on_children: policy, ..agent("boss") };
-        let spec = RunSpec { agent: Some(Arc::new(boss)), ..RunSpec::new("test/m", "sys") };
+        let boss = AgentConfig { on_children: policy, ..agent("boss") };
+        let spec = RunConfig { agent: Some(Arc::new(boss)), ..RunConfig::new("test/m", "sys") };
         let mut state = begin_with(spec);
         let options = options();
         let running = tree.driver.run(&mut state, &options);
@@ -72,7 +72,7 @@ async fn a_message_reaches_an_agent_in_the_background() {
     ]);
     let dir = tempfile::tempdir().unwrap();
     let slow = Waits::new();
-    let background = AgentSpec { background: true, ..agent("a") };
+    let background = AgentConfig { background: true, ..agent("a") };
     let tree = Tree::new(dir.path(), scripts, vec![background], vec![slow.clone()]).await;
     let options = options();
     let sending = async {
@@ -196,7 +196,7 @@ async fn an_interrupted_agent_goes_on_where_it_was() {
 }
 
 /// The agent m starts `a` in the background, whose process ends while it asks its model: at `root` requests of the root.
-async fn leave_behind(dir: &Path, agents: &[AgentSpec], m: Vec<Reply>, policy: Policy, root: usize) {
+async fn leave_behind(dir: &Path, agents: &[AgentConfig], m: Vec<Reply>, policy: Policy, root: usize) {
     let scripts = HashMap::from([
         ("root", vec![Reply::Calls(vec![start("1", "agent__m")]), Reply::Hang]),
         ("m", m),
@@ -264,14 +264,14 @@ async fn an_agent_taken_over_keeps_its_rights() {
     let denying = Policy { rules: vec![Rule::deny("t:write").because("not here")], ..trusted() };
     // The policy of the run, the tools of the agent that starts one in the background, and what becomes of the call of the
     // latter in a process where everything runs: whether it ran, whether a person was asked, what it was told.
-    for (policy, tools, ran, asked, told) in [
+    for (policy, tools, ran, asked, answer) in [
         (trusted(), None, 1, 0, "counted"),
         (Policy::of(Profile::Ask), None, 1, 1, "counted"),
         (denying, None, 0, 0, "not here"),
         (trusted(), Some(vec!["agent:*".to_owned()]), 0, 0, "no tool is called `t__write`"),
     ] {
         let (dir, name) = (tempfile::tempdir().unwrap(), format!("{policy:?}"));
-        let agents = [AgentSpec { tools, ..agent("m") }, AgentSpec { background: true, ..agent("a") }];
+        let agents = [AgentConfig { tools, ..agent("m") }, AgentConfig { background: true, ..agent("a") }];
         leave_behind(dir.path(), &agents, vec![starts_a(), Reply::Hang], policy, 1).await;
         let tool = write();
         let second = Tree::new(dir.path(), then_writes(vec![], vec![]), agents.to_vec(), vec![tool.clone()]).await;
@@ -279,7 +279,7 @@ async fn an_agent_taken_over_keeps_its_rights() {
         let said = job.outcome.unwrap().model_text();
         assert!(said.starts_with("a done"), "{said}: {}", second.results("a"));
         assert_eq!((tool.count(), asks.len()), (ran, asked), "{name}");
-        assert!(second.results("a").contains(told), "{told}: {}", second.results("a"));
+        assert!(second.results("a").contains(answer), "{answer}: {}", second.results("a"));
         for request in &asks {
             assert_eq!(request.agent_path().unwrap(), "m (it is asked for) > a (it is asked for)");
         }
@@ -292,8 +292,8 @@ async fn an_agent_taken_over_keeps_its_rights() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_without_its_account_goes_nowhere() {
     let dir = tempfile::tempdir().unwrap();
-    let m = AgentSpec { on_children: OnChildren::Detach, ..agent("m") };
-    let agents = [m, AgentSpec { background: true, ..agent("a") }];
+    let m = AgentConfig { on_children: OnChildren::Detach, ..agent("m") };
+    let agents = [m, AgentConfig { background: true, ..agent("a") }];
     let says = vec![starts_a(), Reply::Text("early"), Reply::Text("m done")];
     leave_behind(dir.path(), &agents, says, Policy::of(Profile::Trusted), 2).await;
     let tool = write();
@@ -311,7 +311,7 @@ async fn an_agent_without_its_account_goes_nowhere() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agents_agent_goes_on_with_the_run() {
     let dir = tempfile::tempdir().unwrap();
-    let agents = [agent("m"), AgentSpec { background: true, ..agent("a") }];
+    let agents = [agent("m"), AgentConfig { background: true, ..agent("a") }];
     let trusted = Policy::of(Profile::Trusted);
     leave_behind(dir.path(), &agents, vec![starts_a(), Reply::Hang], trusted, 1).await;
     let root = vec![Reply::Hang, Reply::Text("all done")];

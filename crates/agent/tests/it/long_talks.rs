@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{ContextOptions, Driver, DriverError, Limits, RunReport, RunSpec, RunState, Status};
+use toolwright_agent::{ContextOptions, Driver, DriverError, Limits, RunConfig, RunReport, RunState, Status};
 use toolwright_core::context::{EstimatedTokens, NoRedaction, TokenCounter};
 use toolwright_core::event::{CompactionLayer, Event, EventSink};
 use toolwright_core::model::{Message, Prices, Usage};
@@ -178,7 +178,7 @@ pub(crate) fn terms() -> ContextOptions {
 pub(crate) fn begin(talk: &LongTalk, window: usize, context: ContextOptions) -> RunState {
     let limits = Limits { turns: 400, ..Limits::default() };
     let spec =
-        RunSpec { model: "long/talker".into(), window: Some(window), max_tokens: Some(512), context, ..spec(limits) };
+        RunConfig { model: "long/talker".into(), window: Some(window), max_tokens: Some(512), context, ..spec(limits) };
     RunState::new(spec, vec![Message::user(talk.user(0).unwrap())])
 }
 

@@ -1,7 +1,7 @@
 //! Prompt caches of providers: each request of a run begins like the one before, in every API.
 
 use serde_json::{Value, json};
-use toolwright_agent::{AgentTools, Format, Limits, ReportSpec, RunSpec};
+use toolwright_agent::{AgentTools, Format, Limits, ReportConfig, RunConfig};
 use toolwright_core::model::{Effort, ModelSettings};
 use toolwright_models::Api;
 use toolwright_testkit::model_server::{Answer, Reply, Turn};
@@ -56,7 +56,7 @@ async fn each_request_begins_like_the_one_before() {
         let effort = Some(Effort::Medium);
         let settings = ModelSettings { effort, ..ModelSettings::default() };
         let agent_tools = AgentTools { task_status: true, batch: true, ..AgentTools::default() };
-        let mut state = begin_with(RunSpec { settings, agent_tools, ..spec(Limits::default()) });
+        let mut state = begin_with(RunConfig { settings, agent_tools, ..spec(Limits::default()) });
         bench.driver.run(&mut state, &options()).await.unwrap();
         let sent = bench.server.requests();
         assert_eq!((sent.len(), bench.server.failures()), (4, Vec::new()), "{}", api.0);
@@ -81,9 +81,9 @@ async fn anthropic_caches_the_prompt_until_the_last_turn() {
         Turn::calls(vec![("agent__final_report", report)]),
     ];
     let bench = FaultFixture::new(APIS[2], turns).await;
-    let agent_tools = AgentTools { report: Some(ReportSpec::in_format(Format::Text)), ..AgentTools::default() };
+    let agent_tools = AgentTools { report: Some(ReportConfig::in_format(Format::Text)), ..AgentTools::default() };
     let limits = Limits { turns: 3, ..Limits::default() };
-    bench.driver.run(&mut begin_with(RunSpec { agent_tools, ..spec(limits) }), &options()).await.unwrap();
+    bench.driver.run(&mut begin_with(RunConfig { agent_tools, ..spec(limits) }), &options()).await.unwrap();
     // The last turn is shown the report alone, so that nothing of it was kept, or will be asked again.
     let marks = bench
         .server

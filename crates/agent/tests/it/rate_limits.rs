@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::Instant;
-use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
+use toolwright_agent::{Driver, Limits, RunConfig, RunOptions, Status};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{ModelClient, ModelPriority, ModelRequest, RetryConfig};
@@ -20,7 +20,7 @@ use toolwright_runtime::{
     TrafficConfig,
 };
 use toolwright_testkit::FakeModel;
-use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::fixture::{Counter, Log, begin_with, options, provider, spec};
 
@@ -52,10 +52,13 @@ struct ManyAgentsFixture {
 
 impl ManyAgentsFixture {
     /// A model that says `reply` to the request of this number, from 1.
-    async fn new(queue: ModelQueueConfig, reply: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
+    async fn new(
+        queue: ModelQueueConfig,
+        reply: impl Fn(&RecordedRequest, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let came: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
         let arrivals = Arc::clone(&came);
-        let turn = Turn::computed(move |asked: &Asked| {
+        let turn = Turn::computed(move |asked: &RecordedRequest| {
             let mut came = arrivals.lock().unwrap();
             came.push((Instant::now(), asked.model().to_owned()));
             reply(asked, came.len())
@@ -96,7 +99,7 @@ impl ManyAgentsFixture {
             };
             let client = with_priority(&self.traffic, priority);
             let driver = Driver::new(self.executor.clone(), self.catalogue.clone(), client, Some(self.store.clone()));
-            let mut state = begin_with(RunSpec { model: format!("many/{name}"), ..spec(Limits::default()) });
+            let mut state = begin_with(RunConfig { model: format!("many/{name}"), ..spec(Limits::default()) });
             let options = RunOptions { run_id: format!("run-{agent}").into(), ..options() };
             runs.spawn(async move { driver.run(&mut state, &options).await.unwrap().status });
         }

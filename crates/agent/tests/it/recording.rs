@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{Driver, Limits, RunReport, RunSpec, RunState, Status};
+use toolwright_agent::{Driver, Limits, RunConfig, RunReport, RunState, Status};
 use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelResponse, StopReason, WrittenCall,
 };
@@ -66,7 +66,7 @@ async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, 
     catalogue.add_provider(provider("test", vec![Arc::new(Login)])).await.unwrap();
     catalogue.refresh("test").await;
     let driver = Driver::new(executor, catalogue, model, Some(store));
-    let spec = RunSpec { model: id.to_owned(), ..spec(Limits::default()) };
+    let spec = RunConfig { model: id.to_owned(), ..spec(Limits::default()) };
     let task = Message::user(format!("Log in with {SECRET}."));
     driver.run(&mut RunState::new(spec, vec![task]), &options()).await.unwrap()
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright_agent::{Limits, RunOptions, RunSpec, Status, plan_calls};
+use toolwright_agent::{Limits, RunConfig, RunOptions, Status, plan_calls};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::event::CompactionLayer;
 use toolwright_core::model::{Message, ModelErrorKind, ModelRequest};
@@ -124,7 +124,7 @@ async fn a_run_has_only_its_allowed_tools() {
     let session = Session { principal: guest, ..(*options().session).clone() };
     let options = RunOptions { session: Arc::new(session), ..options() };
     let tools = vec!["t:a".to_owned(), "x__*".to_owned()];
-    let mut state = begin_with(RunSpec { tools, ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { tools, ..spec(Limits::default()) });
     let report = fixture.driver.run(&mut state, &options).await.unwrap();
     assert_eq!((a.count(), b.count(), ops.count()), (1, 0, 0));
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, false]);
@@ -203,7 +203,7 @@ async fn a_known_window_is_kept_to() {
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Text("done")];
     let fixture = Fixture::new(dir.path(), script, vec![tool]).await;
-    let mut state = begin_with(RunSpec { window: Some(4000), ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { window: Some(4000), ..spec(Limits::default()) });
     fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(fixture.requests()[1].contains("xxx") && fixture.requests()[2].contains("[toolwright took this result"));
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
-use toolwright_core::agents::{AgentLimits, AgentSpec, AgentTree as _, Rights};
+use toolwright_agent::{Driver, Limits, RunConfig, RunOptions, Status};
+use toolwright_core::agents::{AgentConfig, AgentLimits, AgentTree as _, Rights};
 use toolwright_core::model::Usage;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::trace::TraceOp;
@@ -66,11 +66,11 @@ async fn a_spawning_model_stops_at_the_limit() {
     let four = || (0..4).map(|n| start(["1", "2", "3", "4"][n], "agent__a")).collect();
     let scripts = HashMap::from([("root", vec![Reply::Calls(four())]), ("a", vec![Reply::Text("a done")])]);
     let tree = Tree::new(dir.path(), scripts, vec![agent("a")], Vec::new()).await;
-    let boss = AgentSpec { limits: AgentLimits { agents: Some(6), ..AgentLimits::default() }, ..agent("boss") };
-    let spec = RunSpec {
+    let boss = AgentConfig { limits: AgentLimits { agents: Some(6), ..AgentLimits::default() }, ..agent("boss") };
+    let spec = RunConfig {
         limits: Limits { turns: 4, ..Limits::default() },
         agent: Some(Arc::new(boss)),
-        ..RunSpec::new("test/m", "sys")
+        ..RunConfig::new("test/m", "sys")
     };
     let mut state = begin_with(spec);
     let report = tree.driver.run(&mut state, &options()).await.unwrap();
@@ -106,9 +106,9 @@ async fn depth_and_agents_at_once_are_limited() {
     ]);
     let limits = AgentLimits { depth: Some(2), ..AgentLimits::default() };
     let tree = Tree::new(dir.path(), scripts, ["a", "b", "c"].map(agent).to_vec(), Vec::new()).await;
-    let spec = |limits: AgentLimits| RunSpec {
-        agent: Some(Arc::new(AgentSpec { limits, ..agent("boss") })),
-        ..RunSpec::new("test/m", "sys")
+    let spec = |limits: AgentLimits| RunConfig {
+        agent: Some(Arc::new(AgentConfig { limits, ..agent("boss") })),
+        ..RunConfig::new("test/m", "sys")
     };
     tree.driver.run(&mut begin_with(spec(limits)), &options()).await.unwrap();
     assert!(tree.results("b").contains("agent boss may have 2 levels"), "{}", tree.results("b"));
@@ -131,9 +131,9 @@ async fn tokens_and_money_end_the_tree() {
         let (scripts, agents) = three_levels();
         let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
         let tree = Tree::new(dir.path(), scripts, agents, vec![tool.clone()]).await;
-        let spec = RunSpec {
-            agent: Some(Arc::new(AgentSpec { limits: limits.clone(), ..agent("boss") })),
-            ..RunSpec::new("test/m", "sys")
+        let spec = RunConfig {
+            agent: Some(Arc::new(AgentConfig { limits: limits.clone(), ..agent("boss") })),
+            ..RunConfig::new("test/m", "sys")
         };
         let report = tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
         // Each request may have an answer of 4096 tokens, so the agents below run out of them first.
@@ -171,7 +171,7 @@ async fn reports_of_agents_become_results() {
         )])]
     };
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    let typed = |name| AgentSpec { output_schema: schema.as_object().cloned(), ..agent(name) };
+    let typed = |name| AgentConfig { output_schema: schema.as_object().cloned(), ..agent(name) };
     let calls = ["good", "half", "bad", "typed", "untyped"];
     let names = ["agent__good", "agent__half", "agent__bad", "agent__typed", "agent__untyped"];
     let root = calls.iter().zip(names).map(|(id, name)| start(id, name)).collect();
@@ -198,7 +198,7 @@ async fn reports_of_agents_become_results() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_of_agents_only_narrow() {
-    let spec = |tools: Option<&[&str]>, policy| AgentSpec {
+    let spec = |tools: Option<&[&str]>, policy| AgentConfig {
         tools: tools.map(|globs| globs.iter().map(|glob| (*glob).to_owned()).collect()),
         policy,
         ..agent("a")
@@ -252,11 +252,11 @@ async fn a_request_handed_over_keeps_its_rights() {
             limits: AgentLimits { tokens: Some(90_000), ..AgentLimits::default() },
             root: dir.path().to_owned(),
         };
-        let spec = RunSpec {
-            agent: Some(Arc::new(AgentSpec { router, tools: Some(Vec::new()), ..agent("triage") })),
+        let spec = RunConfig {
+            agent: Some(Arc::new(AgentConfig { router, tools: Some(Vec::new()), ..agent("triage") })),
             denied: vec!["*".to_owned()],
             rights: Some(Arc::new(rights)),
-            ..RunSpec::new("test/m", "sys")
+            ..RunConfig::new("test/m", "sys")
         };
         tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
         assert_eq!(tree.shown("a"), shown, "what it may not use itself, no destination gets");

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
-use toolwright_agent::{ChildEnd, Limits, RunReport, RunSpec, Status};
-use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren};
+use toolwright_agent::{ChildEnd, Limits, RunConfig, RunReport, Status};
+use toolwright_core::agents::{AgentConfig, AgentLimits, OnChildren};
 use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::store::SessionLog as _;
 
@@ -17,8 +17,9 @@ use crate::fixture::{Reply, begin_with, options, until};
 /// A root with these limits, whose answer leaves agents alone.
 async fn run_boss(tree: &Tree, limits: AgentLimits) -> RunReport {
     let own = Limits { time: limits.time, ..Limits::default() };
-    let boss = AgentSpec { on_children: OnChildren::Detach, limits, ..agent("boss") };
-    let mut state = begin_with(RunSpec { agent: Some(Arc::new(boss)), limits: own, ..RunSpec::new("test/m", "sys") });
+    let boss = AgentConfig { on_children: OnChildren::Detach, limits, ..agent("boss") };
+    let mut state =
+        begin_with(RunConfig { agent: Some(Arc::new(boss)), limits: own, ..RunConfig::new("test/m", "sys") });
     let options = options();
     tokio::time::timeout(WAIT, tree.driver.run(&mut state, &options)).await.unwrap().unwrap()
 }
@@ -29,8 +30,8 @@ fn scripts(a: Vec<Reply>) -> Scripts {
     HashMap::from([("root", root), ("a", a)])
 }
 
-fn background(name: &str) -> AgentSpec {
-    AgentSpec { background: true, ..agent(name) }
+fn background(name: &str) -> AgentConfig {
+    AgentConfig { background: true, ..agent(name) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

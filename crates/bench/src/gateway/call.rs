@@ -120,7 +120,7 @@ pub(super) struct Limit {
 
 impl Limit {
     /// Whether another call is made, after so many of a load that began then.
-    pub(super) fn goes_on(self, made: usize, started: Instant) -> bool {
+    pub(super) fn continues(self, made: usize, started: Instant) -> bool {
         made < self.calls && started.elapsed() < self.time
     }
 }

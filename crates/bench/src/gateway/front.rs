@@ -132,7 +132,7 @@ fn over_http(
             let mut times = Vec::with_capacity(limit.calls / in_flight + 1);
             loop {
                 let number = made.fetch_add(1, Ordering::Relaxed);
-                if !limit.goes_on(number, started) {
+                if !limit.continues(number, started) {
                     return Ok::<_, Failure>(times);
                 }
                 let body = call.text(number as u64 + 1);

@@ -101,7 +101,7 @@ impl Ends {
             let place = id.checked_sub(first).and_then(|index| sent.get_mut(usize::try_from(index).ok()?));
             let at = place.and_then(Option::take).ok_or_else(|| format!("an answer to no call: {id}"))?;
             times.each.push(at.elapsed());
-            if limit.goes_on(sent.len(), started) {
+            if limit.continues(sent.len(), started) {
                 self.send(call, &mut sent)?;
             }
         }

@@ -12,7 +12,7 @@ use toolwright_core::{
     CallId, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_mcp::client::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpOptions, McpProvider, McpServerConfig, McpServerOptions, McpTransport};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, OutputFiles, Responses, RunContext, SqliteStore, SystemClock,
@@ -62,11 +62,11 @@ pub(super) struct Load {
 
 /// How calls ended.
 #[derive(Default)]
-pub(super) struct Made {
+pub(super) struct CallCounts {
     pub(super) by_status: BTreeMap<String, u64>,
 }
 
-impl Made {
+impl CallCounts {
     pub(super) fn note(&mut self, outcome: &Outcome) {
         let status = outcome.error.as_ref().map_or("ok", |error| error.kind().as_str());
         *self.by_status.entry(status.to_owned()).or_default() += 1;
@@ -95,8 +95,11 @@ impl Load {
         let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
         options.grace = Duration::from_millis(500);
         options.cache = Some(Responses::new(Arc::clone(&store), Arc::new(SystemClock)));
-        let deps =
-            || McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
+        let deps = || McpOptions {
+            manifests: Arc::clone(&store) as _,
+            events: Arc::clone(&events) as _,
+            roots: Arc::default(),
+        };
         let native = ["noop", "cached", "fail", "panic", "hang", "flood"].map(|name| Arc::new(Native(name)) as _);
         let providers: Vec<Arc<dyn Provider>> = vec![
             Arc::new(StaticProvider::new("native", ProviderKind::Native, native.to_vec())?),
@@ -156,14 +159,14 @@ impl Load {
 }
 
 /// A server that misbehaves when it is told to.
-fn server(name: &str, mark: &str) -> McpServerSpec {
+fn server(name: &str, mark: &str) -> McpServerOptions {
     let transport = McpTransport::Stdio {
         command: toolwright_testkit::bin("misbehaving-mcp").display().to_string(),
         args: Vec::new(),
         env: [(MARK.to_owned(), mark.to_owned())].into(),
         cwd: None,
     };
-    McpServerSpec::new(name, McpServerConfig { max_message_bytes: MAX_MESSAGE, ..transport.into() })
+    McpServerOptions::new(name, McpServerConfig { max_message_bytes: MAX_MESSAGE, ..transport.into() })
 }
 
 fn kinds(mark: &str) -> Vec<Kind> {

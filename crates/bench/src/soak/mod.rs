@@ -13,7 +13,7 @@ use serde_json::json;
 use toolwright_core::store::LedgerStore as _;
 
 use crate::Failure;
-use load::{Load, Made};
+use load::{CallCounts, Load};
 use watch::{Sample, Samples, Watch};
 
 /// Calls that are under way at once.
@@ -81,7 +81,7 @@ async fn soak(time: Duration, quiet: bool) -> Result<(Vec<Sample>, Verdict), Fai
         }
         samples.add(sample);
     }
-    let mut made = Made::default();
+    let mut made = CallCounts::default();
     for of_lane in lanes.join_all().await {
         made.add(of_lane);
     }
@@ -94,8 +94,8 @@ async fn soak(time: Duration, quiet: bool) -> Result<(Vec<Sample>, Verdict), Fai
 }
 
 /// One lane: call after call, until the time is over.
-async fn work(load: &Load, lane: usize, end: Instant) -> Made {
-    let mut made = Made::default();
+async fn work(load: &Load, lane: usize, end: Instant) -> CallCounts {
+    let mut made = CallCounts::default();
     let mut turn = 0;
     while Instant::now() < end {
         made.note(&load.call(lane, turn).await);
@@ -107,7 +107,7 @@ async fn work(load: &Load, lane: usize, end: Instant) -> Made {
 
 fn judge(
     time: Duration,
-    made: Made,
+    made: CallCounts,
     ledger: BTreeMap<String, u64>,
     samples: &Samples,
     processes_left: usize,

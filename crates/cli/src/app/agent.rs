@@ -10,10 +10,10 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde_json::Value;
-use toolwright::agent::{Dispatch, DriverError, ReportSpec, Transcript};
+use toolwright::agent::{Dispatch, DriverError, ReportConfig, Transcript};
 use toolwright::app::{InboxPerson, Person};
 use toolwright::config::{Config, Problem};
-use toolwright::core::agents::AgentSpec;
+use toolwright::core::agents::AgentConfig;
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::exposure::ExposureChoice;
 use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
@@ -167,7 +167,7 @@ fn remedy(profile: Profile) -> String {
 ///
 /// # Errors
 /// There is none of this name.
-pub(crate) fn named(agent: &Agent, app: &Arc<Toolwright>) -> Result<Option<AgentSpec>, Failure> {
+pub(crate) fn named(agent: &Agent, app: &Arc<Toolwright>) -> Result<Option<AgentConfig>, Failure> {
     let Some(name) = &agent.agent else { return Ok(None) };
     let config = app.config();
     let found = config.agent(name).map(|agent| agent.spec.clone());
@@ -175,7 +175,7 @@ pub(crate) fn named(agent: &Agent, app: &Arc<Toolwright>) -> Result<Option<Agent
 }
 
 /// The profile of an agent's policy: without a terminal it must be chosen.
-pub(crate) fn profile(agent: &Agent, spec: Option<&AgentSpec>, app: &Toolwright) -> Result<Option<Profile>, Failure> {
+pub(crate) fn profile(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwright) -> Result<Option<Profile>, Failure> {
     let own = spec.and_then(|spec| spec.policy);
     if agent.policy.or(own).is_none()
         && app.config().sections.policy.profile.is_none()
@@ -190,7 +190,7 @@ pub(crate) fn profile(agent: &Agent, spec: Option<&AgentSpec>, app: &Toolwright)
 }
 
 /// The model: given, configured, or found.
-pub(crate) async fn model(agent: &Agent, spec: Option<&AgentSpec>, app: &Toolwright) -> Result<String, Failure> {
+pub(crate) async fn model(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwright) -> Result<String, Failure> {
     chosen_model(agent.model.clone().or_else(|| spec.and_then(|spec| spec.model.clone())), app).await
 }
 
@@ -231,7 +231,7 @@ pub(crate) fn agent(
     terminal: &Terminal,
     (id, model): (&str, &str),
     profile: Option<Profile>,
-    report: Option<ReportSpec>,
+    report: Option<ReportConfig>,
 ) -> Result<toolwright::Agent, Failure> {
     let ask = who(given.ask);
     let in_force = app.config().policy(profile, Profile::Ask).profile;

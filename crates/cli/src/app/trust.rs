@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolwright::config::{Config, LayerKind, LoadOptions, load, user_file};
 use toolwright::sandbox::is_nested;
 use toolwright::trust::{
-    Approval, Change, Judged, Standing, TrustStore, is_project_file, judge, write_approved, write_approved_agent,
+    Approval, Change, Judged, TrustState, TrustStore, is_project_file, judge, write_approved, write_approved_agent,
 };
 
 use crate::app::{Global, cwd, not_nested, options, read, variable};
@@ -134,7 +134,7 @@ pub(crate) fn write_agent(global: &Global, folder: &Path, path: &Path, text: &st
 }
 
 fn waits(judged: &Judged) -> bool {
-    !matches!(judged.standing, Standing::Approved | Standing::Faulty)
+    !matches!(judged.standing, TrustState::Approved | TrustState::Faulty)
 }
 
 /// The project files of a path: the file itself, or those in the folder.
@@ -233,13 +233,13 @@ fn show(global: &Global, judged: &[Judged]) -> Done {
 fn in_words(judged: &Judged) -> Vec<String> {
     let file = one_line(&judged.file.display().to_string(), MAX_VALUE);
     let state = match judged.standing {
-        Standing::Approved => "is approved",
-        Standing::Unapproved if judged.refused => "was refused",
-        Standing::Unapproved => "is not approved",
-        Standing::Faulty => "says nothing that counts",
-        Standing::Changed if judged.refused => "has changed since it was approved, and the change was refused",
-        Standing::Changed => "has changed since it was approved",
-        Standing::Gone => "is gone, and what was approved of it stays in force",
+        TrustState::Approved => "is approved",
+        TrustState::Unapproved if judged.refused => "was refused",
+        TrustState::Unapproved => "is not approved",
+        TrustState::Faulty => "says nothing that counts",
+        TrustState::Changed if judged.refused => "has changed since it was approved, and the change was refused",
+        TrustState::Changed => "has changed since it was approved",
+        TrustState::Gone => "is gone, and what was approved of it stays in force",
     };
     let mut lines = vec![format!("{} {state}.", styled(BOLD, file))];
     if let Some(fault) = &judged.fault {

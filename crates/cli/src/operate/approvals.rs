@@ -5,8 +5,10 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
-use toolwright::core::approval::{AlwaysCovers, Standing};
-use toolwright::core::inbox::{Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Wants};
+use toolwright::core::approval::{AlwaysCovers, StandingApproval};
+use toolwright::core::inbox::{
+    Answered, FormQuestion, FormReply, InboxItem, InboxStore, Question, QuestionState, Wants,
+};
 use toolwright::core::store::StoreError;
 use toolwright::core::{ApprovalDecision, duration, taint};
 use toolwright::mcp::elicitation::{Form, Page};
@@ -192,7 +194,7 @@ fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
     form.check(given).map(|content| FormReply::Accept { content }).map_err(|wrong| wrong.join("; "))
 }
 
-fn print_answered<Q, A>(global: &Global, id: &str, answer: Answered<Kept<Q, A>>, state: QuestionState) -> Done {
+fn print_answered<Q, A>(global: &Global, id: &str, answer: Answered<InboxItem<Q, A>>, state: QuestionState) -> Done {
     match answer {
         Answered::Counts => print_state(global, id, state.as_str()),
         Answered::TooLate(question) => {
@@ -203,7 +205,7 @@ fn print_answered<Q, A>(global: &Global, id: &str, answer: Answered<Kept<Q, A>>,
 }
 
 /// How a question stands that was answered before, and by whose word.
-fn settled<Q, A>(asked: &Kept<Q, A>) -> String {
+fn settled<Q, A>(asked: &InboxItem<Q, A>) -> String {
     let by = asked.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
     format!("{}{by}", asked.state.as_str())
 }
@@ -221,7 +223,7 @@ fn cells(id: &str, of: &str, state: String) -> [Cell; 3] {
     [id.into(), name(of), Cell::of(DIM, state)]
 }
 
-fn when<Q, A>(asked: &Kept<Q, A>) -> String {
+fn when<Q, A>(asked: &InboxItem<Q, A>) -> String {
     match asked.state {
         QuestionState::Pending => format!("expires in {}", span(asked.expires_ms, now_ms())),
         state => format!("{}, asked {} ago", state.as_str(), span(now_ms(), asked.created_ms)),
@@ -278,7 +280,7 @@ fn question_lines(question: &Question) -> String {
     format!("{}\n{}", one_line(&request.arguments.to_string(), shown), styled(DIM, reason))
 }
 
-fn add_standing(table: &mut Table, standing: &Standing) {
+fn add_standing(table: &mut Table, standing: &StandingApproval) {
     let covers = match (&standing.arguments, &standing.asker) {
         (Some(arguments), _) => one_line(&arguments.to_string(), SHOWN),
         (None, Some(asker)) => format!("whatever {} asks", one_line(asker, SHOWN)),

@@ -11,7 +11,7 @@ use toolwright::config::{Config, Server};
 use toolwright::core::duration;
 use toolwright::core::pattern::nearest;
 use toolwright::mcp::client::McpTransport;
-use toolwright::oauth::{Consent, LoginState, OAuth, OAuthParts, Revocation};
+use toolwright::oauth::{Consent, LoginState, OAuth, OAuthOptions, Revocation};
 use toolwright::runtime::SecretRedactor;
 use url::Url;
 
@@ -59,7 +59,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
             let parts = parts(&settings, &redactor, server)?;
             let browser = if *no_browser { Browser::Never } else { Browser::Tried };
             let terminal = TerminalConsent { browser, console: Console::default() };
-            let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(terminal)), ..parts });
+            let oauth = OAuth::new(OAuthOptions { consent: Some(Arc::new(terminal)), ..parts });
             let state = oauth.login(scopes).await.map_err(Failure::failed)?;
             if global.json {
                 print_json(&row(server, &state))?;
@@ -104,7 +104,7 @@ fn still_good(revocation: &Revocation) -> Option<String> {
 }
 
 /// The OAuth of the server of that name.
-fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Result<OAuthParts, Failure> {
+fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Result<OAuthOptions, Failure> {
     let Some(server) = settings.servers.iter().find(|server| server.entry == name || server.namespace == name) else {
         let near = nearest(name, settings.servers.iter().map(|server| server.entry.as_str()));
         let remedy = near.map_or("`toolwright mcp ls` shows them".into(), |near| format!("did you mean `{near}`?"));

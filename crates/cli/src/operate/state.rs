@@ -7,7 +7,7 @@ use toolwright::core::RunInput;
 use toolwright::core::duration::iso;
 use toolwright::core::session::SessionId;
 use toolwright::core::store::{LogEntry, STATE, state_path};
-use toolwright::core::variables::{Kind, Known, Variables as _};
+use toolwright::core::variables::{Kind, KnownValue, Variables as _};
 use toolwright::runtime::RunVariables;
 
 use crate::app::{Global, open};
@@ -89,7 +89,7 @@ async fn answer(global: &Global, command: &StateCommand, app: &Toolwright) -> Do
             })?;
             let steps: Vec<&str> = wanted.split('.').collect();
             let opened = RunVariables::open(&*services.log, &*services.outputs, &session, RunInput::default()).await?;
-            let Some(Known { value, .. }) = opened.get(Kind::State, &steps, instance.as_deref()) else {
+            let Some(KnownValue { value, .. }) = opened.get(Kind::State, &steps, instance.as_deref()) else {
                 return Err(Failure::not_found(format!("{} keeps nothing at {wanted}", session.as_str())));
             };
             match value {

@@ -21,7 +21,7 @@ use toolwright::gateway::ListedSchemas;
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::models::{Endpoint, default_variables, list_models};
 use toolwright::sandbox::enforce::support;
-use toolwright::trust::{Judged, Standing};
+use toolwright::trust::{Judged, TrustState};
 
 use crate::app::agent::can_answer;
 use crate::app::lists::{WaitFor, starting, wait_with_notice};
@@ -422,7 +422,7 @@ fn files_in_words(settings: &Config) -> Vec<String> {
         format!("{verb} {}", file.display())
     });
     let read = settings.files.iter().map(|file| {
-        let is_older = |judged: &Judged| judged.file == *file && judged.standing != Standing::Approved;
+        let is_older = |judged: &Judged| judged.file == *file && judged.standing != TrustState::Approved;
         let what = if settings.trust.iter().any(is_older) { "use what was approved of" } else { "read" };
         format!("{what} {}", file.display())
     });

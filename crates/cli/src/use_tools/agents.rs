@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::config::{AgentEntry, Config};
-use toolwright::core::agents::{AgentSpec, check_name};
+use toolwright::core::agents::{AgentConfig, check_name};
 use toolwright::core::duration;
 use toolwright::core::trigger::TriggerConfig;
 
@@ -128,7 +128,7 @@ fn show(global: &Global, config: &Config, name: &str) -> Done {
 }
 
 /// What starts an agent without a request.
-fn triggers(spec: &AgentSpec) -> Vec<String> {
+fn triggers(spec: &AgentConfig) -> Vec<String> {
     let read = |written: &serde_json::Map<String, Value>| serde_json::from_value(written.clone().into()).ok();
     spec.triggers.iter().filter_map(read).map(|trigger: TriggerConfig| trigger.describe()).collect()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 use toolwright::Toolwright;
-use toolwright::agent::{Dispatch, Format, ReportSpec, RunReport, RunState, Status};
+use toolwright::agent::{Dispatch, Format, ReportConfig, RunReport, RunState, Status};
 use toolwright::app::Conversation;
 use toolwright::app::watch as watch_configuration;
 use toolwright::core::json::fault;
@@ -225,15 +225,15 @@ async fn plan_first(
 }
 
 /// What the run is to end with.
-fn report_spec(run: &Run) -> Result<Option<ReportSpec>, Failure> {
-    let Some(file) = &run.output_schema else { return Ok(run.format.map(ReportSpec::in_format)) };
+fn report_spec(run: &Run) -> Result<Option<ReportConfig>, Failure> {
+    let Some(file) = &run.output_schema else { return Ok(run.format.map(ReportConfig::in_format)) };
     if run.format.is_some_and(|format| format != Format::Json) {
         return Err(Failure::usage("--output-schema is for --format json, which it implies"));
     }
     let name = file.display();
     let schema = serde_json::from_str(&input::read(file)?)
         .map_err(|error| Failure::usage(format!("{name} is not JSON: {}", fault(&error))))?;
-    ReportSpec::by_schema(schema).map(Some).map_err(|error| Failure::usage(format!("{name}: {error}")))
+    ReportConfig::by_schema(schema).map(Some).map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 
 pub(crate) fn read_task(task: &str) -> Result<String, Failure> {
@@ -402,7 +402,7 @@ pub(crate) async fn chat(global: &Global, chat: &Chat) -> Done {
     let terminal = Terminal::new(&app);
     let agent = agent(&chat.agent, &app, &terminal, (&id, &model), profile, None)?;
     // Jobs that go on wake the conversation when they end.
-    let mut conversation = agent.job_wait(None).attended().conversation().await.map_err(failed)?;
+    let mut conversation = agent.job_wait(None).reading_mailbox().conversation().await.map_err(failed)?;
     app.follow_pins();
     app.recover_jobs_of(conversation.session().clone());
     let triggers = app.run_triggers().await;

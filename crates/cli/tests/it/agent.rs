@@ -256,7 +256,9 @@ async fn a_running_run_cannot_be_resumed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resumed_run_keeps_its_tools() {
     let fixture = Fixture::new();
-    let only = |name: &'static str| move |asked: &toolwright_testkit::model_server::Asked| asked.tool_names() == [name];
+    let only = |name: &'static str| {
+        move |asked: &toolwright_testkit::model_server::RecordedRequest| asked.tool_names() == [name]
+    };
     let script: Script = vec![
         Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))])
             .expecting("only the shell is shown", only("shell__bash")),

@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 
 use serde_json::json;
-use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{ended, report, start, with_model};
 use crate::cli::stderr;
@@ -18,7 +18,7 @@ const UNKNOWN: &str = "may or may not have taken effect";
 struct Case {
     config: &'static str,
     arguments: &'static [&'static str],
-    answer: fn(&Asked) -> Reply,
+    answer: fn(&RecordedRequest) -> Reply,
     /// The tables whose writes it is stopped at. The ledger is not among them: nothing is decided by it.
     tables: &'static [&'static str],
     /// Requests of a run that nobody kills, and how many can be under way at once.
@@ -27,12 +27,12 @@ struct Case {
     stops: u32,
 }
 
-fn is_worker(asked: &Asked) -> bool {
+fn is_worker(asked: &RecordedRequest) -> bool {
     asked.system().contains("You work.")
 }
 
 /// The worker runs one command.
-fn work(asked: &Asked) -> Reply {
+fn work(asked: &RecordedRequest) -> Reply {
     match asked.last_results().is_empty() {
         true => Reply::calls(vec![("shell__bash", json!({"command": "echo once >> count"}))]),
         false => Reply::text("It is done."),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright::Toolwright;
 use toolwright::config::LoadOptions;
 use toolwright_eval::bench::shipped_cases;
-use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};
 use crate::cli::{ok, program, run, stderr};
@@ -35,7 +35,7 @@ pub(crate) fn classified(index: u64) -> Reply {
 
 /// `good` is right, `bad` always says 0, `broken` writes no JSON, `down` and `locked` do not answer; who is asked to judge
 /// gives 80.
-pub(crate) fn answer(asked: &Asked) -> Reply {
+pub(crate) fn answer(asked: &RecordedRequest) -> Reply {
     let said = asked.last_user_text();
     let right = said.split("wants ").nth(1).and_then(|rest| rest[..1].parse().ok()).unwrap_or(0);
     match asked.model() {
@@ -237,7 +237,7 @@ async fn the_example_of_the_documentation_is_measured() {
     let (_, rest) = text.split_once("## Cases").expect("a section of cases");
     let (_, rest) = rest.split_once("```yaml\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
-    let judge = |asked: &Asked| match asked.last_user_text().contains("<answer>") {
+    let judge = |asked: &RecordedRequest| match asked.last_user_text().contains("<answer>") {
         true => Reply::text(r#"{"feedback": "f", "breakdown": {"accuracy": 80}, "score": 80}"#),
         false => answer(asked),
     };
@@ -455,8 +455,9 @@ fn filled(schema: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shipped_cases_run_as_they_are() {
-    let answer =
-        |asked: &Asked| Reply::text(filled(&asked.body["response_format"]["json_schema"]["schema"]).to_string());
+    let answer = |asked: &RecordedRequest| {
+        Reply::text(filled(&asked.body["response_format"]["json_schema"]["schema"]).to_string())
+    };
     let lab = BenchFixture::new("", Script::from(vec![Turn::computed(answer)]).repeating(), "").await;
     let models = ["bench", "--models", "openai/good", "--judge", "openai/judge", "--max-requests", "10000"];
     let arguments = [&models[..], &["--json", "--full", "--no-compat"]].concat();

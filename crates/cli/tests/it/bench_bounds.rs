@@ -4,14 +4,14 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright_testkit::model_server::{Answer, Asked, Fault, Reply, Script, Tokens, Turn};
+use toolwright_testkit::model_server::{Answer, Fault, RecordedRequest, Reply, Script, Tokens, Turn};
 
 use crate::agent::{ended, report, start};
 use crate::bench::{BenchFixture, PRICED, RUBRIC, answer, cases, classified, script};
 use crate::cli::{program, stderr};
 
 /// As a server that says nothing of what was used.
-fn silent(_: &Asked) -> Reply {
+fn silent(_: &RecordedRequest) -> Reply {
     let Reply::Answer(answer) = classified(0) else { panic!("no answer") };
     let tokens = Tokens { input: 0, output: 0, ..Tokens::default() };
     Reply::Answer(Answer { tokens, ..answer })
@@ -38,7 +38,7 @@ async fn unreported_usage_is_charged_by_estimate() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn figures_that_nobody_believes_leave_lines_that_count() {
-    let boasts = |_: &Asked| {
+    let boasts = |_: &RecordedRequest| {
         let Reply::Answer(answer) = classified(0) else { panic!("no answer") };
         Reply::Answer(Answer { tokens: Tokens { input: 1 << 62, output: 2 << 40, ..Tokens::default() }, ..answer })
     };
@@ -243,7 +243,7 @@ async fn a_full_disk_leaves_whole_lines() {
 async fn no_report_has_a_secret() {
     let secret = format!("ghp_{}", "aB3dE5fG7h".repeat(4).get(..36).expect("long enough"));
     let reported = secret.clone();
-    let tell = move |asked: &Asked| match asked.model() {
+    let tell = move |asked: &RecordedRequest| match asked.model() {
         // Where it is cut differs from report to report.
         model if model.ends_with("down") => Reply::error(400, format!("{} {reported}", "x".repeat(100))),
         _ => Reply::text(format!("no JSON but {reported}")),
@@ -338,7 +338,7 @@ async fn measurements_count_again_for_equal_calls() {
 async fn secrets_do_not_stay_in_notes() {
     let secret = format!("ghp_{}", "aB3dE5fG7h".repeat(4).get(..36).expect("long enough"));
     let reported = secret.clone();
-    let tell = move |_: &Asked| {
+    let tell = move |_: &RecordedRequest| {
         let reasoning = format!("{} {reported}", "x".repeat(60));
         Reply::text(json!({"reasoning": reasoning, "selected_index": 0, "confidence": 0.9}).to_string())
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use toolwright::core::store::RunStore as _;
 use toolwright::runtime::SqliteStore;
-use toolwright_testkit::model_server::{Asked, Reply, Script, Turn, WireApi};
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, Turn, WireApi};
 
 use crate::agent::{ended, report, run_id, start, with_model};
 use crate::cli::stderr;
@@ -30,7 +30,7 @@ struct Models {
 }
 
 impl Models {
-    fn answer(&self, asked: &Asked) -> Reply {
+    fn answer(&self, asked: &RecordedRequest) -> Reply {
         if asked.model() == "memory" {
             return self.remember(asked.last_user_text());
         }

@@ -220,8 +220,8 @@ async fn memory_is_searched_by_meaning() {
         ok(&fixture, &["call", "memory__scratchpad", "op=set", &format!("key={key}"), &format!("value={value}")]);
     }
     let search = |mode: &str| {
-        let told = ok(&fixture, &["call", "memory__search", "query=car", &format!("mode={mode}"), "--json"]);
-        serde_json::from_str::<Value>(&told).expect("json")["structured"].clone()
+        let output = ok(&fixture, &["call", "memory__search", "query=car", &format!("mode={mode}"), "--json"]);
+        serde_json::from_str::<Value>(&output).expect("json")["structured"].clone()
     };
     for mode in ["semantic", "hybrid"] {
         let found = search(mode);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright::Toolwright;
 use toolwright::config::LoadOptions;
 use toolwright::core::llm::JSON_RULE;
-use toolwright_testkit::model_server::{Answer, Asked, Reply, Script, Stop, Turn, WireApi};
+use toolwright_testkit::model_server::{Answer, RecordedRequest, Reply, Script, Stop, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};
 use crate::cli::{ok, run, stderr};
@@ -21,7 +21,7 @@ fn model(api: WireApi) -> &'static str {
 }
 
 /// The schema that a request demands of the answer, wherever its API puts it.
-fn demanded(asked: &Asked) -> &Value {
+fn demanded(asked: &RecordedRequest) -> &Value {
     let body = &asked.body;
     match asked.api {
         WireApi::OpenAi => &body["response_format"]["json_schema"]["schema"],
@@ -33,7 +33,7 @@ fn demanded(asked: &Asked) -> &Value {
 }
 
 /// Whether the model is held to that schema while it writes, as far as its API has a word for it.
-fn is_held(asked: &Asked) -> bool {
+fn is_held(asked: &RecordedRequest) -> bool {
     match asked.api {
         WireApi::OpenAi => asked.body["response_format"]["json_schema"]["strict"] == true,
         WireApi::Responses => asked.body["text"]["format"]["strict"] == true,

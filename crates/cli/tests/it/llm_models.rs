@@ -1,7 +1,7 @@
 //! Which models LLM-backed tools ask and are listed for, and what a call says of the way to them.
 
 use serde_json::{Value, json};
-use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{ended, report, start};
 use crate::cli::{program, run, stderr};
@@ -15,7 +15,7 @@ fn classified() -> Reply {
 
 /// Models that classify, but for `refused`, whose key is no good.
 async fn server() -> ScriptedModel {
-    let answer = |asked: &Asked| match asked.model() {
+    let answer = |asked: &RecordedRequest| match asked.model() {
         "refused" => Reply::error(401, "no such key"),
         _ => classified(),
     };

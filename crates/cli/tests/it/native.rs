@@ -1,7 +1,7 @@
 //! Tools that a model's provider runs: from the configuration to the bytes sent, and back.
 
 use serde_json::{Value, json};
-use toolwright_testkit::model_server::{Asked, Script, Turn, WireApi};
+use toolwright_testkit::model_server::{RecordedRequest, Script, Turn, WireApi};
 
 use crate::agent::{ended, report, start, with_model};
 use crate::cli::{program, stderr};
@@ -15,7 +15,7 @@ fn letter() -> (&'static str, Value) {
     ("fs__write", json!({"path": "letter.txt", "content": "Dear reader"}))
 }
 
-fn declared(asked: &Asked) -> Vec<&Value> {
+fn declared(asked: &RecordedRequest) -> Vec<&Value> {
     let tools = asked.body["tools"].as_array().into_iter().flatten();
     tools.filter(|tool| !tool["type"].is_null() && tool["type"] != "function").collect()
 }

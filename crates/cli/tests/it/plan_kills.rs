@@ -104,7 +104,7 @@ async fn kill_asked_at(nth: Option<u32>) -> bool {
     ]);
     fixture.write("project/plan.json", &plan.to_string());
     let saved = ok(&fixture, &["plan", "save", "plan.json"]);
-    let goes_on = ["plan", "run", saved.trim(), "--policy", "ask", "--ask", "inbox", "--json"];
+    let resume = ["plan", "run", saved.trim(), "--policy", "ask", "--ask", "inbox", "--json"];
     let store = SqliteStore::open(&fixture.state_dir()).expect("the store");
     let approve = {
         let store = Arc::clone(&store);
@@ -119,7 +119,7 @@ async fn kill_asked_at(nth: Option<u32>) -> bool {
         }
     };
     let stop = Stop::before(&fixture, nth.unwrap_or(u32::MAX), &["runs", "run_calls", "begun", "session_log"]).await;
-    let mut child = start(&fixture, &[], &goes_on);
+    let mut child = start(&fixture, &[], &resume);
     let (is_stopped, approving) = if nth.is_some() {
         let approving = tokio::spawn(approve);
         (stop.reached(|| child.try_wait().expect("looked").is_some()).await, approving)
@@ -135,7 +135,7 @@ async fn kill_asked_at(nth: Option<u32>) -> bool {
     let mut output = ended(child).await;
     stop.clear();
     if is_stopped {
-        output = ended(start(&fixture, &[], &goes_on)).await;
+        output = ended(start(&fixture, &[], &resume)).await;
     }
     approving.abort();
     let ran = report(&output);

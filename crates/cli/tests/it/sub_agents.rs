@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agent::{ended, report, run_id, start, with_model};
 use crate::cli::{ok, stderr};
@@ -21,7 +21,7 @@ agents:
   c: {description: Works., prompt: You are c.}
 ";
 
-fn who(asked: &Asked) -> &'static str {
+fn who(asked: &RecordedRequest) -> &'static str {
     let system = asked.system();
     ["a", "b", "c"].into_iter().find(|name| system.contains(&format!("You are {name}."))).unwrap_or("root")
 }
@@ -214,9 +214,9 @@ async fn clients_follow_cancel_and_defer_agents() {
     };
     let id = gateway.send("tools/call", call(json!({"_meta": {"progressToken": "p"}})));
     let all = heard(&mut gateway, id);
-    let (answer, told) = all.split_last().expect("an answer");
+    let (answer, messages) = all.split_last().expect("an answer");
     assert_eq!(answer["result"]["content"][0]["text"], "It says 42.", "{answer}");
-    let progress: Vec<&str> = told.iter().filter_map(|message| message["params"]["message"].as_str()).collect();
+    let progress: Vec<&str> = messages.iter().filter_map(|message| message["params"]["message"].as_str()).collect();
     for expect in ["reader, turn 1: asks the model", "reader, turn 1: fs__read", "reader, turn 2: asks the model"] {
         assert!(progress.contains(&expect), "{expect} is not in {progress:?}");
     }

@@ -203,7 +203,7 @@ fn the_demo_accepts_a_no() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chat_has_editing_history_and_commands() {
     let fixture = Fixture::new();
-    let is_hello = |asked: &toolwright_testkit::model_server::Asked| asked.last_user_text() == "hello";
+    let is_hello = |asked: &toolwright_testkit::model_server::RecordedRequest| asked.last_user_text() == "hello";
     let script = vec![
         Turn::text("# Hi\n\nIt is **bold**.").expecting("the line as it was edited", is_hello),
         Turn::text("Again.").expecting("the line of the history", is_hello),

@@ -194,7 +194,7 @@ async fn triggers_of_agents_start_those_agents() {
          triggers: [{type: timer, interval: 1d, immediate: true, prompt: Sort}]\n---\nYou are the clerk.",
     );
     fixture.approve();
-    let is_clerk = |asked: &toolwright_testkit::model_server::Asked| {
+    let is_clerk = |asked: &toolwright_testkit::model_server::RecordedRequest| {
         asked.system().contains("You are the clerk.") && !asked.tool_names().iter().any(|name| name == "fs__write")
     };
     let done = || Turn::text("Done.").expecting("the agent is there", is_clerk);

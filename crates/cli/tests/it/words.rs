@@ -152,19 +152,19 @@ fn operations_that_cannot_be_read_are_told() {
         document["paths"][format!("/gone{n}")] = json!({"get": {"$ref": "gone.json"}});
     }
     fixture.write("project/shop.json", &document.to_string());
-    let told = |said: &str| said.matches("` of shop could not be read: ").count();
+    let count = |said: &str| said.matches("` of shop could not be read: ").count();
     let meant = "not listed: `dull` of shop: its name is filtered out";
     let listed = stderr(&run(&fixture, &["tools", "ls"]));
     assert!(listed.contains(meant) && listed.contains("2 more of shop could not be read"), "{listed}");
-    assert_eq!(told(&listed), 10, "{listed}");
+    assert_eq!(count(&listed), 10, "{listed}");
     for arguments in [&["doctor"][..], &["doctor", "--json"], &["tools", "ls", "--json"]] {
         let output = run(&fixture, arguments);
         let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && told(&said) == 12, "{arguments:?}: {said}");
+        assert!(output.status.success() && count(&said) == 12, "{arguments:?}: {said}");
     }
     let shown = stderr(&run(&fixture, &["tools", "show", "shop__GET /gone3"]));
     assert!(shown.contains("has `GET /gone3`, but does not offer it: ") && shown.contains("gone.json"), "{shown}");
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     gateway.says("2 more of shop could not be read");
-    assert_eq!(told(&gateway.said()), 10, "{}", gateway.said());
+    assert_eq!(count(&gateway.said()), 10, "{}", gateway.said());
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::spec::AgentSpec;
+use super::config::AgentConfig;
 use crate::pattern::{glob_match, nearest};
 
 /// The first cycle of destinations: the names of its agents, the first one again at its end.
 #[must_use]
-pub fn find_cycle(agents: &[AgentSpec]) -> Option<Vec<String>> {
-    let by_name: BTreeMap<&str, &AgentSpec> = agents.iter().map(|agent| (agent.name.as_str(), agent)).collect();
+pub fn find_cycle(agents: &[AgentConfig]) -> Option<Vec<String>> {
+    let by_name: BTreeMap<&str, &AgentConfig> = agents.iter().map(|agent| (agent.name.as_str(), agent)).collect();
     let mut done: Vec<&str> = Vec::new();
     for agent in agents {
         // The path to where the search is, each with the destinations that it has not followed yet.
@@ -47,7 +47,7 @@ pub fn unknown_agent<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clon
 /// names.
 #[must_use]
 pub fn unknown_tools<'n>(
-    agent: &AgentSpec,
+    agent: &AgentConfig,
     names: impl Iterator<Item = &'n str> + Clone,
 ) -> Vec<(String, Option<&'n str>)> {
     let globs = agent.tools.iter().flatten().chain(&agent.disallowed_tools);
@@ -58,16 +58,16 @@ pub fn unknown_tools<'n>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agents::{Destination, History};
+    use crate::agents::{HandoffDestination, History};
 
-    fn agent(name: &str, destinations: &[&str]) -> AgentSpec {
-        let destination = |agent: &&str| Destination {
+    fn agent(name: &str, destinations: &[&str]) -> AgentConfig {
+        let destination = |agent: &&str| HandoffDestination {
             agent: (*agent).to_owned(),
             history: History::All,
             may_return: false,
             description: String::new(),
         };
-        let mut spec = AgentSpec { name: name.to_owned(), ..AgentSpec::default() };
+        let mut spec = AgentConfig { name: name.to_owned(), ..AgentConfig::default() };
         spec.router.destinations = destinations.iter().map(destination).collect();
         spec
     }
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn cycles_are_found() {
         let check = |agents: &[(&str, &[&str])], expect: Option<&[&str]>| {
-            let agents: Vec<AgentSpec> = agents.iter().map(|(name, to)| agent(name, to)).collect();
+            let agents: Vec<AgentConfig> = agents.iter().map(|(name, to)| agent(name, to)).collect();
             assert_eq!(find_cycle(&agents), expect.map(|names| names.iter().map(|&name| name.to_owned()).collect()));
         };
         check(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])], None);
@@ -88,17 +88,17 @@ mod tests {
                 ["x", "y"].map(|side| (format!("{side}{n}"), vec![format!("x{}", n + 1), format!("y{}", n + 1)]))
             })
             .collect();
-        let agents: Vec<AgentSpec> =
+        let agents: Vec<AgentConfig> =
             layers.iter().map(|(name, to)| agent(name, &to.iter().map(String::as_str).collect::<Vec<_>>())).collect();
         assert_eq!(find_cycle(&agents), None);
     }
 
     #[test]
     fn unknown_tools_are_told_with_the_nearest() {
-        let spec = AgentSpec {
+        let spec = AgentConfig {
             tools: Some(vec!["fs__raed".into(), "fs:*".into()]),
             disallowed_tools: vec!["github__*".into()],
-            ..AgentSpec::default()
+            ..AgentConfig::default()
         };
         let unknown = unknown_tools(&spec, ["fs__read", "fs:read"].into_iter());
         assert_eq!(unknown, [("fs__raed".to_owned(), Some("fs__read")), ("github__*".to_owned(), None)]);

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::spec::History;
+use super::config::History;
 
 /// Id of the tool that hands a request over.
 pub const HANDOFF_ID: &str = "router:handoff-to@1.0.0";

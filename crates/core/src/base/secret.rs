@@ -351,9 +351,9 @@ mod tests {
     }
 
     /// Knows one secret, and one that only its context gives away.
-    struct Known;
+    struct TestRedactor;
 
-    impl Redactor for Known {
+    impl Redactor for TestRedactor {
         fn spans(&self, text: &str) -> Vec<Range<usize>> {
             let secret = text.match_indices("open sesame").map(|(at, found)| at..at + found.len());
             let keyed = text.match_indices("key=").filter_map(|(at, found)| {
@@ -380,14 +380,14 @@ mod tests {
         let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         for &first in &cuts {
             for &second in cuts.iter().filter(|&&second| second >= first) {
-                let mut stream = StreamRedactor::new(Arc::new(Known));
+                let mut stream = StreamRedactor::new(Arc::new(TestRedactor));
                 let pieces = [&text[..first], &text[first..second], &text[second..]];
                 let mut out: String = pieces.iter().map(|piece| stream.push(piece)).collect();
                 out.push_str(&stream.finish());
                 assert_eq!(out, expect, "{pieces:?}");
             }
         }
-        let mut stream = StreamRedactor::new(Arc::new(Known));
+        let mut stream = StreamRedactor::new(Arc::new(TestRedactor));
         let mut out: String = text.chars().map(|c| stream.push(c.encode_utf8(&mut [0; 4]))).collect();
         out.push_str(&stream.finish());
         assert_eq!(out, expect);
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn stream_redactor_holds_back_bounded_text() {
-        let mut stream = StreamRedactor::new(Arc::new(Known));
+        let mut stream = StreamRedactor::new(Arc::new(TestRedactor));
         let word = "x".repeat(MAX_HELD);
         assert_eq!(stream.push(&word), "");
         assert_eq!(stream.push("y").len(), MAX_HELD + 1);

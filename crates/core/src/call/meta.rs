@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::arguments::{Fitted, fit};
-use super::variables::{Kind, Known, MARK, Variables, scope};
+use super::variables::{Kind, KnownValue, MARK, Variables, scope};
 use super::{Provenance, ValidCall};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::error::{ErrorKind, ToolError};
@@ -238,7 +238,10 @@ impl CallMeta {
     ///
     /// # Errors
     /// `invalid_parameters` for a scope that there is not.
-    pub fn granted(&self, variables: Option<&dyn Variables>) -> Result<BTreeMap<String, Option<Known>>, ToolError> {
+    pub fn granted(
+        &self,
+        variables: Option<&dyn Variables>,
+    ) -> Result<BTreeMap<String, Option<KnownValue>>, ToolError> {
         let value = |name: &String| {
             let (kind, path) = scope(name).ok_or_else(|| {
                 let message = format!("there is no scope `{name}`: write input, state or scratch, or a path in one");
@@ -325,7 +328,7 @@ mod tests {
     struct TwoInputs([String; 2]);
 
     impl Variables for TwoInputs {
-        fn get(&self, _kind: Kind, _path: &[&str], _instance: Option<&str>) -> Option<Known> {
+        fn get(&self, _kind: Kind, _path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
             None
         }
 

@@ -445,7 +445,7 @@ mod tests {
             why: "withheld: {+bad words+}".into(),
         }];
         let held = Listing {
-            withheld: vec![("Held".into(), "withheld: {+bad words+}".into())],
+            withheld: vec![crate::catalogue::Withheld::new("Held", "withheld: {+bad words+}")],
             error: Some("exit status 3".into()),
             ..listing("gh", Vec::new())
         };

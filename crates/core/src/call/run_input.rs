@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::variables::{Known, step_into};
+use super::variables::{KnownValue, step_into};
 use crate::identity::taint::{Taint, Tainted};
 use crate::json::pointer::{self, is_within};
 use crate::json::type_name;
@@ -97,10 +97,10 @@ impl RunInput {
 
     /// The value at `path` for a call of an instance.
     #[must_use]
-    pub fn get(&self, path: &[&str], instance: Option<&str>) -> Option<Known> {
+    pub fn get(&self, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
         let at = |input| path.iter().try_fold(input, |value, step| step_into(value, step)).cloned();
         if let Some(value) = instance.and_then(|name| self.instances.get(name)).and_then(at) {
-            return Some(Known { value, taint: Taint::default() });
+            return Some(KnownValue { value, taint: Taint::default() });
         }
         let value = at(&self.input)?;
         let mut place = String::new();
@@ -108,7 +108,7 @@ impl RunInput {
         let mut taint = Taint::default();
         let touches = |one: &&Tainted| is_within(&one.path, &place) || is_within(&place, &one.path);
         self.tainted.iter().filter(touches).for_each(|one| taint.add(&one.from));
-        Some(Known { value, taint })
+        Some(KnownValue { value, taint })
     }
 }
 

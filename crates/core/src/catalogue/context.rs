@@ -206,7 +206,7 @@ pub trait InnerCalls: Any + Send + Sync {
         None
     }
     /// Whether the run that the call belongs to reads its mailbox when it has answered, like a chat or a member of a group.
-    fn is_attended(&self) -> bool {
+    fn reads_mailbox(&self) -> bool {
         false
     }
     /// Asks `model`. The request ends with the call's token, and is told and accounted for like any other.

@@ -15,12 +15,12 @@ pub struct Roots {
 }
 
 struct State {
-    known: Known,
+    known: RootsState,
     /// Changes with `known`.
     version: u64,
 }
 
-enum Known {
+enum RootsState {
     /// The process has several clients, or none.
     NobodysOwn,
     /// The one client has not given its folders yet.
@@ -29,7 +29,7 @@ enum Known {
     Given(Value),
 }
 
-impl Known {
+impl RootsState {
     fn value(&self) -> Option<&Value> {
         match self {
             Self::Given(result) => Some(result),
@@ -47,12 +47,12 @@ impl Roots {
 
     /// Expects one client, which will give its folders by [`Roots::set`].
     pub fn expect_client(&self) {
-        self.lock().known = Known::Awaited;
+        self.lock().known = RootsState::Awaited;
     }
 
     /// Gives no answer from now on: the client is asked during its calls only.
     pub fn withhold(&self) {
-        self.lock().known = Known::NobodysOwn;
+        self.lock().known = RootsState::NobodysOwn;
         self.changed.notify(usize::MAX);
     }
 
@@ -63,7 +63,7 @@ impl Roots {
             if state.known.value() == Some(&result) {
                 return;
             }
-            (state.known, state.version) = (Known::Given(result), state.version.wrapping_add(1));
+            (state.known, state.version) = (RootsState::Given(result), state.version.wrapping_add(1));
         }
         self.changed.notify(usize::MAX);
     }
@@ -71,13 +71,13 @@ impl Roots {
     /// Whether there is an answer, or will be once the expected client has connected.
     #[must_use]
     pub fn are_known(&self) -> bool {
-        !matches!(self.lock().known, Known::NobodysOwn)
+        !matches!(self.lock().known, RootsState::NobodysOwn)
     }
 
     /// Whether the expected client has not given its folders yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        matches!(self.lock().known, Known::Awaited)
+        matches!(self.lock().known, RootsState::Awaited)
     }
 
     /// The version of the answer. It changes with the answer.
@@ -89,9 +89,9 @@ impl Roots {
     /// The answer; waits for the expected client. `None` if there is no answer. Cancel-safe.
     pub async fn known(&self) -> Option<Value> {
         self.when(|state| match &state.known {
-            Known::Awaited => None,
-            Known::NobodysOwn => Some(None),
-            Known::Given(result) => Some(Some(result.clone())),
+            RootsState::Awaited => None,
+            RootsState::NobodysOwn => Some(None),
+            RootsState::Given(result) => Some(Some(result.clone())),
         })
         .await
     }
@@ -119,7 +119,7 @@ impl Roots {
 
 impl Default for Roots {
     fn default() -> Self {
-        Self { state: Mutex::new(State { known: Known::NobodysOwn, version: 0 }), changed: Wakeup::new() }
+        Self { state: Mutex::new(State { known: RootsState::NobodysOwn, version: 0 }), changed: Wakeup::new() }
     }
 }
 

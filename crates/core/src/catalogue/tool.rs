@@ -205,10 +205,10 @@ mod tests {
     use futures_util::FutureExt as _;
     use serde_json::json;
 
-    struct Says(&'static str);
+    struct FixedAnswer(&'static str);
 
     #[async_trait]
-    impl Tool for Says {
+    impl Tool for FixedAnswer {
         fn definition(&self) -> ToolDefinition {
             crate::testing::definition(self.0)
         }
@@ -234,7 +234,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "the provider itself is tested")]
     fn equal_names_in_two_namespaces_differ() {
         let ids = ["a:read@1.0.0", "b:read@1.0.0", "b:read@2.0.0"];
-        let tools = ids.map(|id| Arc::new(Says(id)) as Arc<dyn Tool>).to_vec();
+        let tools = ids.map(|id| Arc::new(FixedAnswer(id)) as Arc<dyn Tool>).to_vec();
         let provider = StaticProvider::new("p", ProviderKind::Native, tools).expect("registers");
         let session =
             Arc::new(Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/".into(), agent: None });

@@ -171,7 +171,7 @@ pub enum ApprovalDecision {
 
 /// An earlier `always` that still holds: a row that can be looked at and taken back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct StandingApproval {
     /// Its id, for people to type: `always_` and eight hex digits.
     pub id: String,
     /// Where it holds: a session.
@@ -193,7 +193,7 @@ pub struct Standing {
     pub created_ms: u64,
 }
 
-impl Standing {
+impl StandingApproval {
     /// What an `always` of this reach to this request comes to. `id` is new.
     #[must_use]
     pub fn of(request: &ApprovalRequest, covers: AlwaysCovers, id: String, now_ms: u64) -> Self {

@@ -12,7 +12,7 @@ use crate::identity::taint;
 
 /// Something that is asked, and what became of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Kept<Q, A> {
+pub struct InboxItem<Q, A> {
     /// Its id, for people to type: `ask_` or `form_`, and eight hex digits.
     pub id: String,
     /// What is asked, as it is shown.
@@ -30,10 +30,10 @@ pub struct Kept<Q, A> {
 }
 
 /// Whether a call may run.
-pub type Question = Kept<ApprovalRequest, ApprovalDecision>;
+pub type Question = InboxItem<ApprovalRequest, ApprovalDecision>;
 
 /// What a tool's source wants to know.
-pub type FormQuestion = Kept<FormRequest, FormReply>;
+pub type FormQuestion = InboxItem<FormRequest, FormReply>;
 
 /// What the source of a running call wants of a person: MCP's elicitation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ impl FormReply {
     }
 }
 
-impl<Q, A> Kept<Q, A> {
+impl<Q, A> InboxItem<Q, A> {
     /// Whose word settled it; `None` where none did, though somebody may have given one in vain.
     #[must_use]
     pub fn settled_by(&self) -> Option<&str> {

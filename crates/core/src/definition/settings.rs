@@ -112,7 +112,7 @@ impl OwnLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(deny_unknown_fields)]
-pub struct ToolSettings {
+pub struct ToolConfig {
     /// How it is called and explained.
     #[serde(flatten)]
     pub guidance: Guidance,
@@ -121,7 +121,7 @@ pub struct ToolSettings {
     pub limits: OwnLimits,
 }
 
-impl ToolSettings {
+impl ToolConfig {
     /// Puts it in place of what a definition says.
     pub fn apply(&self, definition: &mut ToolDefinition) {
         self.guidance.apply(definition);

@@ -109,7 +109,7 @@ pub struct Cost {
 
 /// What one request shows of a catalogue, for the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Showing {
+pub struct ExposureRecord {
     /// How; absent where nobody chose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposure: Option<Exposure>,

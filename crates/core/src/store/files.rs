@@ -170,11 +170,11 @@ impl FileNotes {
 
 /// Whether a text among these values has `name` in it, as a word.
 fn holds(value: &Value, name: &str) -> bool {
-    let goes_on = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric() || "_-".contains(next));
+    let continues = |next: Option<char>| next.is_some_and(|next| next.is_alphanumeric() || "_-".contains(next));
     match value {
         Value::String(text) => text.match_indices(name).any(|(at, _)| {
             let (before, after) = (text[..at].chars().next_back(), text[at + name.len()..].chars().next());
-            !goes_on(before) && before != Some('.') && !goes_on(after)
+            !continues(before) && before != Some('.') && !continues(after)
         }),
         Value::Array(items) => items.iter().any(|item| holds(item, name)),
         Value::Object(members) => members.values().any(|member| holds(member, name)),

@@ -13,7 +13,7 @@ use super::usage::{UsageBy, UsageRow};
 use crate::error::Unsupported;
 use crate::event::operation::{Op, OpKind, Within};
 use crate::identity::session::{CallId, SessionId};
-use crate::model::exposure::Showing;
+use crate::model::exposure::ExposureRecord;
 use crate::model::{ModelErrorKind, Usage};
 use crate::output::head_and_tail;
 use crate::output::provenance::Provenance;
@@ -88,7 +88,7 @@ pub struct LedgerEntry {
     pub provenance: Provenance,
     /// What the request showed of the catalogue, for a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Showing>,
+    pub tools: Option<ExposureRecord>,
     /// What the request asked that the model's API has no word for, for a model behind a facade.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Cow<'static, str>>,

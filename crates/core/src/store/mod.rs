@@ -20,7 +20,7 @@ mod values;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::approval::Standing;
+use crate::approval::StandingApproval;
 use crate::error::Unsupported;
 use crate::identity::session::CallId;
 use crate::identity::tool_id::ToolId;
@@ -76,11 +76,11 @@ pub trait ApprovalStore: Send + Sync {
         Err(Unsupported("the approval store").into())
     }
     /// Remembers `always`. Said again, it keeps its first id.
-    async fn approve_always(&self, _standing: &Standing) -> Result<(), StoreError> {
+    async fn approve_always(&self, _standing: &StandingApproval) -> Result<(), StoreError> {
         Err(Unsupported("the approval store").into())
     }
     /// Those that hold, newest first, at most `limit`.
-    async fn standing(&self, _limit: usize) -> Result<Vec<Standing>, StoreError> {
+    async fn standing(&self, _limit: usize) -> Result<Vec<StandingApproval>, StoreError> {
         Err(Unsupported("the approval store").into())
     }
     /// Takes one back; whether there was one with this id.

@@ -303,8 +303,8 @@ pub trait SessionLog: Send + Sync {
 
     /// The messages of a mailbox that its own runs have not told: those behind `after` and behind the mailbox's own cursor.
     async fn unread(&self, session: &SessionId, after: u64, limit: usize) -> Result<Vec<LogRow>, StoreError> {
-        let told = self.cursor(session, session.as_str()).await?;
-        self.messages(session, after.max(told), limit).await
+        let cursor = self.cursor(session, session.as_str()).await?;
+        self.messages(session, after.max(cursor), limit).await
     }
 
     /// The values of a session that decide what stands under `path`: those written at it, above it and below it, oldest

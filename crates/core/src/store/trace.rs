@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::event::operation::{OpId, OpKind};
-use crate::model::exposure::Showing;
+use crate::model::exposure::ExposureRecord;
 use crate::model::{Route, Usage};
 use crate::output::provenance::Provenance;
 use crate::store::{LedgerEntry, LedgerStore, StoreError, TraceSummary, TraceSums};
@@ -100,7 +100,7 @@ pub struct TraceOp {
     pub provenance: Provenance,
     /// What a request showed of the catalogue.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Showing>,
+    pub tools: Option<ExposureRecord>,
     /// The run of an agent that the call began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<TraceAgent>,

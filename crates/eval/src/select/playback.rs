@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use toolwright_agent::{BASE_PROMPT, Driver, Limits, RunOptions, RunSpec, RunState};
+use toolwright_agent::{BASE_PROMPT, Driver, Limits, RunConfig, RunOptions, RunState};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::client::NoClient;
 use toolwright_core::content::EstimatedTokens;
@@ -87,12 +87,12 @@ impl Playback {
         player.spent().map_err(|(call, why)| self.stuck(call, &why))
     }
 
-    fn spec(&self, exposure: Exposure) -> RunSpec {
+    fn spec(&self, exposure: Exposure) -> RunConfig {
         let turns = u32::try_from(TURNS_PER_CALL * (self.task.calls.len() + 1)).unwrap_or(u32::MAX);
-        RunSpec {
+        RunConfig {
             limits: Limits { turns, ..Limits::default() },
             exposure: Some(exposure),
-            ..RunSpec::new("script/player", BASE_PROMPT)
+            ..RunConfig::new("script/player", BASE_PROMPT)
         }
     }
 

@@ -8,7 +8,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::ApprovalDecision;
-use toolwright_core::inbox::{Answered, AnyQuestion, FormQuestion, FormReply, Kept, QuestionState, Wants};
+use toolwright_core::inbox::{Answered, AnyQuestion, FormQuestion, FormReply, InboxItem, QuestionState, Wants};
 use toolwright_core::session::PeerProcess;
 use toolwright_mcp::elicitation::Form;
 
@@ -168,7 +168,7 @@ fn filled_in(form: &FormQuestion, given: Map<String, Value>) -> Result<Map<Strin
     checked.map_err(|wrong| ApiError::bad_request(format!("`content`: {}", wrong.join("; "))))
 }
 
-fn settled<Q, A>(api: &Api, id: &str, answered: Answered<Kept<Q, A>>, state: QuestionState) -> Answer {
+fn settled<Q, A>(api: &Api, id: &str, answered: Answered<InboxItem<Q, A>>, state: QuestionState) -> Answer {
     match answered {
         Answered::Counts => api.ok(&json!({"id": id, "state": state})),
         Answered::TooLate(question) => {

@@ -34,14 +34,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct RecentEvents {
     hub: Arc<EventHub>,
-    kept: Mutex<Kept>,
+    kept: Mutex<EventBuffer>,
     /// The number of the last event.
     last: watch::Sender<u64>,
     streams: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EventBuffer {
     events: VecDeque<(u64, Arc<Event>)>,
     last: u64,
     is_followed: bool,
@@ -57,7 +57,7 @@ impl RecentEvents {
         })
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, EventBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

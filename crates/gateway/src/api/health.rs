@@ -12,7 +12,7 @@ use super::{Answer, Api};
 use crate::http::respond;
 
 /// One provider as it is now.
-struct Known {
+struct ProviderHealth {
     provider: Arc<dyn Provider>,
     tools: usize,
     state: &'static str,
@@ -22,7 +22,7 @@ struct Known {
 }
 
 impl Api {
-    fn providers(&self) -> Vec<Known> {
+    fn providers(&self) -> Vec<ProviderHealth> {
         let catalogue = &self.gateway.options.catalogue;
         let (providers, snapshot) = (catalogue.sources(), catalogue.snapshot());
         let known = |provider: &Arc<dyn Provider>| {
@@ -37,7 +37,7 @@ impl Api {
             let unapproved = snapshot.unapproved().iter().filter(|held| held.provider == provider.name());
             let withheld = unapproved.map(|held| json!({"tool": held.raw_name, "why": held.why})).collect();
             let tools = status.map_or(0, |status| status.tools);
-            Known { provider: Arc::clone(provider), tools, state, error, withheld }
+            ProviderHealth { provider: Arc::clone(provider), tools, state, error, withheld }
         };
         providers.iter().map(known).collect()
     }
@@ -45,8 +45,8 @@ impl Api {
 
 /// `GET /api/providers`.
 pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
-    let shown = |known: Known| {
-        let Known { provider, tools, state, error, withheld } = known;
+    let shown = |known: ProviderHealth| {
+        let ProviderHealth { provider, tools, state, error, withheld } = known;
         let (name, kind) = (provider.name(), provider.kind());
         json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error, "withheld": withheld})
     };
@@ -63,7 +63,7 @@ pub(super) async fn health() -> &'static str {
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let providers = api.providers();
     let count = |state: &str| providers.iter().filter(|known| known.state == state).count();
-    let is_unknown = |known: &Known| known.state == "starting" && known.tools == 0;
+    let is_unknown = |known: &ProviderHealth| known.state == "starting" && known.tools == 0;
     let ledger = api.gateway.options.executor.ledger().check().await;
     let state = if api.gateway.is_draining() {
         "draining"

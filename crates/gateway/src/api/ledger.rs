@@ -94,7 +94,7 @@ pub(super) async fn calls(
 ) -> Answer {
     let limit = bounded("limit", asked.limit, CALLS, MAX_CALLS)?;
     let tool = api.tool(&id).await?;
-    let calls = api.gateway.options.executor.ledger().recent_calls(Some(tool.id()), limit).await?;
+    let calls = api.gateway.options.executor.ledger().recent_calls(Some(&tool.id().to_string()), limit).await?;
     api.ok(&json!({"calls": calls}))
 }
 

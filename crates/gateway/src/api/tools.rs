@@ -77,7 +77,9 @@ impl Api {
     pub(super) async fn tool(&self, written: &str) -> Result<Arc<Entry>, ApiError> {
         let snapshot = self.snapshot_for(written).await;
         let near = match snapshot.resolve(written) {
-            Resolution::Found(index, _) if let Some(entry) = snapshot.list().get(index) => return Ok(Arc::clone(entry)),
+            Resolution::Found(index, _) if let Some(entry) = snapshot.list().get(index) => {
+                return Ok(Arc::clone(entry));
+            }
             Resolution::Found(..) => Vec::new(),
             Resolution::Unknown(near) => near,
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright_agent::{RunSpec, RunState};
+use toolwright_agent::{RunConfig, RunState};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::content::joined_text;
 use toolwright_core::model::{CallResult, Message};
@@ -168,7 +168,7 @@ impl Facade {
     ///
     /// # Errors
     /// [`Fault::Invalid`] and [`Fault::Conflict`] for results of calls that do not wait, and failures of the store.
-    pub(super) async fn begin(&self, work: &Work, mut earlier: Earlier, spec: RunSpec) -> Result<RunState, Refusal> {
+    pub(super) async fn begin(&self, work: &Work, mut earlier: Earlier, spec: RunConfig) -> Result<RunState, Refusal> {
         let answers = earlier.answers.take().zip(earlier.turn.take());
         let state = begin(work, earlier, spec)?;
         if let Some((mut left, turn)) = answers {
@@ -209,7 +209,7 @@ fn hash_of_answer(request: &ServedRequest) -> String {
     short_hash(&json!([said, request.approvals]).to_string(), ANSWER_HASH)
 }
 
-fn begin(work: &Work, earlier: Earlier, spec: RunSpec) -> Result<RunState, Refusal> {
+fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Refusal> {
     let asked = &work.request.request.messages;
     let is_chained = is_chained(&work.request);
     // Behind the last answer of the model a client without state says what is new.

@@ -203,7 +203,7 @@ async fn begin(
     let session = text(headers, SESSION).or(work.request.user.as_deref());
     work.session = session.map(|name| session_name(&work.principal.id, name));
     work.body = if is_kept { bytes } else { Bytes::new() };
-    let (losses, goes_on) = (work.lost.join(", "), work.goes_on);
+    let (losses, survives_disconnect) = (work.lost.join(", "), work.survives_disconnect);
     let (cancel, output) = (work.cancel.clone(), Arc::clone(&work.output));
     // Whoever fetches it finds it at once, and after a restart.
     if is_background {
@@ -216,7 +216,7 @@ async fn begin(
     }
     let working = facade.start(work, permits, earlier, None);
     let guard = CancelOnDrop::new(&cancel);
-    let guard = if goes_on {
+    let guard = if survives_disconnect {
         guard.disarm();
         None
     } else {

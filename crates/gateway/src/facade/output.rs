@@ -239,8 +239,13 @@ impl Output {
 
     /// Runs what writes this answer, at the pace of its reader: while more than [`MAX_UNREAD`] bytes wait the work does, and
     /// with it what it reads from a model. A reader that has read nothing for [`STALL`] counts as gone: the work is cancelled,
-    /// or `goes_on` without it. Should it read again, it reads what waited, and how the stream ended.
-    pub(super) async fn paced<T>(&self, work: impl Future<Output = T>, cancel: &Cancel, goes_on: bool) -> T {
+    /// or `survives_disconnect` without it. Should it read again, it reads what waited, and how the stream ended.
+    pub(super) async fn paced<T>(
+        &self,
+        work: impl Future<Output = T>,
+        cancel: &Cancel,
+        survives_disconnect: bool,
+    ) -> T {
         let mut work = pin!(work);
         loop {
             let full = poll_fn(|_| if self.has_room() { Poll::Pending } else { Poll::Ready(()) });
@@ -254,7 +259,7 @@ impl Output {
                     () = self.room.notified() => {}
                     _ = cancel.cancelled() => self.ending(),
                     () = tokio::time::sleep(STALL) => {
-                        if goes_on {
+                        if survives_disconnect {
                             self.cut();
                         } else {
                             cancel.cancel(CancelCause::CallerGone);
@@ -496,7 +501,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn readers_that_stall_read_how_it_ended() {
         for api in ServedApi::ALL {
-            for goes_on in [true, false] {
+            for survives_disconnect in [true, false] {
                 let output = Output::new(api, ResponseHead::default(), Shows::default(), true);
                 let (most, cancel) = (AtomicUsize::new(0), Cancel::new());
                 let work = async {
@@ -505,18 +510,19 @@ mod tests {
                         _ = cancel.cancelled() => output.fail(&Refusal::new(Fault::Internal, "cancelled")),
                     }
                 };
-                output.paced(work, &cancel, goes_on).await;
-                assert_eq!(cancel.cause().is_some(), !goes_on);
+                output.paced(work, &cancel, survives_disconnect).await;
+                assert_eq!(cancel.cause().is_some(), !survives_disconnect);
                 let mut stream = String::new();
                 while let Some(Frame::Events(events)) = output.next().await {
                     stream.push_str(&events);
                 }
                 assert!(stream.len() > MAX_UNREAD, "what waited is read");
-                check_stream(api.path(), &stream).unwrap_or_else(|error| panic!("{api} {goes_on}: {error}"));
-                let why = if goes_on { "not read for a minute" } else { "cancelled" };
+                check_stream(api.path(), &stream)
+                    .unwrap_or_else(|error| panic!("{api} {survives_disconnect}: {error}"));
+                let why = if survives_disconnect { "not read for a minute" } else { "cancelled" };
                 assert!(stream.contains(why), "{api}: it says why");
                 let body = output.body().to_string();
-                assert_eq!(body.len() > 200 * PIECE, goes_on, "{api}: what goes on is whole");
+                assert_eq!(body.len() > 200 * PIECE, survives_disconnect, "{api}: what goes on is whole");
             }
         }
     }

@@ -75,7 +75,7 @@ impl Facade {
             approvals: self.approvals(&principal),
             connection: connection.clone(),
             principal,
-            goes_on: self.config.on_disconnect == OnDisconnect::Continue || request.background,
+            survives_disconnect: self.config.on_disconnect == OnDisconnect::Continue || request.background,
             request,
             body: Bytes::new(),
             session: None,
@@ -161,7 +161,7 @@ impl Facade {
             Err(refusal) => return Err(refusal),
         };
         work.request.request.system = earlier.system(&work.request.request.system);
-        work.goes_on = true;
+        work.survives_disconnect = true;
         work.kept = AtomicBool::new(true);
         work.busy = Some(busy);
         work.body = Bytes::from(body.to_owned());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolwright_agent::{ClientTerms, Driver, DriverError, RunOptions, RunReport, RunSpec, RunState, Status};
+use toolwright_agent::{ClientRunOptions, Driver, DriverError, RunConfig, RunOptions, RunReport, RunState, Status};
 use toolwright_core::Profile;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::cancel::Cancel;
@@ -17,7 +17,7 @@ use toolwright_core::model::{Message, ModelRequest, StopReason};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
 use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest, input_system};
-use toolwright_runtime::executor::{Asked, ModelAsk};
+use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
 use super::continued::{Earlier, decides, is_chained};
 use super::output::{Output, QUESTION, Refusal};
@@ -55,7 +55,7 @@ pub(super) struct Work {
     /// What the model's own API has no word for.
     pub(super) lost: Vec<&'static str>,
     /// Whether it goes on without its client.
-    pub(super) goes_on: bool,
+    pub(super) survives_disconnect: bool,
     pub(super) cancel: Cancel,
     pub(super) output: Arc<Output>,
     /// Whether the store has it: what was deleted there meanwhile is not kept again.
@@ -118,7 +118,7 @@ impl Facade {
                 Target::Agent(_) | Target::Model(_) => self.run(work, earlier, resumed).await,
             }
         };
-        let mut left = work.output.paced(answering, &work.cancel, work.goes_on).await?;
+        let mut left = work.output.paced(answering, &work.cancel, work.survives_disconnect).await?;
         // Some servers have a word for every end where others have the text that ended the answer.
         if matches!(&left.end.stop, StopReason::StopSequence(Some(text)) if !work.request.request.settings.stop.contains(text))
         {
@@ -222,7 +222,7 @@ impl Facade {
             op,
             session: &owner,
             model,
-            asked: Asked::Answer(&asked),
+            asked: ModelQuestion::Answer(&asked),
             tools: None,
             lost: work.lost.clone(),
             note: None,
@@ -268,7 +268,11 @@ impl Facade {
     }
 
     /// A run before it begins.
-    pub(super) async fn prepare(&self, work: &Work, session: String) -> Result<(Driver, RunOptions, RunSpec), Refusal> {
+    pub(super) async fn prepare(
+        &self,
+        work: &Work,
+        session: String,
+    ) -> Result<(Driver, RunOptions, RunConfig), Refusal> {
         let PreparedRun { driver, mut options, mut spec } = self
             .source
             .prepare(RunOrder {
@@ -285,7 +289,7 @@ impl Facade {
             .await
             .map_err(|message| Refusal::new(Fault::Invalid, message))?;
         let asked = &work.request.request;
-        spec.client = ClientTerms {
+        spec.client = ClientRunOptions {
             tools: asked.tools.to_vec(),
             tool_choice: asked.tool_choice.clone(),
             parallel_calls: asked.parallel_calls,
@@ -346,7 +350,7 @@ impl Facade {
                 let output = takes_items.then(|| Arc::clone(&work.output));
                 Arc::new(InInbox { gateway: Arc::clone(&self.gateway), inbox: self.source.inbox(), output })
             }
-            FacadeApprovals::Tool if takes_items || work.brings(APPROVE) => Arc::new(Later(work.connection.clone())),
+            FacadeApprovals::Tool if takes_items || work.brings(APPROVE) => Arc::new(AskLater(work.connection.clone())),
             FacadeApprovals::Tool => Arc::new(NoApprover { remedy: format!("send the tool `{APPROVE}`") }),
             FacadeApprovals::Deny => Arc::new(NoApprover {
                 remedy: "set `approvals` of server.facades or of the token, or allow the tool by a rule".into(),
@@ -358,7 +362,7 @@ impl Facade {
 impl Work {
     /// Whether it goes on without its client, who finds the answer by its id or session.
     pub(super) fn is_left(&self) -> bool {
-        self.goes_on && self.api != ServedApi::Responses
+        self.survives_disconnect && self.api != ServedApi::Responses
     }
 
     fn brings(&self, tool: &str) -> bool {
@@ -372,7 +376,7 @@ impl Work {
 }
 
 /// The state of a run that has begun, reopened if it was broken off; `None` if it was not saved.
-async fn again(driver: &Driver, options: &RunOptions, spec: &RunSpec) -> Result<Option<RunState>, Refusal> {
+async fn again(driver: &Driver, options: &RunOptions, spec: &RunConfig) -> Result<Option<RunState>, Refusal> {
     match driver.load(options).await {
         Ok(mut state) => {
             state.respecify(spec.clone());
@@ -402,10 +406,10 @@ fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
 const NESTED: &str = "a program that Toolwright started cannot approve its own calls";
 
 /// Leaves every question to the next request of the client.
-struct Later(Connection);
+struct AskLater(Connection);
 
 #[async_trait]
-impl Approver for Later {
+impl Approver for AskLater {
     async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
         match self.0.process().await {
             PeerProcess::Nested => ApprovalDecision::Deny { reason: NESTED.into() },

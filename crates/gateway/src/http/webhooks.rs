@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use toolwright_core::trigger::webhook::{DELIVERY, SIGNATURE, SignedRequest, TIMESTAMP};
 use toolwright_core::trigger::{MAX_PAYLOAD, WEBHOOKS};
 use toolwright_runtime::TriggerManager;
-use toolwright_runtime::triggers::{Offered, WebhookError};
+use toolwright_runtime::triggers::{FiringOffer, WebhookError};
 
 use super::{ApiError, respond};
 
@@ -78,7 +78,7 @@ async fn receive(
     };
     let received = webhooks.triggers.receive(&trigger, request, &*webhooks.secrets).await;
     match received {
-        Ok(Offered::Known) => respond(StatusCode::OK, &json!({"status": "known"})),
+        Ok(FiringOffer::Known) => respond(StatusCode::OK, &json!({"status": "known"})),
         Ok(_) => respond(StatusCode::ACCEPTED, &json!({"status": "accepted"})),
         Err(error) => refuse(&trigger, error).into_response(),
     }

@@ -244,17 +244,17 @@ impl ToolList {
 
 /// Lists made of the current snapshot. Those of older snapshots are dropped.
 #[derive(Default)]
-pub(crate) struct ToolLists(Mutex<Made>);
+pub(crate) struct ToolLists(Mutex<ToolListCache>);
 
 impl ToolLists {
     /// Drops all lists, because views have changed.
     pub(crate) fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Made::default();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ToolListCache::default();
     }
 }
 
 #[derive(Default)]
-struct Made {
+struct ToolListCache {
     of: Option<Arc<Snapshot>>,
     /// Parts of the snapshot with the search tools added.
     searchable: HashMap<Scope, Arc<Snapshot>>,
@@ -266,7 +266,7 @@ struct Made {
     schemas: Schemas,
 }
 
-impl Made {
+impl ToolListCache {
     fn searchable(&mut self, scope: &Scope, whole: &Arc<Snapshot>, finder: &ToolFinder) -> Arc<Snapshot> {
         let make = || match scope {
             Scope::Whole => searchable(whole, finder.clone()),
@@ -297,7 +297,7 @@ impl Gateway {
             let mut schemas = std::mem::take(&mut made.schemas);
             let kept: HashSet<ContentHash> = whole.list().iter().map(|entry| entry.tool.hash()).collect();
             schemas.retain(|hash, _| kept.contains(hash));
-            *made = Made { of: Some(Arc::clone(&whole)), schemas, ..Made::default() };
+            *made = ToolListCache { of: Some(Arc::clone(&whole)), schemas, ..ToolListCache::default() };
         }
         if let Some(list) = made.lists.get(&key) {
             return Arc::clone(list);

@@ -278,7 +278,7 @@ fn in_one_object(schema: &mut Schema) {
 
 /// One configured MCP server, and what surrounds it.
 #[derive(Debug, Clone)]
-pub struct McpServerSpec {
+pub struct McpServerOptions {
     /// Name of the entry, and of the provider.
     pub name: String,
     /// Namespace of its tools; must be legal (see [`toolwright_core::tool_id`]).
@@ -298,7 +298,7 @@ pub struct McpServerSpec {
     pub frames: Option<Arc<dyn FrameSink>>,
 }
 
-impl McpServerSpec {
+impl McpServerOptions {
     /// A server by its entry or its transport alone, its name also its namespace.
     pub fn new(name: impl Into<String>, config: impl Into<McpServerConfig>) -> Self {
         let name = name.into();
@@ -364,7 +364,7 @@ impl McpServerSpec {
 
 /// What a provider of the application gets.
 #[derive(Clone)]
-pub struct McpDeps {
+pub struct McpOptions {
     /// Keeps tool lists between runs.
     pub manifests: Arc<dyn ManifestCache>,
     /// Takes warnings.
@@ -373,9 +373,9 @@ pub struct McpDeps {
     pub roots: Arc<Roots>,
 }
 
-impl fmt::Debug for McpDeps {
+impl fmt::Debug for McpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpDeps").finish_non_exhaustive()
+        f.debug_struct("McpOptions").finish_non_exhaustive()
     }
 }
 
@@ -405,9 +405,9 @@ mod tests {
 mod spec_tests {
     use super::*;
 
-    fn http(url: &str, headers: &[(&str, &str)]) -> McpServerSpec {
+    fn http(url: &str, headers: &[(&str, &str)]) -> McpServerOptions {
         let headers = headers.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        McpServerSpec::new("s", McpTransport::Http { url: url.into(), headers })
+        McpServerOptions::new("s", McpTransport::Http { url: url.into(), headers })
     }
 
     #[test]
@@ -418,7 +418,7 @@ mod spec_tests {
         assert_eq!(one.manifest_key(), two.manifest_key());
         assert_ne!(one.credential_scope(), two.credential_scope(), "results of two keys are not shared");
         assert_ne!(one.manifest_key(), http("http://b/mcp", &[("Authorization", "one")]).manifest_key());
-        let elsewhere = McpServerSpec { defined_in: "/p/toolwright.yaml".into(), ..http("http://a/mcp", &[]) };
+        let elsewhere = McpServerOptions { defined_in: "/p/toolwright.yaml".into(), ..http("http://a/mcp", &[]) };
         assert_ne!(elsewhere.manifest_key(), http("http://a/mcp", &[]).manifest_key(), "another file's entry");
         assert!(!format!("{one:?}").contains("\"one\""));
     }

@@ -18,7 +18,7 @@ const PROMPT: &str = "prompt_";
 
 /// A tool of ours.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ListedTool {
     /// Its raw name.
     pub(crate) name: String,
     /// What a server would list for it.
@@ -27,7 +27,7 @@ pub(crate) struct Shown {
     pub(crate) stands_for: StandsFor,
 }
 
-impl Shown {
+impl ListedTool {
     fn new(name: String, tool: Value, stands_for: StandsFor) -> Self {
         let mut fields = match tool {
             Value::Object(fields) => fields,
@@ -40,7 +40,7 @@ impl Shown {
 }
 
 /// Tools that list and read a server's resources.
-pub(crate) fn resources() -> Vec<Shown> {
+pub(crate) fn resources() -> Vec<ListedTool> {
     let list = json!({
         "description": "Lists the resources of this server, with the addresses that can be read.",
         "inputSchema": {"type": "object", "properties": {
@@ -54,13 +54,13 @@ pub(crate) fn resources() -> Vec<Shown> {
         }},
     });
     vec![
-        Shown::new(LIST.to_owned(), list, StandsFor::Resources),
-        Shown::new(READ.to_owned(), read, StandsFor::Resource),
+        ListedTool::new(LIST.to_owned(), list, StandsFor::Resources),
+        ListedTool::new(READ.to_owned(), read, StandsFor::Resource),
     ]
 }
 
 /// One tool a prompt. Those without a name are left out.
-pub(crate) fn prompts(listed: &[Value]) -> Vec<Shown> {
+pub(crate) fn prompts(listed: &[Value]) -> Vec<ListedTool> {
     let shown = |prompt: &Value| {
         let name = prompt.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())?;
         let mut properties = Map::new();
@@ -83,7 +83,7 @@ pub(crate) fn prompts(listed: &[Value]) -> Vec<Shown> {
         if let Some(title) = prompt.get("title").filter(|title| title.is_string()) {
             tool["title"] = title.clone();
         }
-        Some(Shown::new(format!("{PROMPT}{name}"), tool, StandsFor::Prompt(name.to_owned())))
+        Some(ListedTool::new(format!("{PROMPT}{name}"), tool, StandsFor::Prompt(name.to_owned())))
     };
     listed.iter().filter_map(shown).collect()
 }

@@ -13,12 +13,12 @@ use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
 
-use super::config::{AsTools, McpServerSpec, McpTransport};
+use super::config::{AsTools, McpServerOptions, McpTransport};
 use super::connection::Connection;
 use super::connection::handshake::{Found, ServerInfo};
 use super::connection::peer::AskError;
 use super::listed_as_tools;
-use super::listed_as_tools::Shown;
+use super::listed_as_tools::ListedTool;
 use crate::protocol::headers::Mirrored;
 use crate::protocol::message::RpcError;
 use crate::protocol::revision::MODERN_VERSIONS;
@@ -110,7 +110,7 @@ pub(crate) struct Raw<'a> {
     /// Its tools.
     pub(crate) tools: &'a [Value],
     /// Tools of ours that stand for its resources and prompts.
-    pub(crate) shown: Vec<Shown>,
+    pub(crate) shown: Vec<ListedTool>,
     /// What becomes of marks for headers.
     pub(crate) marks: Marks,
 }
@@ -139,7 +139,7 @@ pub(crate) struct Listed {
 ///
 /// # Errors
 /// When the namespace is illegal.
-pub(crate) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, ProviderError> {
+pub(crate) fn build(spec: &McpServerOptions, raw: Raw<'_>) -> Result<Listed, ProviderError> {
     let mut listed = Listed::default();
     let mut sound = Vec::with_capacity(raw.tools.len() + raw.shown.len());
     let mut names = HashSet::new();
@@ -159,7 +159,7 @@ pub(crate) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
             }
         }
     }
-    for Shown { name, fields, stands_for } in &raw.shown {
+    for ListedTool { name, fields, stands_for } in &raw.shown {
         if names.insert(name) {
             sound.push((name, fields, Some(Fact { stands_for: Some(stands_for.clone()), ..Fact::default() })));
         } else {
@@ -219,7 +219,7 @@ fn checked(tool: &Value) -> Result<(&str, &Map<String, Value>), &'static str> {
     }
 }
 
-fn filtered(spec: &McpServerSpec, name: &str) -> Option<&'static str> {
+fn filtered(spec: &McpServerOptions, name: &str) -> Option<&'static str> {
     if !allowed_by(&spec.config.tools_allowed, &[], name) {
         Some("filtered by tools_allowed")
     } else if !allowed_by(&[], &spec.config.tools_denied, name) {
@@ -229,7 +229,7 @@ fn filtered(spec: &McpServerSpec, name: &str) -> Option<&'static str> {
     }
 }
 
-fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<String, Value>) -> ToolDefinition {
+fn definition(spec: &McpServerOptions, id: toolwright_core::ToolId, tool: &Map<String, Value>) -> ToolDefinition {
     let text = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
     let annotations = tool.get("annotations").and_then(Value::as_object);
     let schema = |key: &str| tool.get(key).filter(|schema| schema.is_object()).cloned();
@@ -315,7 +315,7 @@ impl Manifest {
     ///
     /// # Errors
     /// When the namespace is illegal.
-    pub(crate) fn build(&self, spec: &McpServerSpec) -> Result<Listed, ProviderError> {
+    pub(crate) fn build(&self, spec: &McpServerOptions) -> Result<Listed, ProviderError> {
         let mut shown = Vec::new();
         if spec.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
             shown.extend(listed_as_tools::resources());
@@ -385,8 +385,8 @@ mod tests {
     use toolwright_core::catalogue::ToolOverride;
     use toolwright_core::setting::CacheTtl;
 
-    fn spec() -> McpServerSpec {
-        McpServerSpec::new("srv", McpTransport::Http { url: "http://x/mcp".into(), headers: BTreeMap::new() })
+    fn spec() -> McpServerOptions {
+        McpServerOptions::new("srv", McpTransport::Http { url: "http://x/mcp".into(), headers: BTreeMap::new() })
     }
 
     fn one(tool: Value) -> ToolDefinition {

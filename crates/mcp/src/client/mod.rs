@@ -44,6 +44,6 @@ mod url_elicitation;
 
 pub use crate::transport::traced::{Direction, FrameSink};
 pub use config::{AsTools, McpServerConfig, McpTransport};
-pub use config::{McpDeps, McpServerSpec};
+pub use config::{McpOptions, McpServerOptions};
 pub use provider::McpProvider;
 pub use toolwright_sandbox::DEPTH_VARIABLE;

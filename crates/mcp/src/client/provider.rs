@@ -20,7 +20,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, SessionId};
 
-use super::config::{AsTools, McpDeps, McpServerSpec};
+use super::config::{AsTools, McpOptions, McpServerOptions};
 use super::connection::connect::Connector;
 use super::connection::handshake::VersionProbe;
 use super::connection::inbox::listener::{Folders, Listener};
@@ -45,7 +45,7 @@ pub struct McpProvider {
     source: Arc<Source>,
     methods: Arc<McpMethods>,
     other_lists: OtherLists,
-    deps: McpDeps,
+    deps: McpOptions,
     manifest_key: String,
     credential_scope: ContentHash,
     version_probe: Arc<VersionProbe>,
@@ -77,7 +77,7 @@ impl std::fmt::Debug for McpProvider {
 impl McpProvider {
     /// A provider that is not connected yet.
     #[must_use]
-    pub fn new(spec: McpServerSpec, deps: McpDeps) -> Arc<Self> {
+    pub fn new(spec: McpServerOptions, deps: McpOptions) -> Arc<Self> {
         let spec = Arc::new(spec);
         let changes = Arc::new(Changes::default());
         let announce = || {
@@ -121,7 +121,7 @@ impl McpProvider {
 
     /// What is configured.
     #[must_use]
-    pub fn spec(&self) -> &McpServerSpec {
+    pub fn spec(&self) -> &McpServerOptions {
         &self.source.spec
     }
 

@@ -15,7 +15,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::McpPeer;
 
-use super::config::McpServerSpec;
+use super::config::McpServerOptions;
 use super::connection::Connection;
 use super::connection::inbox::listener::Listener;
 use super::connection::managed::{WaitPolicy, back_off};
@@ -32,7 +32,7 @@ const TTL_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 /// One server.
 pub(crate) struct Source {
     /// What is configured.
-    pub(crate) spec: Arc<McpServerSpec>,
+    pub(crate) spec: Arc<McpServerOptions>,
     /// Its connections.
     pub(crate) pool: ConnectionPool,
     /// Takes what it says by itself.
@@ -54,7 +54,7 @@ pub(crate) enum ConnectionChoice {
 impl Source {
     /// A server that is not connected yet.
     pub(crate) fn new(
-        spec: Arc<McpServerSpec>,
+        spec: Arc<McpServerOptions>,
         pool: ConnectionPool,
         listener: Arc<Listener>,
         followed: Arc<Followed>,

@@ -17,7 +17,7 @@ use toolwright_core::event::Partial;
 use super::connection::handshake::{ServerInfo, modern_meta};
 use super::connection::inbox::Caller;
 use super::connection::peer::{AskError, Params, Request};
-use super::connection::{Connection, Held};
+use super::connection::{Connection, HeldRequest};
 use super::exchange::{Exchange, What, refusal, tool_error, transport};
 use super::reply::Reply;
 use crate::protocol::message::RpcError;
@@ -79,7 +79,7 @@ pub(crate) async fn finish(
         return Err(transport(exchange.server, "it answers with a task that has no id"));
     };
     // The token under which progress was asked for stands for the task as well.
-    let _progress: Option<Held> =
+    let _progress: Option<HeldRequest> =
         params.meta.progress_token.map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
     let mut unfinished = Unfinished { connection: exchange.connection, id: &id, is_open: true };
     let mut answered = HashSet::new();
@@ -208,8 +208,8 @@ async fn put_off(
     let connection = exchange.connection;
     let is_forgotten = connection.is_expired() && connection.server().era == Era::Legacy;
     // On a pipe nothing is sent any more once its process has closed its input.
-    let is_deaf = connection.is_deaf() && matches!(error, AskError::NotSent(_));
-    if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten || is_deaf {
+    let is_write_closed = connection.is_write_closed() && matches!(error, AskError::NotSent(_));
+    if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten || is_write_closed {
         return Err(tool_error(exchange.server, what, error));
     }
     let pause = tries.pause;

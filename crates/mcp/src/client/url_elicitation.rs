@@ -27,7 +27,7 @@ pub(crate) fn are_required(error: &ToolError) -> bool {
 }
 
 /// A page, as the server asks for it and as it is shown.
-struct Asked {
+struct RequestedPage {
     params: Value,
     page: Page,
     id: Option<String>,
@@ -105,7 +105,7 @@ fn agrees(answers: Result<Vec<Result<Value, ProtocolError>>, ToolError>) -> Resu
 }
 
 /// What the refusal names; nothing where that is too much, or one of it is no page.
-fn pages(refused: Option<&ProtocolError>) -> Vec<Asked> {
+fn pages(refused: Option<&ProtocolError>) -> Vec<RequestedPage> {
     let data = refused.and_then(|error| error.data.as_ref());
     let Some(list) = data.and_then(|data| data.get("elicitations")).and_then(Value::as_array) else {
         return Vec::new();
@@ -115,13 +115,13 @@ fn pages(refused: Option<&ProtocolError>) -> Vec<Asked> {
         params.insert("mode".to_owned(), "url".into());
         let params = Value::Object(params);
         let id = params.get("elicitationId").and_then(Value::as_str).map(str::to_owned);
-        Some(Asked { page: Page::of(&params).ok()?, params, id })
+        Some(RequestedPage { page: Page::of(&params).ok()?, params, id })
     };
     if list.len() > MAX_PAGES { Vec::new() } else { list.iter().map(asked).collect::<Option<_>>().unwrap_or_default() }
 }
 
 /// Asks whether the user is done: not every server says so.
-fn form(what: What<'_>, pages: &[Asked]) -> Value {
+fn form(what: What<'_>, pages: &[RequestedPage]) -> Value {
     let hosts: Vec<&str> = pages.iter().map(|asked| asked.page.host()).collect();
     let message = format!("Accept this once you are done at {}: {what} is then made again.", hosts.join(" and "));
     json!({"message": message, "requestedSchema": {"type": "object", "properties": {}}})
@@ -129,7 +129,7 @@ fn form(what: What<'_>, pages: &[Asked]) -> Value {
 
 /// The refusal, with the addresses for whoever sees what operators do. The model gets none: it is not to send anybody
 /// anywhere.
-fn with_pages(refused: ToolError, pages: &[Asked]) -> ToolError {
+fn with_pages(refused: ToolError, pages: &[RequestedPage]) -> ToolError {
     if pages.is_empty() {
         return refused;
     }

@@ -355,11 +355,11 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
 fn meta_of(params: &RawValue) -> Meta {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Known {
+    struct ParamsMeta {
         #[serde(rename = "_meta", deserialize_with = "object")]
         meta: Meta,
     }
-    serde_json::from_str::<Object<Known>>(params.get()).map(|Object(known)| known.meta).unwrap_or_default()
+    serde_json::from_str::<Object<ParamsMeta>>(params.get()).map(|Object(known)| known.meta).unwrap_or_default()
 }
 
 /// Reads a part of a message, as [`json::read`] does.

@@ -58,7 +58,7 @@ impl Status {
 
 /// What is said of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Described {
+pub struct TaskDescription {
     /// Its id.
     pub id: String,
     /// How it stands.
@@ -73,7 +73,7 @@ pub struct Described {
     pub ttl: Duration,
 }
 
-impl Described {
+impl TaskDescription {
     /// The fields of `Task` in a generation.
     #[must_use]
     pub fn fields(&self, era: Era) -> Map<String, Value> {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn each_generation_has_its_own_words_for_times() {
-        let task = Described {
+        let task = TaskDescription {
             id: "t".into(),
             status: Status::InputRequired,
             message: None,

@@ -157,13 +157,13 @@ pub(crate) trait Transport: Send + Sync {
         CancelNotice::Needed
     }
     /// Whether nothing can be sent over it any more, though answers may come still.
-    fn is_deaf(&self) -> bool {
+    fn is_write_closed(&self) -> bool {
         false
     }
     /// Ends it: input closed, session deleted, a process ended after a grace. Bounded by two seconds.
     async fn close(&self);
     /// Why it ended, with a process's last words, if more is known than [`Incoming::ended`] was told.
-    async fn epitaph(&self) -> Option<String> {
+    async fn end_reason(&self) -> Option<String> {
         None
     }
 }

@@ -121,7 +121,7 @@ impl Outbox {
     /// To be called when something was sent: has what waits written, if the server has no more to do than that. One that
     /// is busy gets as much together as costs it least; one that is about to be idle does not wait for who is still to
     /// send.
-    pub(crate) fn hurry(&self, inbox: &dyn PipeIncoming) {
+    pub(crate) fn flush_if_idle(&self, inbox: &dyn PipeIncoming) {
         if self.is_enough(inbox) {
             self.enough.notify_waiters();
         }
@@ -331,7 +331,7 @@ mod tests {
                         tokio::spawn(async move {
                             let answer = inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
                             outbox.send(message(Some(id), id.to_string())).await.expect("taken");
-                            outbox.hurry(&*inbox);
+                            outbox.flush_if_idle(&*inbox);
                             // A call goes on waiting.
                             answer.await.ok();
                         });

@@ -65,7 +65,7 @@ impl Process {
 
     /// How it ended and what it last said, waiting at most `bound` for its end; `reason` is why the connection ended,
     /// where that was not the end of the process.
-    pub(crate) async fn epitaph(&self, bound: Duration, reason: &str) -> String {
+    pub(crate) async fn end_reason(&self, bound: Duration, reason: &str) -> String {
         let mut end = self.end.clone();
         let ended = tokio::time::timeout(bound, end.wait_for(Option::is_some)).await;
         let how = match ended {

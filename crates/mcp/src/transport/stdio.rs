@@ -75,7 +75,7 @@ impl StdioTransport {
 impl Transport for StdioTransport {
     async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         self.outbox.send(message).await?;
-        self.outbox.hurry(&*self.inbox);
+        self.outbox.flush_if_idle(&*self.inbox);
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Transport for StdioTransport {
         if self.outbox.take_back(id) { CancelNotice::Unneeded } else { CancelNotice::Needed }
     }
 
-    fn is_deaf(&self) -> bool {
+    fn is_write_closed(&self) -> bool {
         self.outbox.is_closed()
     }
 
@@ -99,13 +99,13 @@ impl Transport for StdioTransport {
         self.process.stop().await;
     }
 
-    async fn epitaph(&self) -> Option<String> {
+    async fn end_reason(&self) -> Option<String> {
         let reason = self.inbox.end_reason().unwrap_or("the connection is closed");
         if self.inbox.stdout_noise().is_flood() {
             // How its process takes that says nothing.
             return Some(reason.to_owned());
         }
-        Some(self.process.epitaph(END_LAG, reason).await)
+        Some(self.process.end_reason(END_LAG, reason).await)
     }
 }
 

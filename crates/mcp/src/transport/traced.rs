@@ -45,15 +45,15 @@ impl Transport for Traced {
         self.inner.abandon(id)
     }
 
-    fn is_deaf(&self) -> bool {
-        self.inner.is_deaf()
+    fn is_write_closed(&self) -> bool {
+        self.inner.is_write_closed()
     }
 
     async fn close(&self) {
         self.inner.close().await;
     }
 
-    async fn epitaph(&self) -> Option<String> {
-        self.inner.epitaph().await
+    async fn end_reason(&self) -> Option<String> {
+        self.inner.end_reason().await
     }
 }

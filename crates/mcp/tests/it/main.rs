@@ -36,7 +36,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ManifestCache, StoreError};
-use toolwright_mcp::client::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpOptions, McpProvider, McpServerOptions, McpTransport};
 use toolwright_testkit::FakeClock;
 
 /// What the tests look at from outside.
@@ -82,17 +82,20 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(transport: McpTransport, change: impl FnOnce(&mut McpServerSpec)) -> Self {
+    fn new(transport: McpTransport, change: impl FnOnce(&mut McpServerOptions)) -> Self {
         Self::within(Arc::default(), transport, change)
     }
 
-    fn within(world: Arc<World>, transport: McpTransport, change: impl FnOnce(&mut McpServerSpec)) -> Self {
-        let mut spec = McpServerSpec::new("srv", transport);
+    fn within(world: Arc<World>, transport: McpTransport, change: impl FnOnce(&mut McpServerOptions)) -> Self {
+        let mut spec = McpServerOptions::new("srv", transport);
         spec.config.connect_timeout = Duration::from_secs(20);
         change(&mut spec);
         let roots = Arc::new(Roots::default());
-        let deps =
-            McpDeps { manifests: Arc::clone(&world) as _, events: Arc::clone(&world) as _, roots: Arc::clone(&roots) };
+        let deps = McpOptions {
+            manifests: Arc::clone(&world) as _,
+            events: Arc::clone(&world) as _,
+            roots: Arc::clone(&roots),
+        };
         Self { provider: McpProvider::new(spec, deps), world, cancel: Cancel::new(), roots }
     }
 

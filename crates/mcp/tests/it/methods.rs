@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{ListKind, Provider as _, SourceNotice};
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_mcp::client::{AsTools, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{AsTools, McpServerOptions, McpTransport};
 
 use super::asking::{GENERATIONS, asker};
 use super::{Rig, eventually, run};
@@ -129,7 +129,7 @@ async fn a_lazy_server_starts_at_its_first_call() {
 async fn lazy_servers_do_not_start_for_known_lists() {
     for shared in [true, false] {
         let script = asker("legacy");
-        let lazy = |spec: &mut McpServerSpec| (spec.config.lazy, spec.config.shared) = (true, shared);
+        let lazy = |spec: &mut McpServerOptions| (spec.config.lazy, spec.config.shared) = (true, shared);
         let first = script.rig(lazy);
         first.names().await;
         let all = async |rig: &Rig| {

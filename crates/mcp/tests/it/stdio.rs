@@ -14,7 +14,7 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Partial;
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::policy::HintTrust;
-use toolwright_mcp::client::{Direction, FrameSink, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{Direction, FrameSink, McpServerOptions, McpTransport};
 
 use super::{Rig, eventually};
 use crate::processes::pids_with;
@@ -43,7 +43,7 @@ pub(super) fn scripted(entry: &str, variable: &str, mode: &str) -> Script {
 }
 
 impl Script {
-    pub(super) fn rig(&self, change: impl FnOnce(&mut McpServerSpec)) -> Rig {
+    pub(super) fn rig(&self, change: impl FnOnce(&mut McpServerOptions)) -> Rig {
         Rig::new(self.transport.clone(), change)
     }
 
@@ -326,7 +326,7 @@ async fn newest_first(mode: &str) {
 
 #[tokio::test]
 async fn old_servers_are_found_once() {
-    let in_time = |spec: &mut McpServerSpec| spec.config.connect_timeout = Duration::from_secs(9);
+    let in_time = |spec: &mut McpServerOptions| spec.config.connect_timeout = Duration::from_secs(9);
     let cases = [
         ("plain", &["server/discover", "initialize"][..], "initialize"),
         ("deaf to news", &["server/discover", "initialize"], "initialize"),

@@ -62,7 +62,7 @@ fn the_words_for_the_end_of_an_answer() {
 /// Whole and streamed, the text that ended an answer is read where the API tells it, and a client of Messages is told.
 #[test]
 fn stop_sequences_that_apis_tell_reach_clients() {
-    let told = StopSequence(Some("END".into()));
+    let stop_reason = StopSequence(Some("END".into()));
     let said = json!([{"type": "text", "text": "a"}]);
     let chat = |key: &str, end: Value| json!({"choices": [{"index": 0, key: {"content": "a"}, "finish_reason": "stop", "stop_reason": end}]});
     for (api, whole, events, expect) in [
@@ -76,9 +76,9 @@ fn stop_sequences_that_apis_tell_reach_clients() {
                 json!({"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}}),
                 json!({"type": "message_stop"}),
             ],
-            told.clone(),
+            stop_reason.clone(),
         ),
-        (Api::OpenAiChat, chat("message", json!("END")), vec![chat("delta", json!("END"))], told),
+        (Api::OpenAiChat, chat("message", json!("END")), vec![chat("delta", json!("END"))], stop_reason),
         (Api::OpenAiChat, chat("message", json!(2)), vec![chat("delta", Value::Null)], End),
     ] {
         check(api, &whole, &expect);

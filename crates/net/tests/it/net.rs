@@ -9,7 +9,7 @@ use http::{HeaderValue, Method};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::{Cancel, ErrorKind};
 use toolwright_net::{
-    AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, HttpResponse, NetError, ProxySettings,
+    AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, HttpResponse, NetError, ProxyConfig,
 };
 use url::Url;
 
@@ -39,7 +39,7 @@ async fn send(client: &HttpClient, request: HttpRequest) -> Result<HttpResponse,
 async fn private_addresses_are_refused_in_every_spelling() {
     let client = HttpClient::new(
         AddressPolicy::default(),
-        HttpOptions { proxies: ProxySettings::none(), ..HttpOptions::default() },
+        HttpOptions { proxies: ProxyConfig::none(), ..HttpOptions::default() },
     );
     for host in [
         "127.0.0.1",
@@ -301,7 +301,7 @@ async fn a_proxy_gets_what_the_policy_lets_through() {
         };
         HttpClient::new(
             policy(allowed),
-            HttpOptions { resolver: names.clone(), proxies: ProxySettings::from_lookup(lookup) },
+            HttpOptions { resolver: names.clone(), proxies: ProxyConfig::from_lookup(lookup) },
         )
     };
     let checked = make(&[]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use toolwright_net::{HostResolver, HttpOptions, ProxySettings};
+use toolwright_net::{HostResolver, HttpOptions, ProxyConfig};
 
 /// A request as it came over the wire.
 #[derive(Debug, Clone)]
@@ -192,5 +192,5 @@ impl HostResolver for Names {
 
 /// These names and no proxy.
 pub(crate) fn options(names: &Arc<Names>) -> HttpOptions {
-    HttpOptions { resolver: names.clone(), proxies: ProxySettings::none() }
+    HttpOptions { resolver: names.clone(), proxies: ProxyConfig::none() }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toolwright_core::Secret;
 use toolwright_core::catalogue::Provider as _;
 use toolwright_core::session::Principal;
-use toolwright_mcp::client::{McpProvider, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpProvider, McpServerOptions, McpTransport};
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{ClientProof, CredentialStore, Grant, Logout, OAuth, Revocation};
 
@@ -59,7 +59,7 @@ async fn logins_are_distinct_renewals_are_not() {
     let open = || OAuth::new(parts(&world, &store));
     let scope = |oauth: OAuth| {
         let mut spec =
-            McpServerSpec::new("srv", McpTransport::Http { url: world.base.clone(), headers: BTreeMap::new() });
+            McpServerOptions::new("srv", McpTransport::Http { url: world.base.clone(), headers: BTreeMap::new() });
         spec.authorizer = Some(Arc::new(oauth));
         McpProvider::new(spec, deps()).credential_scope(&Principal::owner())
     };

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright_core::Secret;
 use toolwright_net::{Authorizer as _, Retry};
-use toolwright_oauth::{ClientProof, CredentialStore, Grant, OAuth, OAuthConfig, OAuthParts};
+use toolwright_oauth::{ClientProof, CredentialStore, Grant, OAuth, OAuthConfig, OAuthOptions};
 
 use super::people::{Denies, GivesUp, SeesErrors};
 use super::world::World;
 use super::{bearer, parts, person, refusal};
 
 /// A client that the settings name.
-fn configured(world: &World, store: &CredentialStore, id: &str) -> OAuthParts {
+fn configured(world: &World, store: &CredentialStore, id: &str) -> OAuthOptions {
     let mut parts = parts(world, store);
     parts.settings.client_id = Some(id.into());
     parts
@@ -72,7 +72,7 @@ async fn forgotten_registrations_are_made_anew() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     let login = || async {
-        OAuth::new(OAuthParts { consent: Some(Arc::new(SeesErrors)), ..parts(&world, &store) }).login(&[]).await
+        OAuth::new(OAuthOptions { consent: Some(Arc::new(SeesErrors)), ..parts(&world, &store) }).login(&[]).await
     };
     login().await.expect("logged in");
     world.forgets.store(true, Ordering::SeqCst);
@@ -171,13 +171,13 @@ async fn known_clients_log_in_again() {
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     // The page sends back that the person does not agree.
-    let denies = OAuth::new(OAuthParts { consent: Some(Arc::new(Denies)), ..parts(&world, &store) });
+    let denies = OAuth::new(OAuthOptions { consent: Some(Arc::new(Denies)), ..parts(&world, &store) });
     let error = denies.login(&[]).await.expect_err("denied").to_string();
     assert!(error.contains("access_denied"), "{error}");
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
     // The page sends nothing back, and nobody can register any more.
-    let gives_up = OAuth::new(OAuthParts { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
+    let gives_up = OAuth::new(OAuthOptions { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
     gives_up.login(&[]).await.expect_err("given up");
     world.is_closed.store(true, Ordering::SeqCst);
     let state = person(parts(&world, &store)).login(&[]).await.expect("as the client that there is");
@@ -189,7 +189,7 @@ async fn clients_with_own_rights_ask_nobody() {
     let world = World::start(|_| {}).await;
     let reported = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&reported);
-    let oauth = OAuth::new(OAuthParts {
+    let oauth = OAuth::new(OAuthOptions {
         settings: OAuthConfig {
             grant: Grant::ClientCredentials,
             client_id: Some("me".into()),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use axum::http::HeaderMap;
 use serde_json::json;
 use toolwright_net::{Authorizer as _, Retry};
-use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthOptions};
 
 use super::people::{GivesUp, Pastes};
 use super::world::World;
@@ -74,7 +74,8 @@ async fn refused_metadata_is_sought_elsewhere() {
 #[tokio::test]
 async fn an_address_can_be_pasted() {
     let world = World::start(|_| {}).await;
-    let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(Pastes)), ..parts(&world, &CredentialStore::memory()) });
+    let oauth =
+        OAuth::new(OAuthOptions { consent: Some(Arc::new(Pastes)), ..parts(&world, &CredentialStore::memory()) });
     oauth.login(&[]).await.expect("logged in");
     assert_eq!(world.asked("authorization_code").len(), 1);
 }
@@ -84,7 +85,7 @@ async fn abandoned_logins_keep_renewed_tokens() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    let gives_up = OAuth::new(OAuthParts { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
+    let gives_up = OAuth::new(OAuthOptions { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
     gives_up.login_state().await.expect("it has read what is kept");
     let other = OAuth::new(parts(&world, &store));
     let sent = other.headers().await.expect("headers");

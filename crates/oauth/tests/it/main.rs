@@ -15,17 +15,17 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use toolwright_core::event::NoEvents;
 use toolwright_core::store::NoStore;
-use toolwright_mcp::client::McpDeps;
+use toolwright_mcp::client::McpOptions;
 use toolwright_net::{Challenge, HttpOptions};
-use toolwright_oauth::{CredentialStore, OAuth, OAuthConfig, OAuthParts};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthConfig, OAuthOptions};
 use url::Url;
 
 use people::Agrees;
 use world::World;
 
 /// What one server's OAuth is made of.
-fn parts(world: &World, store: &CredentialStore) -> OAuthParts {
-    OAuthParts {
+fn parts(world: &World, store: &CredentialStore) -> OAuthOptions {
+    OAuthOptions {
         server: "srv".into(),
         url: Url::parse(&format!("{}/mcp", world.base)).expect("a URL"),
         settings: OAuthConfig::default(),
@@ -36,13 +36,13 @@ fn parts(world: &World, store: &CredentialStore) -> OAuthParts {
     }
 }
 
-fn person(parts: OAuthParts) -> OAuth {
-    OAuth::new(OAuthParts { consent: Some(Arc::new(Agrees)), ..parts })
+fn person(parts: OAuthOptions) -> OAuth {
+    OAuth::new(OAuthOptions { consent: Some(Arc::new(Agrees)), ..parts })
 }
 
 /// Surroundings of a provider that is never asked.
-fn deps() -> McpDeps {
-    McpDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), roots: Arc::default() }
+fn deps() -> McpOptions {
+    McpOptions { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), roots: Arc::default() }
 }
 
 fn refusal(status: u16, header: &str) -> Challenge {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use toolwright_core::catalogue::Provider as _;
-use toolwright_mcp::client::{McpProvider, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpProvider, McpServerOptions, McpTransport};
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{CredentialStore, Grant, OAuth};
 
@@ -27,7 +27,7 @@ async fn refusing_servers_get_no_further_tokens() {
         }
         let searches = world.looked_for.load(Ordering::SeqCst);
         let transport = McpTransport::Http { url: format!("{}/mcp", world.base), headers: BTreeMap::new() };
-        let mut spec = McpServerSpec::new("srv", transport);
+        let mut spec = McpServerOptions::new("srv", transport);
         spec.authorizer = Some(Arc::new(OAuth::new(parts)));
         let provider = McpProvider::new(spec, deps());
         for _ in 0..10 {

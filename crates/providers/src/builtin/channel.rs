@@ -104,7 +104,7 @@ impl Tool for SendTool {
 struct ReadTool(Channels);
 
 #[derive(Deserialize)]
-struct Asked {
+struct ChannelReadArguments {
     channel: String,
     #[serde(default)]
     limit: usize,
@@ -131,7 +131,7 @@ impl Tool for ReadTool {
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Asked { channel: name, limit } = parse(arguments)?;
+        let ChannelReadArguments { channel: name, limit } = parse(arguments)?;
         let channel = match self.0.get(&name) {
             Ok(channel) => channel,
             Err(why) => return Ok(ToolOutput::failure(why)),

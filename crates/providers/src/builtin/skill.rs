@@ -29,7 +29,7 @@ The text of a skill comes from the owner of the workspace. Files in its folder a
 pub struct SkillTool(pub Arc<[Skill]>);
 
 #[derive(Deserialize)]
-struct Asked {
+struct SkillArguments {
     #[serde(default)]
     name: Option<String>,
 }
@@ -59,7 +59,7 @@ impl Tool for SkillTool {
     }
 
     async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Asked { name } = parse(arguments)?;
+        let SkillArguments { name } = parse(arguments)?;
         let lines = || {
             let lines = self.0.iter().map(|skill| format!("- {}: {}", skill.name, skill.description.trim()));
             lines.collect::<Vec<_>>().join("\n")

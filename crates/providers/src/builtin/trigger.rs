@@ -159,7 +159,7 @@ impl Tool for TriggerTool {
             Some("run") => Target::Run,
             Some("session") => Target::Session(context.session.id.clone()),
             // Nobody reads the mailbox of a run that has ended.
-            _ if context.calls.is_attended() && !written.contains_key("agent") => {
+            _ if context.calls.reads_mailbox() && !written.contains_key("agent") => {
                 Target::Session(context.session.id.clone())
             }
             _ => Target::Run,

@@ -16,14 +16,14 @@
 //! same version that says anything else, for as long as the same keys are pinned and nobody says [`forget`]. What was
 //! accepted last is kept and serves while the source cannot be reached, until it expires.
 
+mod config;
 mod document;
 mod provider;
-mod spec;
 mod tool;
 
+pub use config::CatalogueConfig;
 pub use document::{Document, FORMAT, Refusal, Seen, Verified, VerifyOptions, sign, verify};
 pub use document::{KeyError, PublicKey, SigningKey};
 pub use provider::{CatalogueProvider, forget};
 pub use provider::{FetchError, fetch};
-pub use spec::CatalogueConfig;
 pub use tool::{Grants, RefusedTool, check_tools};

@@ -20,10 +20,10 @@ use toolwright_core::{
 use toolwright_net::{Bounds, HttpClient, HttpRequest, NetError};
 
 use crate::DocumentOptions;
+use crate::catalogue::config::{CatalogueConfig, is_secure};
 use crate::catalogue::document::{
     PublicKey, Refusal, Seen, Times, Verified, VerifyOptions, check_time, check_version, verify,
 };
-use crate::catalogue::spec::{CatalogueConfig, is_secure};
 use crate::catalogue::tool::{Grants, Implementation, RefusedTool, make, registered};
 use crate::retry::ListRetry;
 
@@ -86,7 +86,7 @@ enum Tools {
 
 /// A document as it is kept.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredDocument {
     text: String,
     /// The newest version that was accepted while a key was pinned, by key: what another publisher has under this name is
     /// judged by itself, and one that comes back by what was seen of it.
@@ -171,7 +171,7 @@ impl CatalogueProvider {
     ///
     /// # Errors
     /// When it cannot be read: nothing says then which versions are too old.
-    async fn kept(&self) -> Result<Option<Kept>, String> {
+    async fn kept(&self) -> Result<Option<StoredDocument>, String> {
         let kept = match self.options.manifests.manifest(&key_of(&self.spec.namespace)).await {
             Ok(Some(kept)) => kept,
             Ok(None) | Err(StoreError::Unsupported(_)) => return Ok(None),
@@ -220,7 +220,7 @@ impl CatalogueProvider {
     }
 
     /// The newest version that was accepted under the keys of now.
-    fn seen(&self, kept: Option<&Kept>) -> Option<Seen> {
+    fn seen(&self, kept: Option<&StoredDocument>) -> Option<Seen> {
         let of_key = |key: &PublicKey| kept?.seen.get(&key.to_string()).copied();
         self.spec.keys.iter().filter_map(of_key).max_by_key(|seen| seen.version)
     }
@@ -237,14 +237,14 @@ impl CatalogueProvider {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 let mut seen = kept.map(|kept| kept.seen).unwrap_or_default();
                 seen.extend(self.spec.keys.iter().map(|key| (key.to_string(), believed.accepted.seen)));
-                self.keep(&Kept { text, seen }).await;
+                self.keep(&StoredDocument { text, seen }).await;
                 Ok((believed, None))
             }
             Err(refusal) => self.instead(kept.as_ref(), refusal.to_string()),
         }
     }
 
-    fn instead(&self, kept: Option<&Kept>, why: String) -> Result<(Believed, Option<String>), String> {
+    fn instead(&self, kept: Option<&StoredDocument>, why: String) -> Result<(Believed, Option<String>), String> {
         let Some(kept) = kept else { return Err(why) };
         match self.verify(kept.text.as_bytes(), None) {
             Ok(believed) => Ok((believed, Some(why))),
@@ -254,7 +254,7 @@ impl CatalogueProvider {
         }
     }
 
-    async fn keep(&self, kept: &Kept) {
+    async fn keep(&self, kept: &StoredDocument) {
         let stored = match serde_json::to_value(kept) {
             Ok(value) => self
                 .options

@@ -14,8 +14,8 @@ use toolwright_core::{Effects, ToolDefinition, ToolId};
 use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 use url::Url;
 
+use crate::catalogue::config::is_secure;
 use crate::catalogue::document::Verified;
-use crate::catalogue::spec::is_secure;
 use crate::rest::{HttpTool, RestOptions, RestToolConfig, compile};
 
 /// Fields of a REST tool that are its operator's to set.
@@ -62,7 +62,7 @@ pub(super) enum Implementation {
 }
 
 /// A tool of a catalogue.
-pub(super) struct Made {
+pub(super) struct VerifiedTool {
     pub(super) definition: ToolDefinition,
     pub(super) implementation: Implementation,
 }
@@ -89,7 +89,7 @@ enum Written {
 }
 
 /// Makes the tools of a verified catalogue, in their order.
-pub(super) fn make(verified: &Verified, grants: &Grants) -> (Vec<Made>, Vec<RefusedTool>) {
+pub(super) fn make(verified: &Verified, grants: &Grants) -> (Vec<VerifiedTool>, Vec<RefusedTool>) {
     let (mut made, mut refused) = (Vec::new(), Vec::new());
     let (mut names, mut clients) = (HashSet::new(), Vec::new());
     for (index, entry) in verified.document.tools.iter().enumerate() {
@@ -116,7 +116,7 @@ fn one(
     entry: &Value,
     grants: &Grants,
     clients: &mut Vec<Arc<HttpClient>>,
-) -> Result<Made, String> {
+) -> Result<VerifiedTool, String> {
     let written: Written = serde_json::from_value(entry.clone()).map_err(|error| error.to_string())?;
     let mut made = match written {
         Written::Rest { id, rest } => self::rest(own_id(verified, &id)?, &rest, grants, clients)?,
@@ -129,7 +129,7 @@ fn one(
                 declaration: Some(json!({"template": template})),
                 ..ToolDefinition::new(own_id(verified, &id)?, description, Some(parameters))
             };
-            Made { definition, implementation: Implementation::Template(compiled) }
+            VerifiedTool { definition, implementation: Implementation::Template(compiled) }
         }
         Written::Llm(definition) => llm(verified, *definition)?,
     };
@@ -173,17 +173,22 @@ fn own_id(verified: &Verified, written: &str) -> Result<ToolId, String> {
 }
 
 /// Which models are asked is for those to say who pay for them.
-fn llm(verified: &Verified, definition: LlmDefinition) -> Result<Made, String> {
+fn llm(verified: &Verified, definition: LlmDefinition) -> Result<VerifiedTool, String> {
     own_id(verified, definition.id.as_str())?;
     let preference = &definition.model_preference;
     if preference.preferred_model.is_some() || !preference.fallback_models.is_empty() {
         return Err("it names models, which are not its publisher's to choose".to_owned());
     }
     let tool = LlmTool::new(definition, LlmHooks::default()).map_err(|error| error.to_string())?;
-    Ok(Made { definition: tool.source().tool(), implementation: Implementation::Llm(tool) })
+    Ok(VerifiedTool { definition: tool.source().tool(), implementation: Implementation::Llm(tool) })
 }
 
-fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<HttpClient>>) -> Result<Made, String> {
+fn rest(
+    id: ToolId,
+    written: &Value,
+    grants: &Grants,
+    clients: &mut Vec<Arc<HttpClient>>,
+) -> Result<VerifiedTool, String> {
     let Some(fields) = written.as_object() else { return Err("`rest` is not an object".to_owned()) };
     if let Some(field) = OPERATORS.iter().find(|field| is_field(fields, field)) {
         return Err(format!("it sets `{field}`, which is not its publisher's to set"));
@@ -211,7 +216,10 @@ fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<Http
     let options = RestOptions { address: grants.address.clone(), http: grants.http.clone(), ..RestOptions::default() };
     let (definition, tool) = compile(id.name(), spec, &options, clients).map_err(|error| error.to_string())?;
     let tool = HttpTool { settings: format!("catalogues.{}", id.namespace()).into(), ..tool };
-    Ok(Made { definition: ToolDefinition { id, ..definition }, implementation: Implementation::Rest(Box::new(tool)) })
+    Ok(VerifiedTool {
+        definition: ToolDefinition { id, ..definition },
+        implementation: Implementation::Rest(Box::new(tool)),
+    })
 }
 
 /// Whether a tool keeps to what its publisher may set.
@@ -287,7 +295,10 @@ fn filled(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Stri
 }
 
 /// The tool as the catalogue's provider lists it.
-pub(super) fn registered(made: &Made, shown: Option<&toolwright_core::catalogue::ToolOverride>) -> Arc<RegisteredTool> {
+pub(super) fn registered(
+    made: &VerifiedTool,
+    shown: Option<&toolwright_core::catalogue::ToolOverride>,
+) -> Arc<RegisteredTool> {
     let name = made.definition.id.name().to_owned();
     match shown {
         Some(shown) => RegisteredTool::foreign_as(made.definition.clone(), name, shown),

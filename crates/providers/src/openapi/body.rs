@@ -390,11 +390,11 @@ const MAX_NODES: usize = 10_000;
 /// The schemas of a document for XML, by the address of the value: the document is not moved while it is read. Bodies of
 /// one schema share it.
 #[derive(Debug, Default)]
-pub(super) struct XmlSchemas(RefCell<HashMap<*const Value, Made>>);
+pub(super) struct XmlSchemas(RefCell<HashMap<*const Value, NumberedSchema>>);
 
 /// What was made of a schema, and how many were made before it.
 #[derive(Debug, Clone)]
-struct Made {
+struct NumberedSchema {
     before: usize,
     schema: Result<Arc<XmlSchema>, String>,
 }
@@ -422,7 +422,7 @@ pub(super) fn xml_body(document: &Document, schema: Part<'_>, otherwise: Option<
     let made = known.unwrap_or_else(|| {
         let schema = graph(document, part, &mut Steps::new()).map(Arc::new);
         let mut all = document.xml.0.borrow_mut();
-        let made = Made { before: all.len(), schema };
+        let made = NumberedSchema { before: all.len(), schema };
         all.insert(key, made.clone());
         made
     });

@@ -11,12 +11,12 @@ use toolwright_core::{Effects, ToolDefinition, ToolId};
 use toolwright_net::{HttpClient, NetError};
 
 use crate::openapi::arguments::header_name;
+use crate::openapi::config::{OpenApiConfig, Operation};
 use crate::openapi::document::{Document, Origin, Part, Version};
 use crate::openapi::operation::{self, Answers, Source};
 use crate::openapi::provider::Named;
 use crate::openapi::schema_walk::{of_text, of_value};
 use crate::openapi::security::{self, Keyring};
-use crate::openapi::spec::{OpenApiConfig, Operation};
 use crate::openapi::swagger::UNREADABLE;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
@@ -72,17 +72,17 @@ pub struct Imported {
     pub method: String,
     /// Path template, as in the document.
     pub path: String,
-    pub(super) made: Made,
+    pub(super) made: RequestParts,
 }
 
 /// What makes its calls, but for the client.
-pub(super) struct Made {
+pub(super) struct RequestParts {
     request: RequestTemplate,
     credentials: Vec<Credential>,
     reading: Reading,
 }
 
-impl Made {
+impl RequestParts {
     pub(super) fn with(self, client: Arc<HttpClient>, settings: Arc<str>) -> HttpTool {
         HttpTool { request: self.request, credentials: self.credentials, reading: self.reading, client, settings }
     }
@@ -416,7 +416,7 @@ fn compile<'d>(
         raw_name: entry.name,
         method: entry.method.to_string(),
         path: entry.path.to_owned(),
-        made: Made { request: compiled.request, credentials: admission.credentials, reading },
+        made: RequestParts { request: compiled.request, credentials: admission.credentials, reading },
     })
 }
 

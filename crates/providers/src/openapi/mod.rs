@@ -7,6 +7,7 @@
 
 mod arguments;
 mod body;
+mod config;
 mod document;
 mod files;
 mod import;
@@ -15,12 +16,11 @@ mod provider;
 mod schema;
 mod schema_walk;
 mod security;
-mod spec;
 mod swagger;
 
+pub use config::{Auth, CallConfig, Filter, GroupBy, OpenApiConfig, Operation};
 pub use document::Origin;
 pub use files::{content_hash, server_addresses};
 pub use import::OpenApiError;
 pub use import::{Import, Imported, Refused, import};
 pub use provider::{Fetched, OpenApiProvider, text};
-pub use spec::{Auth, CallConfig, Filter, GroupBy, OpenApiConfig, Operation};

@@ -12,13 +12,13 @@ use toolwright_core::tool_id::short_hash;
 
 use crate::openapi::arguments::{self, Arguments, MAX_ARGUMENTS, Place, Stated};
 use crate::openapi::body;
+use crate::openapi::config::{GroupBy, OpenApiConfig};
 use crate::openapi::document::{Document, Part};
 use crate::openapi::import::OpenApiError;
 use crate::openapi::import::{Found, tags};
 use crate::openapi::schema::{Binary, Direction, Schemas};
 use crate::openapi::security::Admission;
 use crate::openapi::security::Base;
-use crate::openapi::spec::{GroupBy, OpenApiConfig};
 use crate::rest::{
     BodyTemplate, CookiePart, Explode, HeaderPart, Need, Pair, PathPart, PathStyle, Payload, RequestTemplate, Segment,
     Template, Writing,

@@ -21,11 +21,11 @@ use toolwright_net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 use url::Url;
 
 use crate::DocumentOptions;
+use crate::openapi::config::{Auth, Filter, GroupBy, OpenApiConfig};
 use crate::openapi::document::{Document, Origin};
 use crate::openapi::files::{MAX_BYTES, read_file};
 use crate::openapi::import::{Found, Import, OpenApiError, import, tags};
 use crate::openapi::security;
-use crate::openapi::spec::{Auth, Filter, GroupBy, OpenApiConfig};
 use crate::rest::{HttpTool, RETRIES};
 use crate::retry::ListRetry;
 

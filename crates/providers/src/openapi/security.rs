@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use url::Url;
 
+use crate::openapi::config::{Auth, OpenApiConfig};
 use crate::openapi::document::{Document, Origin, Part};
-use crate::openapi::spec::{Auth, OpenApiConfig};
 use crate::rest::{Credential, TokenSource};
 
 /// Makes credentials out of settings, once each.

@@ -43,11 +43,11 @@ pub(crate) struct TokenSource {
     pub(crate) client_id: String,
     pub(crate) client_secret: String,
     pub(crate) scopes: Vec<String>,
-    pub(crate) held: Mutex<Option<Held>>,
+    pub(crate) held: Mutex<Option<CachedToken>>,
 }
 
 /// A token and its end.
-pub(crate) struct Held {
+pub(crate) struct CachedToken {
     token: HeaderValue,
     until: Instant,
 }
@@ -175,7 +175,7 @@ impl TokenSource {
         context.services.redactor.learn(vec![token.to_owned()]);
         let lifetime = answer.get("expires_in").and_then(Value::as_u64).map_or(UNSTATED, Duration::from_secs);
         let until = asked + lifetime.saturating_sub(EARLY).min(Duration::from_secs(86_400));
-        *held = Some(Held { token: value.clone(), until });
+        *held = Some(CachedToken { token: value.clone(), until });
         Ok(value)
     }
 

@@ -5,12 +5,12 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use super::config::RestToolConfig;
 use super::request::body::{BodyTemplate, JsonTemplate};
 use super::request::place::{Explode, PathStyle, Writing};
 use super::request::query::{Reserved, Style};
 use super::request::template::{Segment, Template};
 use super::request::{HeaderPart, Pair, PathPart, RequestTemplate};
-use super::spec::RestToolConfig;
 use crate::rest::Complaint;
 
 /// Headers that frame the message and so are nobody's to set.
@@ -211,7 +211,7 @@ pub(super) fn declaration(spec: &RestToolConfig, method: &Method) -> Value {
         "headers".into(),
         spec.headers.iter().map(|(name, value)| (name.clone(), Value::from(placeholders(value)))).collect(),
     );
-    let styled = |(name, query): (&String, &super::spec::QueryValue)| {
+    let styled = |(name, query): (&String, &super::config::QueryValue)| {
         (name.clone(), json!({"value": shape(&query.value), "style": query.style, "explode": query.explode}))
     };
     declared.insert("query".into(), spec.query.iter().map(styled).collect());

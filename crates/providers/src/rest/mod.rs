@@ -1,15 +1,16 @@
 //! REST tools: one HTTP request each. `request` describes it, whether a configured entry (`entry`, templates over the
 //! call's arguments) or an imported operation ([`crate::openapi`]) was its source; `provider` makes the calls.
 
+mod config;
 mod credential;
 mod entry;
 mod provider;
 mod reply;
 mod request;
-mod spec;
 
 use toolwright_core::catalogue::RegistrationError;
 
+pub use config::{QueryValue, ResponseFormat, RestMethod, RestToolConfig};
 pub(crate) use credential::{Credential, TokenSource};
 pub(crate) use entry::FRAMING;
 pub(crate) use provider::HttpTool;
@@ -25,7 +26,6 @@ pub use request::query::Style;
 pub(crate) use request::template::{Need, Parameter, Segment, Template};
 pub(crate) use request::xml::{XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_name as is_xml_name};
 pub(crate) use request::{CookiePart, HeaderPart, Pair, PathPart, RequestTemplate};
-pub use spec::{QueryValue, ResponseFormat, RestMethod, RestToolConfig};
 
 /// Why a REST tool cannot be made. Found when the provider is built, never at a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -14,11 +14,11 @@ use toolwright_core::{
 };
 use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, HttpResponse};
 
+use crate::rest::config::{ResponseFormat, RestToolConfig};
 use crate::rest::credential::Credential;
 use crate::rest::entry::{self, declaration};
 use crate::rest::reply::{Assembly, Reading, Selection};
 use crate::rest::request::RequestTemplate;
-use crate::rest::spec::{ResponseFormat, RestToolConfig};
 use crate::rest::{Complaint, RestError};
 
 const NAME: &str = "rest";

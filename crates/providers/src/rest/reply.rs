@@ -9,7 +9,7 @@ use toolwright_core::output::head_and_tail;
 use toolwright_core::{CancelCause, ContentBlock, ToolContext, ToolOutput};
 use toolwright_net::{Body, Bounds, HttpResponse, MediaType, NetError, decode_text};
 
-use crate::rest::spec::ResponseFormat;
+use crate::rest::config::ResponseFormat;
 
 /// How much of a failure's body is read and shown.
 const FAILURE_READ: usize = 64 << 10;

@@ -13,10 +13,10 @@ use crate::wire::{Names, Reply, Server, options};
 
 /// Keeps what a store would.
 #[derive(Default)]
-pub(crate) struct Kept(pub(crate) Mutex<HashMap<String, Value>>);
+pub(crate) struct TestManifests(pub(crate) Mutex<HashMap<String, Value>>);
 
 #[async_trait]
-impl ManifestCache for Kept {
+impl ManifestCache for TestManifests {
     async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
         Ok(self.0.lock().expect("lock").get(key).cloned())
     }
@@ -32,7 +32,7 @@ impl ManifestCache for Kept {
 /// The site: at one path what was published last, as JSON, or 503; an answer of its own to all else.
 pub(crate) struct Site {
     pub(crate) server: Server,
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<TestManifests>,
     published: Arc<Mutex<Option<String>>>,
 }
 

@@ -20,8 +20,8 @@ use toolwright_core::pins::Change;
 
 use self::lists::Due;
 pub use self::lists::SourceLists;
-use self::pins::Held;
 pub use self::pins::Pins;
+use self::pins::UnpinnedTool;
 use self::provider_slot::{ProviderSlot, reuse};
 use self::publish::{Current, Sources};
 
@@ -413,7 +413,7 @@ impl Catalogue {
     }
 
     /// Tells of definitions that are not the pinned ones.
-    fn warn_of_held(&self, held: Vec<Held>) {
+    fn warn_of_held(&self, held: Vec<UnpinnedTool>) {
         let rest = held.len().saturating_sub(MAX_NOTICES);
         let provider = held.first().map(|held| held.provider.clone());
         for held in held.into_iter().take(MAX_NOTICES) {

@@ -27,7 +27,7 @@ pub struct Pins {
 
 /// A definition that is not simply the pinned one.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct UnpinnedTool {
     /// Name of its provider.
     pub(crate) provider: String,
     /// The tool.
@@ -44,7 +44,7 @@ pub(crate) struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     pub(crate) offered: Vec<Arc<RegisteredTool>>,
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<UnpinnedTool>,
 }
 
 /// A tool whose definition is to be compared, or noted.
@@ -176,7 +176,7 @@ impl Pins {
             }
             let why = why(tool, verdict, decision.offered, &changes);
             let (provider, tool) = (provider.clone(), Arc::clone(tool));
-            judged.held.push(Held { provider, tool, withheld: !decision.offered, why, changes });
+            judged.held.push(UnpinnedTool { provider, tool, withheld: !decision.offered, why, changes });
         }
     }
 }
@@ -210,16 +210,21 @@ fn settled(tool: &RegisteredTool, pin: &Pin) -> Option<PinNote> {
 fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> Judged {
     let (foreign, own): (Vec<_>, Vec<_>) = tools.iter().cloned().partition(is_foreign);
     let why = format!("withheld: what is pinned of it cannot be read: {error}");
-    let held =
-        |tool| Held { provider: provider.to_owned(), tool, withheld: true, why: why.clone(), changes: Vec::new() };
+    let held = |tool| UnpinnedTool {
+        provider: provider.to_owned(),
+        tool,
+        withheld: true,
+        why: why.clone(),
+        changes: Vec::new(),
+    };
     Judged { offered: own, held: foreign.into_iter().map(held).collect() }
 }
 
-fn too_many(provider: &str, tool: &Arc<RegisteredTool>) -> Held {
+fn too_many(provider: &str, tool: &Arc<RegisteredTool>) -> UnpinnedTool {
     let why = format!(
         "withheld: {MAX_PINS} definitions of {provider} are pinned already; `toolwright pins forget {provider}` forgets them"
     );
-    Held { provider: provider.to_owned(), tool: Arc::clone(tool), withheld: true, why, changes: Vec::new() }
+    UnpinnedTool { provider: provider.to_owned(), tool: Arc::clone(tool), withheld: true, why, changes: Vec::new() }
 }
 
 /// The reason, with the remedy. Commands name the tool by its id, which holds nothing that a shell would read.

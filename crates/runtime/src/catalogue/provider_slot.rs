@@ -7,7 +7,7 @@ use toolwright_core::catalogue::{Provider, RegisteredTool, Unapproved};
 use toolwright_core::pins::PinSource;
 
 use super::lists::Lists;
-use super::pins::{Held, Pins};
+use super::pins::{Pins, UnpinnedTool};
 
 /// One provider, and what it listed.
 pub(super) struct ProviderSlot {
@@ -18,7 +18,7 @@ pub(super) struct ProviderSlot {
     /// What of it is offered.
     pub(super) tools: Vec<Arc<RegisteredTool>>,
     /// What of it is not the pinned definition.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<UnpinnedTool>,
     /// Why its last list failed.
     pub(super) error: Option<String>,
     /// Lists that began earlier must not overwrite what a later one brought.
@@ -55,7 +55,7 @@ impl ProviderSlot {
     }
 
     /// Judges what it listed. What is newly held is told of.
-    pub(super) async fn judge(&mut self, pins: Option<&Pins>) -> Vec<Held> {
+    pub(super) async fn judge(&mut self, pins: Option<&Pins>) -> Vec<UnpinnedTool> {
         let Some(pins) = pins else {
             self.tools.clone_from(&self.listed);
             return Vec::new();
@@ -63,9 +63,9 @@ impl ProviderSlot {
         let judged = pins.judge(&PinSource::of(&*self.provider), &self.listed).await;
         self.tools = judged.offered;
         let before = std::mem::replace(&mut self.held, judged.held);
-        let known: HashMap<&str, &Held> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();
-        let is_known = |held: &&Held| {
-            let same = |before: &&Held| {
+        let known: HashMap<&str, &UnpinnedTool> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();
+        let is_known = |held: &&UnpinnedTool| {
+            let same = |before: &&UnpinnedTool| {
                 before.tool.source_hash() == held.tool.source_hash() && before.withheld == held.withheld
             };
             known.get(held.tool.raw_name()).is_some_and(same)

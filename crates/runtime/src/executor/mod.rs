@@ -54,11 +54,11 @@ pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::flow::EndedCall;
 pub use self::llm_call::LlmOptions;
 pub use self::options::{
-    CallDefaults, CallerNames, ExecutorOptions, HandedOver, HandoffTerms, PartialsFor, Recommends, RunContext,
+    CallDefaults, CallerNames, ExecutorOptions, HandedOver, HandoffOptions, PartialsFor, Recommends, RunContext,
 };
 pub use self::result::{BUDGET_EXCEEDED, is_denied, readers};
 pub use self::tool_context::{InnerTaint, Nested, NestedCallLimits};
-pub use crate::models::{Asked, AuxiliaryRequests, ModelAsk, ModelCallRecord};
+pub use crate::models::{AuxiliaryRequests, ModelAsk, ModelCallRecord, ModelQuestion};
 pub use crate::outputs::budget::ContextBudget;
 pub use crate::outputs::cache::ResponseCache;
 
@@ -254,8 +254,10 @@ impl Executor {
         } else {
             Cow::Owned(ModelRequest { priority, room: room.clone(), ..request.clone() })
         };
-        let room = match &run.account {
-            Some(account) => Some(account.reserve(&*self.options.services.model, model, &request).await.map_err(over)?),
+        let room = match &run.agent_budget {
+            Some(agent_budget) => {
+                Some(agent_budget.reserve(&*self.options.services.model, model, &request).await.map_err(over)?)
+            }
             None => None,
         };
         let note = run.llm.variant.as_ref().map(|variant| format!("variant {variant}"));

@@ -34,7 +34,7 @@ use super::checking::RepairOptions;
 use super::llm_call::LlmOptions;
 use super::tool_context::{InnerTaint, NestedCallLimits};
 use crate::jobs::JobManager;
-use crate::models::{AgentAccount, Budgets};
+use crate::models::{AgentBudget, Budgets};
 use crate::outputs::budget::ContextBudget;
 use crate::outputs::cache::ResponseCache;
 use crate::queue::{CallOrder, Priority, Queues, WorkspaceTurn};
@@ -171,7 +171,7 @@ pub type CallerNames = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
 
 /// What an agent that hands the user's request over gives along.
 #[derive(Debug)]
-pub struct HandoffTerms {
+pub struct HandoffOptions {
     /// The conversation so far.
     pub conversation: Conversation,
     /// The tools of whoever started the agent: the one that takes its place works with its own among these.
@@ -270,15 +270,15 @@ pub struct RunContext {
     /// The agents on whose way they are made, from the one that the root run started to the one that makes them.
     pub agents: Arc<[AgentStep]>,
     /// What a call needs that hands the user's request to another agent, where they may.
-    pub handoff: Option<Arc<HandoffTerms>>,
+    pub handoff: Option<Arc<HandoffOptions>>,
     /// Set where a call of an agent hands it the user's request.
     pub handed_over: Option<HandedOver>,
     /// The limits of their run.
     pub limits: AgentLimits,
     /// Whether their run reads its mailbox when it has answered.
-    pub is_attended: bool,
+    pub reads_mailbox: bool,
     /// The agent that pays for the requests to models that they make; `None`: nobody keeps count.
-    pub account: Option<Arc<AgentAccount>>,
+    pub agent_budget: Option<Arc<AgentBudget>>,
 }
 
 impl RunContext {
@@ -345,8 +345,8 @@ impl RunContext {
             handoff: None,
             handed_over: None,
             limits: AgentLimits::default(),
-            is_attended: false,
-            account: None,
+            reads_mailbox: false,
+            agent_budget: None,
         }
     }
 

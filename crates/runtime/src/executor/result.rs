@@ -370,22 +370,22 @@ impl Executor {
 
     /// Stores all of an outcome that a model would see, but for what is stored already: its text, its images and other
     /// files. What cannot be stored is not lost without a word: then the outcome counts as not stored.
-    async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> StoredParts {
+    async fn store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> StoredOutcome {
         if readers(run).is_empty() {
-            return StoredParts::default();
+            return StoredOutcome::default();
         }
         match self.try_store_whole(outcome, run).await {
             Ok(kept) => kept,
             Err(error) => {
                 tracing::warn!("a result that does not fit the conversation was not stored: {error}");
-                StoredParts::default()
+                StoredOutcome::default()
             }
         }
     }
 
-    async fn try_store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Result<StoredParts, StoreError> {
+    async fn try_store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Result<StoredOutcome, StoreError> {
         let (outputs, session) = (&self.options.services.outputs, &run.session.id);
-        let mut kept = StoredParts::noted(outcome);
+        let mut kept = StoredOutcome::noted(outcome);
         let mut lines = Vec::new();
         for block in &outcome.content {
             let bytes = block.binary().and_then(|(data, media)| Some((BASE64_STANDARD.decode(data).ok()?, media)));
@@ -418,9 +418,9 @@ impl Executor {
         Ok(kept)
     }
 
-    fn no_room(&self, mut outcome: Outcome, kept: &StoredParts, budget: &ContextBudget) -> Outcome {
+    fn no_room(&self, mut outcome: Outcome, kept: &StoredOutcome, budget: &ContextBudget) -> Outcome {
         let error = ToolError::new(ErrorKind::ExecutionError, EXCEEDED);
-        let kept = if kept.is_empty() { StoredParts::noted(&outcome).short() } else { kept.short() };
+        let kept = if kept.is_empty() { StoredOutcome::noted(&outcome).short() } else { kept.short() };
         let content = ContentBlock::text(format!("{}\n{kept}", error.for_model()));
         budget.take(content.tokens());
         let call = &outcome.call_id;
@@ -433,14 +433,14 @@ impl Executor {
 
 /// What is stored of an outcome.
 #[derive(Debug, Default)]
-struct StoredParts {
+struct StoredOutcome {
     /// Its text, in parts.
     texts: Vec<StoredOutput>,
     /// Handles of its images and other files.
     files: Vec<String>,
 }
 
-impl StoredParts {
+impl StoredOutcome {
     /// What was stored of an outcome before.
     fn noted(outcome: &Outcome) -> Self {
         let texts = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();

@@ -9,7 +9,7 @@ use toolwright_core::call::{RawArguments, ToolCall, ValidCall, activity_call};
 use toolwright_core::context::{DelegateRequest, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput};
-use toolwright_core::variables::Known;
+use toolwright_core::variables::KnownValue;
 
 use super::{Nested, RunContext};
 
@@ -54,7 +54,7 @@ async fn act(call: &ValidCall, activity: &str, context: &ToolContext) -> Result<
     let shown = call.meta.granted(nested.run.variables.as_deref())?;
     let (mut granted, mut read_taint) = (Map::new(), nested.run.read_taint.clone());
     for (name, known) in shown {
-        if let Some(Known { value, taint }) = known {
+        if let Some(KnownValue { value, taint }) = known {
             read_taint.add(&taint);
             granted.insert(name, value);
         }

@@ -510,8 +510,8 @@ impl InnerCalls for NestedCaller {
     }
 
     fn rights(&self) -> Option<Rights> {
-        let RunContext { session, policy, snapshot, account, limits, .. } = &self.run;
-        let of_tree = account.as_ref().map(|account| account.limits().clone()).unwrap_or_default();
+        let RunContext { session, policy, snapshot, agent_budget, limits, .. } = &self.run;
+        let of_tree = agent_budget.as_ref().map(|agent_budget| agent_budget.limits().clone()).unwrap_or_default();
         Some(Rights {
             principal: session.principal.clone(),
             policies: policy.chain(),
@@ -522,8 +522,8 @@ impl InnerCalls for NestedCaller {
         })
     }
 
-    fn is_attended(&self) -> bool {
-        self.run.is_attended
+    fn reads_mailbox(&self) -> bool {
+        self.run.reads_mailbox
     }
 
     async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {

@@ -10,7 +10,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::content::joined_text;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
-use toolwright_core::exposure::Showing;
+use toolwright_core::exposure::ExposureRecord;
 use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
     NativeOutput, Traffic, Usage, WrittenCall,
@@ -32,9 +32,9 @@ pub struct ModelAsk<'a> {
     /// `provider/model`.
     pub model: &'a str,
     /// What is asked.
-    pub asked: Asked<'a>,
+    pub asked: ModelQuestion<'a>,
     /// What it shows of the catalogue, where tools are shown.
-    pub tools: Option<Showing>,
+    pub tools: Option<ExposureRecord>,
     /// What it asks that the model's API has no word for.
     pub lost: Vec<&'static str>,
     /// Why it shows these tools.
@@ -43,7 +43,7 @@ pub struct ModelAsk<'a> {
 
 /// What is asked of a model.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked<'a> {
+pub enum ModelQuestion<'a> {
     /// An answer.
     Answer(&'a ModelRequest),
     /// Something else, by so many characters of text. It is not recorded.
@@ -53,7 +53,7 @@ pub enum Asked<'a> {
     },
 }
 
-impl Asked<'_> {
+impl ModelQuestion<'_> {
     fn characters(self) -> u64 {
         match self {
             Self::Answer(request) => request_characters(request),
@@ -115,8 +115,8 @@ impl<'a> ModelCallRecord<'a> {
     pub(super) fn open(requests: &'a ModelRequests, ask: ModelAsk<'a>) -> Self {
         let now = requests.services.clock.now();
         let recorded = match ask.asked {
-            Asked::Answer(request) => requests.recorder.asked(request, &*requests.services.redactor),
-            Asked::Other { .. } => None,
+            ModelQuestion::Answer(request) => requests.recorder.asked(request, &*requests.services.redactor),
+            ModelQuestion::Other { .. } => None,
         };
         let state = State {
             started: now,

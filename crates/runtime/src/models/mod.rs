@@ -1,6 +1,6 @@
 //! Requests to models: their queues and retries, their records in ledger and recording.
 
-mod account;
+mod agent_budget;
 mod attempt_record;
 mod budgets;
 mod recorder;
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use toolwright_core::operation::{Lineage, Op, OpId};
 
-pub use self::account::AgentAccount;
-pub use self::attempt_record::{Asked, ModelAsk, ModelCallRecord};
+pub use self::agent_budget::AgentBudget;
+pub use self::attempt_record::{ModelAsk, ModelCallRecord, ModelQuestion};
 pub use self::budgets::Budgets;
 pub use self::recorder::Recorder;
 pub use self::requests::{AuxiliaryRequests, ModelRequests};

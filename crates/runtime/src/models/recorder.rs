@@ -167,7 +167,7 @@ mod tests {
     }
 
     /// A file that holds this, recorded to: what it holds then without the end of its one new line, or why it is not.
-    fn goes_on(text: &str) -> Result<String, String> {
+    fn appended(text: &str) -> Result<String, String> {
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
         std::fs::write(&path, text).expect("file");
@@ -185,13 +185,13 @@ mod tests {
         let line = r#"{"type":"request","model":"p/m","request":{}}"#;
         let torn = &line[..30];
         let expect = |text: &str| Ok(format!("{text}new\n"));
-        assert_eq!(goes_on(""), expect(""));
-        assert_eq!(goes_on(&format!("{line}\n")), expect(&format!("{line}\n")));
-        assert_eq!(goes_on(line), expect(&format!("{line}\n")), "it lacked only its end");
-        assert_eq!(goes_on(&format!("{line}\n{torn}")), expect(&format!("{line}\n")));
-        assert_eq!(goes_on(&format!("\n{line}\né{torn}")), expect(&format!("\n{line}\n")));
+        assert_eq!(appended(""), expect(""));
+        assert_eq!(appended(&format!("{line}\n")), expect(&format!("{line}\n")));
+        assert_eq!(appended(line), expect(&format!("{line}\n")), "it lacked only its end");
+        assert_eq!(appended(&format!("{line}\n{torn}")), expect(&format!("{line}\n")));
+        assert_eq!(appended(&format!("\n{line}\né{torn}")), expect(&format!("\n{line}\n")));
         for other in ["# Notes", "# Notes\n", "{}\n", "[1]\n", torn] {
-            let refused = goes_on(other).expect_err("refused");
+            let refused = appended(other).expect_err("refused");
             assert!(refused.contains("something else than a recording"), "{other}: {refused}");
         }
         let dir = tempfile::tempdir().expect("folder");

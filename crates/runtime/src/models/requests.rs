@@ -15,7 +15,7 @@ use toolwright_core::operation::{Lineage, Op};
 use toolwright_core::session::Session;
 use toolwright_core::store::{LedgerStore, StoreError};
 
-use super::attempt_record::{Asked, ModelAsk, ModelCallRecord};
+use super::attempt_record::{ModelAsk, ModelCallRecord, ModelQuestion};
 use super::{Budgets, OpIds, Recorder};
 
 /// Hears of an answer before it is told of, entered or recorded.
@@ -100,7 +100,7 @@ impl ModelRequests {
         request: &ModelRequest,
         on_answer: OnAnswer<'_>,
     ) -> Result<ModelResponse, ModelError> {
-        let asked = Asked::Answer(request);
+        let asked = ModelQuestion::Answer(request);
         let op = self.begin(lineage, session, model, asked);
         let record = self.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note });
         let answer = tokio::select! {
@@ -118,7 +118,7 @@ impl ModelRequests {
     }
 
     /// Begins a request that no agent's turn makes, and tells observers. [`ModelRequests::open_record`] is to follow.
-    fn begin(&self, lineage: &Lineage, session: &Session, model: &str, asked: Asked<'_>) -> Op {
+    fn begin(&self, lineage: &Lineage, session: &Session, model: &str, asked: ModelQuestion<'_>) -> Op {
         let op = self.ids.begin(lineage);
         self.services.events.emit_routine(|| Event::ModelStarted {
             op: op.clone(),
@@ -126,8 +126,8 @@ impl ModelRequests {
             model: model.to_owned(),
             turn: lineage.turn,
             shown: match asked {
-                Asked::Answer(request) => request.tools.iter().map(|tool| tool.name.clone()).collect(),
-                Asked::Other { .. } => Vec::new(),
+                ModelQuestion::Answer(request) => request.tools.iter().map(|tool| tool.name.clone()).collect(),
+                ModelQuestion::Other { .. } => Vec::new(),
             },
             deferred: 0,
             exposure: None,
@@ -160,7 +160,7 @@ impl AuxiliarySender for AuxiliaryRequests {
         priority: ModelPriority,
     ) -> Result<Usage, ModelError> {
         let (requests, session, cancel) = (&self.requests, &*self.session, Cancel::new());
-        let asked = Asked::Other { characters: request.characters() };
+        let asked = ModelQuestion::Other { characters: request.characters() };
         let op = requests.begin(&Lineage::named(session.id.as_str()), session, model, asked);
         let record =
             requests.open_record(ModelAsk { op, session, model, asked, tools: None, lost: Vec::new(), note: None });

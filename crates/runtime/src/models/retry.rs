@@ -277,7 +277,7 @@ impl<'a> AttemptedRequest<'a> {
         drop(slot);
         let Some(wait) = again else {
             let is_last = has_begun || self.attempt - self.refused_forms >= self.config.attempts;
-            return Some(Err(if is_last { error } else { impatient(error, self.config) }));
+            return Some(Err(if is_last { error } else { without_retry(error, self.config) }));
         };
         self.events.on_traffic(Traffic::Failed {
             attempt: self.attempt,
@@ -301,7 +301,7 @@ impl<'a> AttemptedRequest<'a> {
 }
 
 /// A failure that is not made again, which says so where that is for the wait that the provider asks for.
-fn impatient(mut error: ModelError, config: RetryConfig) -> ModelError {
+fn without_retry(mut error: ModelError, config: RetryConfig) -> ModelError {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
     let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > config.longest_wait);
     if let Some(asked) = asked {

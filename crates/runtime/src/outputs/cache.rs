@@ -15,7 +15,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::StoreError;
 
 use crate::store::SqliteStore;
-use crate::store::caches::{Kept, Room};
+use crate::store::caches::{CachedResponse, Room};
 
 /// Namespaces whose tools depend on what no key holds: files, processes, notes and jobs.
 const NEVER: [&str; 4] = ["fs", "shell", "memory", "job"];
@@ -154,7 +154,7 @@ impl ResponseCache for Responses {
         // SQLite's integers are signed.
         let life = Life { saved_ms, expires_ms: expires_ms.min(i64::MAX as u64) };
         self.memory().put(*key, Entry { output: output.clone(), bytes: json.len(), life, used: 0 });
-        let kept = Kept { output: json, saved_ms: life.saved_ms, expires_ms: life.expires_ms };
+        let kept = CachedResponse { output: json, saved_ms: life.saved_ms, expires_ms: life.expires_ms };
         if let Err(error) = self.store.keep_response(key, kept, self.stored).await {
             tracing::warn!("a response was not kept: {error}");
         }

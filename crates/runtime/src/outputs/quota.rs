@@ -162,10 +162,10 @@ const MAX: usize = 256;
 
 /// Answers of a moment ago.
 #[derive(Debug, Default)]
-pub(super) struct Presence(Mutex<Known>);
+pub(super) struct Presence(Mutex<PresenceCache>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct PresenceCache {
     by_session: HashMap<SessionId, (Instant, bool)>,
     /// How often all was forgotten.
     forgotten: u64,
@@ -201,7 +201,7 @@ impl Presence {
         known.forgotten += 1;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PresenceCache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -331,13 +331,13 @@ mod tests {
         use Use::{Reads, Writes};
         // What the first two calls do, if it is known, and whether a third may go on that reads, or writes.
         let check = |before: [Option<Use>; 2], reads: bool, writes: bool| {
-            for (usage, goes_on) in [(Reads, reads), (Writes, writes)] {
+            for (usage, may_run) in [(Reads, reads), (Writes, writes)] {
                 let order = CallOrder::default();
                 let [first, second, third] = [order.arrive(), order.arrive(), order.arrive()];
                 for (turn, usage) in [(&first, before[0]), (&second, before[1])] {
                     usage.inspect(|usage| turn.note(*usage));
                 }
-                assert_eq!(third.after_others(usage).now_or_never().is_some(), goes_on, "{before:?} {usage:?}");
+                assert_eq!(third.after_others(usage).now_or_never().is_some(), may_run, "{before:?} {usage:?}");
                 first.leave_order();
                 drop(second);
                 assert!(third.after_others(usage).now_or_never().is_some());

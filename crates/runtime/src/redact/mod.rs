@@ -43,7 +43,7 @@ struct State {
     changes: u64,
     /// The changes that `known` has seen.
     seen: u64,
-    known: Option<Arc<Known>>,
+    known: Option<Arc<KnownForms>>,
 }
 
 impl State {
@@ -55,7 +55,7 @@ impl State {
 
 /// All forms of all values.
 #[derive(Debug)]
-struct Known {
+struct KnownForms {
     /// Sorted.
     forms: Vec<String>,
     matcher: AhoCorasick,
@@ -64,7 +64,7 @@ struct Known {
     numbers: Vec<f64>,
 }
 
-impl Known {
+impl KnownForms {
     fn of<'a>(values: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
         let numbers = forms::numbers(values.clone());
         let mut forms: Vec<String> = values.flat_map(forms::encodings).collect();
@@ -126,7 +126,7 @@ impl SecretRedactor {
             let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
             (state.values.iter().chain(&state.learnt).cloned().collect::<Vec<_>>(), state.changes)
         };
-        let known = Known::of(values.iter().map(|value| &**value)).map(Arc::new);
+        let known = KnownForms::of(values.iter().map(|value| &**value)).map(Arc::new);
         let mut state = self.write();
         state.known = known;
         state.seen = changes;
@@ -143,14 +143,14 @@ impl SecretRedactor {
         KnownValues(self.known())
     }
 
-    fn known(&self) -> Option<Arc<Known>> {
+    fn known(&self) -> Option<Arc<KnownForms>> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).known.clone()
     }
 }
 
 /// See [`SecretRedactor::of_known_values`].
 #[derive(Debug)]
-pub struct KnownValues(Option<Arc<Known>>);
+pub struct KnownValues(Option<Arc<KnownForms>>);
 
 impl Redactor for KnownValues {
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
@@ -159,7 +159,7 @@ impl Redactor for KnownValues {
 }
 
 /// Where known values stand in a text, and what `shapes` finds; however the text's characters are escaped.
-fn spans(known: Option<&Known>, text: &str, shapes: impl Fn(&str, &mut Vec<Range<usize>>)) -> Vec<Range<usize>> {
+fn spans(known: Option<&KnownForms>, text: &str, shapes: impl Fn(&str, &mut Vec<Range<usize>>)) -> Vec<Range<usize>> {
     let of = |text: &str| {
         let mut spans = Vec::new();
         if let Some(known) = known {

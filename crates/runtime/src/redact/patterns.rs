@@ -212,8 +212,8 @@ impl Scan<'_> {
         if end - from < min {
             return None;
         }
-        let goes_on = matches!(body, Upper | Hex) && bytes.get(end).is_some_and(u8::is_ascii_alphanumeric);
-        let legal = sure == Certainty::Yes || (!goes_on && is_random(&bytes[from..end]));
+        let continues = matches!(body, Upper | Hex) && bytes.get(end).is_some_and(u8::is_ascii_alphanumeric);
+        let legal = sure == Certainty::Yes || (!continues && is_random(&bytes[from..end]));
         legal.then_some(start..end)
     }
 
@@ -235,9 +235,9 @@ impl Scan<'_> {
         }
         skip(b" \t", 4);
         skip(b"\\\"'`", 4);
-        let goes_on =
+        let continues =
             |byte: u8| byte.is_ascii() && !byte.is_ascii_whitespace() && !b"\"'`,;&<>(){}[]|\\".contains(&byte);
-        let value = at..self.value.end(bytes, at, goes_on);
+        let value = at..self.value.end(bytes, at, continues);
         let legal = value.len() >= 8 && is_random(&bytes[value.clone()]) && bytes[at] != b'$';
         legal.then_some(value)
     }
@@ -403,13 +403,13 @@ impl Body {
 struct Run(Option<Range<usize>>);
 
 impl Run {
-    /// Where the bytes end that go on from `at`. Always asked of the same bytes with the same `goes_on`, and from
+    /// Where the bytes end that go on from `at`. Always asked of the same bytes with the same `continues`, and from
     /// places that do not go back, all answers together look at each byte once.
-    fn end(&mut self, bytes: &[u8], at: usize, goes_on: impl Fn(u8) -> bool) -> usize {
+    fn end(&mut self, bytes: &[u8], at: usize, continues: impl Fn(u8) -> bool) -> usize {
         match &self.0 {
             Some(last) if last.start <= at && at <= last.end => last.end,
             _ => {
-                let end = at + bytes[at..].iter().take_while(|&&byte| goes_on(byte)).count();
+                let end = at + bytes[at..].iter().take_while(|&&byte| continues(byte)).count();
                 self.0 = Some(at..end);
                 end
             }

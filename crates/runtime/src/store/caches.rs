@@ -59,7 +59,7 @@ impl ManifestCache for SqliteStore {
 
 /// A response as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct CachedResponse {
     /// The output as JSON.
     pub(crate) output: String,
     /// When it came, in milliseconds since the epoch.
@@ -77,7 +77,7 @@ pub(crate) struct Room {
 
 impl SqliteStore {
     /// A response, over or not.
-    pub(crate) async fn response(&self, key: &ContentHash) -> Result<Option<Kept>, StoreError> {
+    pub(crate) async fn response(&self, key: &ContentHash) -> Result<Option<CachedResponse>, StoreError> {
         let key = key.to_hex();
         self.thread
             .run("read a kept response", move |db| {
@@ -85,7 +85,7 @@ impl SqliteStore {
                 let mut select = db.prepare_cached(sql)?;
                 let kept = |row: &rusqlite::Row<'_>| {
                     let millis = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
-                    Ok(Kept { output: row.get(0)?, saved_ms: millis(1)?, expires_ms: millis(2)? })
+                    Ok(CachedResponse { output: row.get(0)?, saved_ms: millis(1)?, expires_ms: millis(2)? })
                 };
                 select.query_row(params![key], kept).optional()
             })
@@ -93,7 +93,12 @@ impl SqliteStore {
     }
 
     /// Keeps a response, and forgets those that are over or too many.
-    pub(crate) async fn keep_response(&self, key: &ContentHash, kept: Kept, room: Room) -> Result<(), StoreError> {
+    pub(crate) async fn keep_response(
+        &self,
+        key: &ContentHash,
+        kept: CachedResponse,
+        room: Room,
+    ) -> Result<(), StoreError> {
         let key = key.to_hex();
         self.thread
             .run("keep a response", move |db| {

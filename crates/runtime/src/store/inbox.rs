@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use toolwright_core::approval::{ApprovalDecision, Standing};
+use toolwright_core::approval::{ApprovalDecision, StandingApproval};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::inbox::{
-    Answered, AnyQuestion, FormQuestion, FormReply, InboxPage, InboxStore, Kept, Question, QuestionState,
+    Answered, AnyQuestion, FormQuestion, FormReply, InboxItem, InboxPage, InboxStore, Question, QuestionState,
 };
 use toolwright_core::store::{ApprovalStore, StoreError};
 use toolwright_core::tool_id::ToolId;
@@ -77,11 +77,11 @@ impl Raw {
         })
     }
 
-    fn read<Q: DeserializeOwned, A: DeserializeOwned>(self) -> Result<Kept<Q, A>, StoreError> {
+    fn read<Q: DeserializeOwned, A: DeserializeOwned>(self) -> Result<InboxItem<Q, A>, StoreError> {
         let state = QuestionState::parse(&self.state).unwrap_or(QuestionState::Withdrawn);
         // Whoever asked may be gone, and nobody has written it down.
         let is_expired = state == QuestionState::Pending && self.expires_ms <= now_ms();
-        Ok(Kept {
+        Ok(InboxItem {
             id: self.id,
             request: from_json(&self.request)?,
             created_ms: self.created_ms.cast_unsigned(),
@@ -206,7 +206,7 @@ impl SqliteStore {
         &self,
         kind: &'static str,
         id: &str,
-    ) -> Result<Option<Kept<Q, A>>, StoreError> {
+    ) -> Result<Option<InboxItem<Q, A>>, StoreError> {
         let id = id.to_owned();
         let row = self
             .thread
@@ -222,7 +222,7 @@ impl SqliteStore {
         &self,
         kind: &'static str,
         id: &str,
-    ) -> Result<Option<Kept<Q, A>>, StoreError> {
+    ) -> Result<Option<InboxItem<Q, A>>, StoreError> {
         let id = id.to_owned();
         let row = self.thread.run("take an answer", move |db| take(db, kind, &id)).await?;
         row.map(Raw::read).transpose()
@@ -266,7 +266,7 @@ impl SqliteStore {
         kind: &'static str,
         state: Option<QuestionState>,
         limit: usize,
-    ) -> Result<Vec<Kept<Q, A>>, StoreError> {
+    ) -> Result<Vec<InboxItem<Q, A>>, StoreError> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let rows: Vec<Raw> = self
             .thread
@@ -287,7 +287,7 @@ impl SqliteStore {
         id: &str,
         (state, decision): (QuestionState, &A),
         by: &str,
-    ) -> Result<Answered<Kept<Q, A>>, StoreError> {
+    ) -> Result<Answered<InboxItem<Q, A>>, StoreError> {
         let (id, decision, by) = (id.to_owned(), to_json(decision)?, by.to_owned());
         let found = self
             .thread
@@ -443,7 +443,7 @@ impl ApprovalStore for SqliteStore {
             .map(|row| row.is_some())
     }
 
-    async fn approve_always(&self, standing: &Standing) -> Result<(), StoreError> {
+    async fn approve_always(&self, standing: &StandingApproval) -> Result<(), StoreError> {
         let (scope, tool, hash) = (standing.scope.clone(), standing.tool.to_string(), standing.key.to_hex());
         let (id, standing) = (standing.id.clone(), to_json(standing)?);
         self.thread
@@ -458,7 +458,7 @@ impl ApprovalStore for SqliteStore {
             .await
     }
 
-    async fn standing(&self, limit: usize) -> Result<Vec<Standing>, StoreError> {
+    async fn standing(&self, limit: usize) -> Result<Vec<StandingApproval>, StoreError> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let rows: Vec<String> = self
             .thread

@@ -44,7 +44,7 @@ const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AN
 /// The rights of a run and its place among agents. Principal, roles and workspace root are kept beside it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct JobTerms {
+pub(crate) struct JobRights {
     /// Its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) run: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) struct JobTerms {
     pub(crate) agents: Vec<AgentStep>,
     /// The run that pays for what the job starts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) account: Option<String>,
+    pub(crate) paying_run: Option<String>,
     /// The model of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
@@ -101,7 +101,7 @@ pub(crate) struct JobPlan {
     /// Whom its result is for.
     pub(crate) results_for: ResultsFor,
     /// The terms of the run that began it.
-    pub(crate) terms: JobTerms,
+    pub(crate) terms: JobRights,
     /// What policy said.
     pub(crate) admission: Admission,
     /// Why a person is to be asked, where one is.

@@ -126,11 +126,11 @@ mod tests {
     use super::*;
     use rusqlite::params;
     use serde_json::json;
-    use toolwright_core::approval::{AlwaysCovers, Standing};
+    use toolwright_core::approval::{AlwaysCovers, StandingApproval};
     use toolwright_core::arguments::Provenance;
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
-    use toolwright_core::exposure::Showing;
+    use toolwright_core::exposure::ExposureRecord;
     use toolwright_core::model::Usage;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
@@ -159,7 +159,7 @@ mod tests {
             decided_by: "profile ask".into(),
             approval: Some("always".into()),
             provenance: Provenance { repaired: true, ..Provenance::default() },
-            tools: Some(Showing { shown: 3, ..Showing::default() }),
+            tools: Some(ExposureRecord { shown: 3, ..ExposureRecord::default() }),
             ..LedgerEntry::new(
                 op,
                 now_ms().cast_unsigned(),
@@ -171,10 +171,20 @@ mod tests {
         }
     }
 
-    fn standing(key: ContentHash) -> Standing {
+    fn standing(key: ContentHash) -> StandingApproval {
         let (id, scope, principal) = ("always_00000001".into(), "s".into(), "owner".into());
         let covers = AlwaysCovers::Tool;
-        Standing { id, scope, principal, tool: tool(), key, covers, arguments: None, asker: None, created_ms: 1 }
+        StandingApproval {
+            id,
+            scope,
+            principal,
+            tool: tool(),
+            key,
+            covers,
+            arguments: None,
+            asker: None,
+            created_ms: 1,
+        }
     }
 
     #[tokio::test]
@@ -219,7 +229,10 @@ mod tests {
         assert_eq!(store.standing(9).await.expect("standing"), [standing(hash)]);
         assert!(!store.is_approved("s", &tool(), ContentHash::of_bytes(b"y")).await.expect("hash is part of it"));
         assert!(!store.is_approved("t", &tool(), hash).await.expect("the scope is part of it"));
-        store.approve_always(&Standing { id: "always_00000002".into(), ..standing(hash) }).await.expect("again");
+        store
+            .approve_always(&StandingApproval { id: "always_00000002".into(), ..standing(hash) })
+            .await
+            .expect("again");
         assert_eq!(store.standing(9).await.expect("standing").len(), 1, "said twice it stands once");
         assert!(!store.revoke("always_00000002").await.expect("revoke"));
         assert!(store.revoke("always_00000001").await.expect("revoke"));
@@ -431,8 +444,8 @@ mod tests {
     async fn entries_wait_while_another_process_holds_the_file() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
-        let impatient = |db: &mut rusqlite::Connection| db.busy_timeout(std::time::Duration::ZERO);
-        store.thread.run("be impatient", impatient).await.expect("set");
+        let without_wait = |db: &mut rusqlite::Connection| db.busy_timeout(std::time::Duration::ZERO);
+        store.thread.run("do not wait for locks", without_wait).await.expect("set");
         let other = rusqlite::Connection::open(store.path()).expect("open");
         other.execute_batch("BEGIN IMMEDIATE").expect("held");
         store.append(entry("ok"));

@@ -12,7 +12,7 @@ use toolwright_core::model::{ModelClient, ModelErrorKind, ModelRequest};
 use toolwright_core::model_repair::RepairEnd;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::taint::Taint;
-use toolwright_core::variables::{Kind, Known, Values, Variables};
+use toolwright_core::variables::{Kind, KnownValue, Values, Variables};
 use toolwright_core::{
     Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError,
     ToolId, ToolOutput, ValidCall,
@@ -26,8 +26,8 @@ use crate::fixture::{Fixture, call, fixture};
 struct Written(Arc<crate::fixture::Counts>);
 
 impl Variables for Written {
-    fn get(&self, _kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<Known> {
-        let known = || Known { value: json!(4), taint: Taint::default() };
+    fn get(&self, _kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
+        let known = || KnownValue { value: json!(4), taint: Taint::default() };
         (path == ["n"] && self.0.ran.load(Ordering::SeqCst) > 0).then(known)
     }
 }

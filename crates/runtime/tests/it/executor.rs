@@ -283,8 +283,12 @@ async fn events_and_progress_reach_their_observers() {
     assert_eq!(names, ["started", "partial", "finished"]);
     let got = got.lock().expect("lock");
     let text = |partial: &Partial| if let Partial::Text(text) = partial { Some(text.clone()) } else { None };
-    let told: String = got.iter().filter_map(text).collect();
-    assert_eq!((told.as_str(), &seen), ("a.rs:1: [secret] is it\nlast", &told), "a secret in two pieces is taken out");
+    let reported: String = got.iter().filter_map(text).collect();
+    assert_eq!(
+        (reported.as_str(), &seen),
+        ("a.rs:1: [secret] is it\nlast", &reported),
+        "a secret in two pieces is taken out"
+    );
     assert_eq!(got.iter().filter(|partial| text(partial).is_none()).count(), 1);
 }
 

@@ -261,7 +261,7 @@ async fn only_a_long_call_becomes_a_job() {
 #[derive(Default)]
 struct SlowJournal {
     asked: tokio::sync::Notify,
-    goes_on: tokio::sync::Notify,
+    resume: tokio::sync::Notify,
 }
 
 #[async_trait]
@@ -272,7 +272,7 @@ impl RunStore for SlowJournal {
 
     async fn call_finished(&self, _run: &str, _outcome: &Outcome) -> Result<(), StoreError> {
         self.asked.notify_one();
-        self.goes_on.notified().await;
+        self.resume.notified().await;
         Ok(())
     }
 }
@@ -294,7 +294,7 @@ async fn a_job_outlives_a_caller_that_leaves() {
             () = journal.asked.notified() => {}
         }
     }
-    journal.goes_on.notify_one();
+    journal.resume.notify_one();
     let jobs = fixture.jobs.list(fixture.scope(), Listed::All, 9).await.expect("list");
     let done = fixture.wait(&jobs[0].id).await;
     assert_eq!((done.state, text(&done).as_str()), (JobState::Done, "result 1"));

@@ -16,7 +16,7 @@ use toolwright_testkit::{FakeProvider, definition, own};
 use crate::fixture::{Fixture, fixture};
 
 /// The values of a plan, and in which order its calls began and ended.
-struct Kept {
+struct PlanTrace {
     values: Arc<RunVariables>,
     steps: Mutex<Vec<String>>,
 }
@@ -35,7 +35,7 @@ impl Numbers {
 
 /// Runs a plan of calls of `t__step`, whose `n` is their place: each takes as long as `delays` says, fails where it says
 /// `fails`, and else answers with its arguments.
-async fn run(fixture: &Fixture, plan: &Value, delays: Vec<u64>) -> (Vec<Outcome>, Arc<Kept>) {
+async fn run(fixture: &Fixture, plan: &Value, delays: Vec<u64>) -> (Vec<Outcome>, Arc<PlanTrace>) {
     run_beside(fixture, plan, delays, Vec::new()).await
 }
 
@@ -45,11 +45,11 @@ async fn run_beside(
     plan: &Value,
     delays: Vec<u64>,
     beside: Vec<(CallId, Beside)>,
-) -> (Vec<Outcome>, Arc<Kept>) {
+) -> (Vec<Outcome>, Arc<PlanTrace>) {
     let plan = PlanDocument::of_value(plan.clone()).expect("a plan");
     let instances = [("①".to_owned(), json!({})), ("②".to_owned(), json!({}))].into_iter().collect();
     let values = RunVariables::in_memory(RunInput { foreign: true, instances, ..RunInput::default() });
-    let kept = Arc::new(Kept { values: Arc::clone(&values), steps: Mutex::default() });
+    let kept = Arc::new(PlanTrace { values: Arc::clone(&values), steps: Mutex::default() });
     let (log, metas) = (Arc::clone(&kept), plan.calls.iter().map(|call| call.meta.clone()).collect::<Vec<_>>());
     // Tools that only read wait for no store: with the clock paused, a wait for a thread would end at once.
     let step = ToolDefinition { effects: Effects::READ, ..definition("t:step@1.0.0") };
@@ -85,7 +85,7 @@ async fn run_beside(
 }
 
 /// State and outcomes, byte for byte.
-fn seen(outcomes: &[Outcome], kept: &Kept) -> String {
+fn seen(outcomes: &[Outcome], kept: &PlanTrace) -> String {
     let texts: Vec<_> = outcomes.iter().map(|outcome| (outcome.call_id.as_str(), outcome.ok, outcome.text())).collect();
     let states: Vec<Value> = [None, Some("①"), Some("②")].map(|instance| kept.values.state(instance)).into();
     format!("{states:?} {texts:?}")

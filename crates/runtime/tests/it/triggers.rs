@@ -23,7 +23,7 @@ use toolwright_core::trigger::{
     Triggers as _,
 };
 use toolwright_core::{Cancel, CancelCause, Clock as _, Policy, Profile};
-use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Offered, Parking, WebhookError};
+use toolwright_runtime::triggers::{FiringEnd, FiringOffer, FiringSuspension, FiringTarget, WebhookError};
 use toolwright_runtime::{SqliteStore, SystemClock, TriggerManager, TriggerRunner};
 use toolwright_testkit::FakeClock;
 
@@ -61,9 +61,14 @@ impl FiringTarget for Starts {
         Ok(())
     }
 
-    async fn finish(&self, trigger: &Trigger, _firing: &Firing, parking: Parking) -> Result<FiringEnd, String> {
+    async fn finish(
+        &self,
+        trigger: &Trigger,
+        _firing: &Firing,
+        suspension: FiringSuspension,
+    ) -> Result<FiringEnd, String> {
         if self.parks {
-            parking.park().await;
+            suspension.suspend().await;
         }
         if let Some(held) = &self.held {
             held.acquire().await.expect("open").forget();
@@ -239,9 +244,9 @@ async fn a_webhook_fires_once_for_each_delivery() {
         let request = SignedRequest { signature, timestamp, delivery, body: b"hello" };
         fixture.manager.receive(&hook.id, request, secret).await
     };
-    assert_eq!(send(&signed(Some("d")), Some("d")).await.expect("taken"), Offered::New);
-    assert_eq!(send(&signed(Some("d")), Some("d")).await.expect("taken"), Offered::Known);
-    assert_eq!(send(&signed(None), None).await.expect("taken"), Offered::New);
+    assert_eq!(send(&signed(Some("d")), Some("d")).await.expect("taken"), FiringOffer::New);
+    assert_eq!(send(&signed(Some("d")), Some("d")).await.expect("taken"), FiringOffer::Known);
+    assert_eq!(send(&signed(None), None).await.expect("taken"), FiringOffer::New);
     assert!(matches!(send("sha256=00", None).await, Err(WebhookError::Unsigned(_))));
     let request = SignedRequest { signature: None, timestamp: None, delivery: None, body: b"" };
     let unset = fixture.manager.receive(&hook.id, request, |_| None).await.expect_err("no secret");
@@ -594,7 +599,12 @@ impl FiringTarget for Runs {
         Ok(())
     }
 
-    async fn finish(&self, _trigger: &Trigger, firing: &Firing, _parking: Parking) -> Result<FiringEnd, String> {
+    async fn finish(
+        &self,
+        _trigger: &Trigger,
+        firing: &Firing,
+        _suspension: FiringSuspension,
+    ) -> Result<FiringEnd, String> {
         let dir = std::env::var(DIR).map_err(|error| error.to_string())?;
         let file = std::fs::OpenOptions::new().create(true).append(true).open(Path::new(&dir).join(DRIVEN));
         let line = format!("{}\n", firing.run_id());

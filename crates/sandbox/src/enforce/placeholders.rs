@@ -35,7 +35,7 @@ struct Placeholder {
 }
 
 /// What became of a name.
-enum Held {
+enum NameState {
     Placeholder(File),
     /// There is a file, or the command cannot make one either.
     Needless,
@@ -50,13 +50,13 @@ impl Placeholders {
         let (mut all, mut complete) = (Vec::new(), true);
         for path in names {
             match held(path)? {
-                Held::Placeholder(file) => {
+                NameState::Placeholder(file) => {
                     let metadata = file.metadata()?;
                     let identity = (metadata.dev(), metadata.ino());
                     all.push(Placeholder { file, path: CString::new(path.as_os_str().as_bytes())?, identity });
                 }
-                Held::Needless => {}
-                Held::Open => complete = false,
+                NameState::Needless => {}
+                NameState::Open => complete = false,
             }
         }
         all.sort_by_key(|placeholder| placeholder.file.as_raw_fd());
@@ -100,10 +100,10 @@ impl Placeholders {
     }
 }
 
-fn held(path: &Path) -> io::Result<Held> {
+fn held(path: &Path) -> io::Result<NameState> {
     for _ in 0..TRIES {
         if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_symlink()) {
-            return Ok(Held::Open);
+            return Ok(NameState::Open);
         }
         let made = OpenOptions::new().write(true).create_new(true).mode(0o444).open(path);
         let file = match made {
@@ -115,16 +115,16 @@ fn held(path: &Path) -> io::Result<Held> {
                 let Ok(file) =
                     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
                 else {
-                    return Ok(Held::Needless);
+                    return Ok(NameState::Needless);
                 };
                 file
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Held::Open),
-            Err(_) => return Ok(Held::Needless),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NameState::Open),
+            Err(_) => return Ok(NameState::Needless),
         };
         // A file of the project's own is not waited for: whoever may read it may lock it for as long as they like.
         if !is_placeholder(&file, path)? {
-            return Ok(Held::Needless);
+            return Ok(NameState::Needless);
         }
         if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
             std::thread::sleep(BUSY);
@@ -133,10 +133,10 @@ fn held(path: &Path) -> io::Result<Held> {
         // It may have been given back before it was locked.
         let (mine, there) = (file.metadata()?, path.symlink_metadata());
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (mine.dev(), mine.ino())) {
-            return Ok(if is_placeholder(&file, path)? { Held::Placeholder(file) } else { Held::Needless });
+            return Ok(if is_placeholder(&file, path)? { NameState::Placeholder(file) } else { NameState::Needless });
         }
     }
-    Ok(Held::Open)
+    Ok(NameState::Open)
 }
 
 fn is_placeholder(file: &File, path: &Path) -> io::Result<bool> {

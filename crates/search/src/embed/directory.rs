@@ -98,7 +98,7 @@ pub(crate) enum Pooling {
 
 /// Everything in the directory but tokenizer and weights.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct EncoderConfig {
     pub(crate) shape: Shape,
     pub(crate) pooling: Pooling,
     /// The most tokens of a text, special ones included.
@@ -110,7 +110,7 @@ pub(crate) struct Settings {
     pub(crate) document_prompt: String,
 }
 
-impl Settings {
+impl EncoderConfig {
     pub(crate) fn read(dir: &Path) -> Result<Self, LoadError> {
         let shape = shape(dir)?;
         let pooling = pooling(dir)?;

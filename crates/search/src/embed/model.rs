@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 
 use super::bert::Bert;
-use super::directory::{LoadError, Pooling, Settings, tokenizer, weights};
+use super::directory::{EncoderConfig, LoadError, Pooling, tokenizer, weights};
 
 /// Texts that are taken up at once: enough to find some of similar length.
 const PORTION: usize = 512;
@@ -37,7 +37,7 @@ pub struct SentenceTransformer {
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 struct Model {
-    settings: Settings,
+    settings: EncoderConfig,
     tokens: Tokens,
     bert: Bert,
 }
@@ -55,7 +55,7 @@ impl SentenceTransformer {
     /// # Errors
     /// [`LoadError`], naming the file.
     pub fn load(dir: &Path) -> Result<Self, LoadError> {
-        let settings = Settings::read(dir)?;
+        let settings = EncoderConfig::read(dir)?;
         let tokens = Tokens::load(dir, &settings)?;
         let (path, weights) = weights(dir)?;
         let bert = Bert::load(&weights, &settings.shape)
@@ -166,7 +166,7 @@ fn batch_start(by_length: &[(usize, Vec<u32>)]) -> usize {
 
 /// Tells models apart by their settings, their tokenizer and samples of their weights. Training changes every
 /// weight, so two that agree in all samples are the same.
-fn fingerprint(settings: &Settings, tokenizer: &[u8], weights: &[u8]) -> String {
+fn fingerprint(settings: &EncoderConfig, tokenizer: &[u8], weights: &[u8]) -> String {
     let mut hash = Sha256::new();
     hash.update(json!(settings).to_string());
     hash.update(Sha256::digest(tokenizer));
@@ -190,7 +190,7 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     /// Reads `tokenizer.json`. Its own padding and cutting are those of some training run and do not count.
-    pub(crate) fn load(dir: &Path, settings: &Settings) -> Result<Self, LoadError> {
+    pub(crate) fn load(dir: &Path, settings: &EncoderConfig) -> Result<Self, LoadError> {
         let (path, bytes) = tokenizer(dir)?;
         let damaged = |problem: String| LoadError::Damaged { path: path.clone(), problem };
         let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| damaged(error.to_string()))?;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_name, tool, word};
 use super::sending::{Sent, pieces};
-use super::{Answer, Asked, Reply, Stop};
+use super::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
 pub(super) fn check(body: &Value) -> Checked {
@@ -206,7 +206,7 @@ fn plain(block: &Value, place: &str) -> Checked {
     })
 }
 
-pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
+pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(answer) = reply else { return Sent::error(reply, error_body) };
     let Answer { thinking, native, text, calls, tokens, .. } = answer;
     let (stop, details) = stopped(answer);

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
 
-use super::{Asked, WireApi};
+use super::{RecordedRequest, WireApi};
 
 /// What an API puts around each part of a request, in tokens.
 const FRAME: u64 = 3;
@@ -30,7 +30,7 @@ pub fn tokens(text: &str) -> u64 {
 
 /// The parts of a request in the order in which a model reads them: tools, system prompt, messages. A hash and the tokens
 /// of each.
-pub(super) fn parts(asked: &Asked) -> Vec<(u64, u64)> {
+pub(super) fn parts(asked: &RecordedRequest) -> Vec<(u64, u64)> {
     let (system, messages) = match asked.api {
         WireApi::OpenAi | WireApi::Ollama => ("", "messages"),
         WireApi::Responses => ("instructions", "input"),

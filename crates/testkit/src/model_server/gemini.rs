@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::check::{Checked, ensure, filled, is_base64, is_name, tool, word};
 use super::openai::call_id;
 use super::sending::{Sent, pieces};
-use super::{Answer, Asked, Reply, Stop};
+use super::{Answer, RecordedRequest, Reply, Stop};
 
 const NATIVE: [&str; 2] = ["googleSearch", "codeExecution"];
 
@@ -103,7 +103,7 @@ fn is_bytes(data: &Value) -> bool {
     data["data"].as_str().is_some_and(|data| is_base64(&data.replace('-', "+").replace('_', "/")))
 }
 
-pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
+pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };

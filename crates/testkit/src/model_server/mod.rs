@@ -6,7 +6,6 @@
 //! that tests look at the bytes that were sent.
 
 mod anthropic;
-mod asked;
 mod check;
 mod cli;
 mod counting;
@@ -14,6 +13,7 @@ mod fault;
 mod gemini;
 mod ollama;
 mod openai;
+mod recorded_request;
 mod responses;
 mod script;
 mod sending;
@@ -23,9 +23,9 @@ mod talk;
 mod tests;
 mod tool_search;
 
-pub use asked::{Asked, ToolResult};
 pub use cli::{Options, run};
 pub use counting::tokens as count_tokens;
+pub use recorded_request::{RecordedRequest, ToolResult};
 pub use script::{Answer, Fault, Reply, Script, Stop, Tokens, Turn};
 pub use server::{Recorded, ScriptedModel};
 pub use talk::{LongTalk, MEMORY_MODEL, STEP_TOOL, Tally};
@@ -64,7 +64,7 @@ impl WireApi {
     }
 
     /// The bytes of an answer, the `number`th.
-    fn speak(self, asked: &Asked, reply: &Reply, number: usize) -> sending::Sent {
+    fn speak(self, asked: &RecordedRequest, reply: &Reply, number: usize) -> sending::Sent {
         let speak = match self {
             Self::OpenAi => openai::speak,
             Self::Responses => responses::speak,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::check::{Checked, answer_schema, ensure, is_base64, word};
 use super::sending::{Sent, pieces};
-use super::{Answer, Asked, Reply, Stop};
+use super::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
 const CREATED: &str = "2026-11-20T09:00:00.000000Z";
@@ -45,7 +45,7 @@ pub(super) fn check(body: &Value) -> Checked {
     Ok(())
 }
 
-pub(super) fn speak(asked: &Asked, reply: &Reply, _number: usize) -> Sent {
+pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, _number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };

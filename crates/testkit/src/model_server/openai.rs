@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, speaks_of_json, tool, word};
 use super::sending::{Sent, pieces};
-use super::{Answer, Asked, Reply, Stop};
+use super::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
 const CREATED: u64 = 1_700_000_000;
@@ -109,7 +109,7 @@ fn content(content: &Value, role: &str, may_be_null: bool, place: &str) -> Check
     }
 }
 
-pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
+pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, text, calls, stop, tokens, .. }) = reply else {
         return Sent::error(reply, error_body);
     };

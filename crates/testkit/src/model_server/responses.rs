@@ -6,7 +6,7 @@ use super::check::{Checked, answer_schema, ensure, filled, is_base64, is_file, i
 use super::openai::{call_id, error_body};
 use super::sending::{Sent, pieces};
 use super::tool_search::{self, Loaded};
-use super::{Answer, Asked, Reply, Stop};
+use super::{Answer, RecordedRequest, Reply, Stop};
 use crate::rules::ApiRules;
 
 const CREATED: u64 = 1_700_000_000;
@@ -145,7 +145,7 @@ fn content(content: &Value, role: &str, place: &str) -> Checked {
     }
 }
 
-pub(super) fn speak(asked: &Asked, reply: &Reply, number: usize) -> Sent {
+pub(super) fn speak(asked: &RecordedRequest, reply: &Reply, number: usize) -> Sent {
     let Reply::Answer(Answer { thinking, native, text, calls, stop, tokens }) = reply else {
         return Sent::error(reply, error_body);
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Asked;
+use super::RecordedRequest;
 pub use super::fault::Fault;
 
 /// An answer, in no API's form.
@@ -110,10 +110,10 @@ impl Reply {
     }
 }
 
-type Make = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
-type Expectation = Box<dyn Fn(&Asked) -> bool + Send + Sync>;
+type Make = Box<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>;
+type Expectation = Box<dyn Fn(&RecordedRequest) -> bool + Send + Sync>;
 /// Counts the tokens of a request.
-pub(super) type Count = Box<dyn Fn(&Asked) -> u64 + Send + Sync>;
+pub(super) type Count = Box<dyn Fn(&RecordedRequest) -> u64 + Send + Sync>;
 
 /// One answer of the script, with what it expects of the request.
 pub struct Turn {
@@ -138,7 +138,7 @@ impl From<Reply> for Turn {
 
 impl Turn {
     /// Whatever `make` says to the request.
-    pub fn computed(make: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub fn computed(make: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), expectations: Vec::new(), fault: None, delay: Duration::ZERO, whole: false }
     }
 
@@ -176,7 +176,7 @@ impl Turn {
     pub fn expecting(
         mut self,
         what: impl Into<String>,
-        holds: impl Fn(&Asked) -> bool + Send + Sync + 'static,
+        holds: impl Fn(&RecordedRequest) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.expectations.push((what.into(), Box::new(holds)));
         self
@@ -203,7 +203,7 @@ impl Turn {
         self
     }
 
-    pub(super) fn answer(&self, asked: &Asked) -> Result<Reply, String> {
+    pub(super) fn answer(&self, asked: &RecordedRequest) -> Result<Reply, String> {
         match self.expectations.iter().find(|(_, holds)| !holds(asked)) {
             Some((what, _)) => Err(format!("the request does not meet the script's expectation: {what}")),
             None => Ok((self.make)(asked)),
@@ -257,7 +257,7 @@ impl Script {
 
     /// Reports as the tokens of each request what `count` says, and not 10.
     #[must_use]
-    pub fn counting(mut self, count: impl Fn(&Asked) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn counting(mut self, count: impl Fn(&RecordedRequest) -> u64 + Send + Sync + 'static) -> Self {
         self.count = Some(Box::new(count));
         self
     }
@@ -373,7 +373,7 @@ impl WrittenTurn {
 }
 
 /// Puts what the request holds in place of the marks of a text.
-fn fill(text: &mut String, asked: &Asked) {
+fn fill(text: &mut String, asked: &RecordedRequest) {
     while let Some((before, rest)) = text.split_once("{{results:")
         && let Some((pattern, after)) = rest.split_once("}}")
     {
@@ -389,7 +389,7 @@ fn fill(text: &mut String, asked: &Asked) {
     *text = said.iter().fold(std::mem::take(text), |text, (mark, said)| text.replace(mark, said));
 }
 
-fn fill_strings(value: &mut Value, asked: &Asked) {
+fn fill_strings(value: &mut Value, asked: &RecordedRequest) {
     match value {
         Value::String(text) => fill(text, asked),
         Value::Array(items) => items.iter_mut().for_each(|item| fill_strings(item, asked)),
@@ -413,7 +413,8 @@ mod tests {
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "n=5 h42"}]},
             ],
         });
-        let asked = Asked { api: crate::model_server::WireApi::Anthropic, path: String::new(), body, tokens: 10 };
+        let asked =
+            RecordedRequest { api: crate::model_server::WireApi::Anthropic, path: String::new(), body, tokens: 10 };
         let Ok(Reply::Answer(answer)) = script.turns[0].answer(&asked) else { panic!("an answer") };
         assert_eq!(answer.text, "f g: 5");
         assert_eq!(answer.calls[0].1, serde_json::json!({"a": ["42"]}));

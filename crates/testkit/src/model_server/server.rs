@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::check::{Checked, ensure};
 use super::sending::{json_response, send};
-use super::{Asked, Fault, Reply, Script, WireApi, gemini};
+use super::{Fault, RecordedRequest, Reply, Script, WireApi, gemini};
 
 /// The largest request, in bytes (Anthropic's limit).
 const MAX_BODY: usize = 32 << 20;
@@ -222,7 +222,7 @@ async fn ollama_tags() -> Response<Body> {
 
 async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap, bytes: Bytes) -> Response<Body> {
     let body = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
-    let mut asked = Asked { api, path: path.clone(), body: body.clone(), tokens: 10 };
+    let mut asked = RecordedRequest { api, path: path.clone(), body: body.clone(), tokens: 10 };
     if let Some(count) = &shared.script.count {
         asked.tokens = count(&asked);
     }
@@ -269,7 +269,7 @@ struct Picked {
 
 /// The next turn's answer. A script that has failed stays failed, so that a client that tries again cannot run on
 /// past it.
-fn pick(shared: &Shared, log: &mut Log, asked: &Asked) -> Result<Picked, String> {
+fn pick(shared: &Shared, log: &mut Log, asked: &RecordedRequest) -> Result<Picked, String> {
     let turns = &shared.script.turns;
     let number = log.answered;
     let turn = match turns.len() {

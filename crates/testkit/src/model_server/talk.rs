@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::counting::{answer_limit, parts, tokens};
-use super::{Asked, Reply, Script, Turn, WireApi};
+use super::{RecordedRequest, Reply, Script, Turn, WireApi};
 
 /// The model that puts turns together; any other name is the agent's.
 pub const MEMORY_MODEL: &str = "memory";
@@ -131,7 +131,7 @@ impl LongTalk {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, asked: &Asked) -> Reply {
+    fn answer(&self, asked: &RecordedRequest) -> Reply {
         let parts = parts(asked);
         let prompt: u64 = parts.iter().map(|part| part.1).sum();
         let most = prompt + answer_limit(&asked.body);

@@ -295,7 +295,7 @@ fn scripts_are_read_strictly_and_fill_in_results() {
         Script::from_json(r#"{"turns": [{"text": "got {{results}}"}, {"error": {"status": 529, "message": "busy"}}]}"#);
     let script = script.expect("script");
     let body = json!({"messages": [{"role": "assistant", "content": ""}, {"role": "tool", "tool_call_id": "c", "content": "7"}]});
-    let asked = super::Asked { api: WireApi::OpenAi, path: String::new(), body, tokens: 10 };
+    let asked = super::RecordedRequest { api: WireApi::OpenAi, path: String::new(), body, tokens: 10 };
     assert_eq!(script.turns[0].answer(&asked), Ok(Reply::text("got 7")));
     assert_eq!(script.turns[1].answer(&asked), Ok(Reply::error(529, "busy")));
     assert!(Script::from_json(r#"{"turns": [{"txt": "a"}]}"#).expect_err("typo").contains("txt"));

@@ -15,7 +15,7 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::NoEvents;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::NoStore;
-use toolwright_mcp::client::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpOptions, McpProvider, McpServerOptions, McpTransport};
 use toolwright_runtime::SystemClock;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_conformance-fixture");
@@ -59,8 +59,8 @@ fn context() -> ToolContext {
 async fn tasks_end_when_older_servers_replace_theirs() {
     let newer = Served::start(0, &[]);
     let transport = McpTransport::Http { url: newer.url.clone(), headers: Default::default() };
-    let deps = McpDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), roots: Arc::default() };
-    let provider = McpProvider::new(McpServerSpec::new("srv", transport), deps);
+    let deps = McpOptions { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), roots: Arc::default() };
+    let provider = McpProvider::new(McpServerOptions::new("srv", transport), deps);
     provider.warm_up().await.unwrap();
     let (id, context) = (ToolId::foreign("srv", "slow_compute").unwrap(), context());
     let call = ProviderCall {

@@ -71,10 +71,10 @@ impl ComposedTools {
                 Message::Assistant { text: self.transport.encode(&answer), calls: Vec::new(), opaque: opaque.clone() }
             }
             Message::Tool { results } => {
-                let told: Vec<Value> = results.iter().map(told).collect();
+                let values: Vec<Value> = results.iter().map(result_value).collect();
                 let images = results.iter().flat_map(|result| &result.content);
                 let images = images.filter(|block| matches!(block, ContentBlock::Image { .. })).cloned();
-                let text = ContentBlock::text(json!({ "results": told }).to_string());
+                let text = ContentBlock::text(json!({ "results": values }).to_string());
                 Message::User { content: std::iter::once(text).chain(images).collect() }
             }
         }
@@ -159,7 +159,7 @@ fn written(call: ComposedCall, number: usize) -> WrittenCall {
     call
 }
 
-fn told(result: &CallResult) -> Value {
+fn result_value(result: &CallResult) -> Value {
     json!({"_tool": result.name, "ok": !result.is_error, "result": joined_text(&result.content)})
 }
 

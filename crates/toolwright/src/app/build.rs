@@ -10,7 +10,7 @@ use toolwright_agent::{ModelDelegates, ModelExtractor};
 use toolwright_core::catalogue::declared::{DeclaredTools, SCHEMA_NAMESPACE};
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
 use toolwright_core::context::{EstimatedTokens, Exactness, Services, TokenCounter};
-use toolwright_core::definition::ToolSettings;
+use toolwright_core::definition::ToolConfig;
 use toolwright_core::event::EventSink as _;
 use toolwright_core::llm::shipped;
 use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
@@ -19,10 +19,10 @@ use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_core::trigger::TriggerKind;
 use toolwright_core::{Event, SandboxProfile, ToolDefinition};
-use toolwright_mcp::client::{McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpServerOptions, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
 use toolwright_net::HttpOptions;
-use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthOptions};
 use toolwright_providers::builtin::{self, BuiltinOptions, OptionalTool, SkillTool, TriggerTool, native, web};
 use toolwright_providers::rest::{RestOptions, RestProvider, RestToolConfig};
 use toolwright_runtime::executor::RepairOptions;
@@ -50,12 +50,12 @@ const TRIGGER: &str = "trigger";
 
 /// Settings that built-in and REST providers are built from.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ProviderSettings {
+pub(super) struct ProviderOptions {
     enabled: bool,
     allowed: Vec<String>,
     denied: Vec<String>,
     /// Settings of single tools, by wire name or id.
-    settings: BTreeMap<String, ToolSettings>,
+    settings: BTreeMap<String, ToolConfig>,
     builtin: BuiltinOptions,
     web: web::WebConfig,
     native: native::NativeToolsConfig,
@@ -63,7 +63,7 @@ pub(super) struct ProviderSettings {
     declared: IndexMap<String, Map<String, Value>>,
 }
 
-impl ProviderSettings {
+impl ProviderOptions {
     pub(super) fn of(config: &Config) -> Self {
         let defaults = &config.sections.defaults;
         let builtin = BuiltinOptions {
@@ -318,26 +318,26 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
 }
 
 /// The options of an MCP provider.
-pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> McpServerSpec {
+pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> McpServerOptions {
     let is_process = matches!(server.config.transport, McpTransport::Stdio { .. });
-    McpServerSpec {
+    McpServerOptions {
         defined_in: server.defined_in.clone(),
         withheld_env: withheld_env(config),
         sandbox: is_process.then(|| server_sandbox(server.config.sandbox, config)),
         frames: frames(&config.sections.defaults.trace_mcp, &config.root, redactor),
         authorizer: authorization(server, config, redactor).map(|parts| Arc::new(OAuth::new(parts)) as _),
         // Snapshots explain missing tools by the provider's name, so it is the namespace.
-        ..McpServerSpec::new(server.namespace.clone(), server.config.clone())
+        ..McpServerOptions::new(server.namespace.clone(), server.config.clone())
     }
 }
 
 /// What the OAuth of a server is made of, if it has one, with what is kept of it in the state directory. Its tokens are
 /// kept out of whatever `redactor` sees.
 #[must_use]
-pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> Option<OAuthParts> {
+pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> Option<OAuthOptions> {
     let url = server.config.transport.url()?;
     let redactor = Arc::clone(redactor);
-    Some(OAuthParts {
+    Some(OAuthOptions {
         server: server.entry.clone(),
         url: http_address(url)?,
         settings: server.config.oauth.clone()?,

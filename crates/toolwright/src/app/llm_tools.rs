@@ -18,7 +18,7 @@ use crate::config::{Config, LLM, LlmEntry};
 
 /// The settings of the provider of these tools.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct LlmSettings {
+pub(super) struct LlmProviderOptions {
     declared: Vec<LlmEntry>,
     /// The names of the shipped tools to offer.
     shipped: Vec<String>,
@@ -26,14 +26,14 @@ pub(super) struct LlmSettings {
 
 /// Whether a shipped tool is in the catalogue if no model is known to answer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Offered {
+pub(super) enum OfferRule {
     /// No: each tool costs tokens in every request that shows it.
     WithModel,
     /// Yes: the caller names a model.
     Always,
 }
 
-impl LlmSettings {
+impl LlmProviderOptions {
     /// `answers` says whether a model is known for a shipped tool as it is configured.
     pub(super) fn of(config: &Config, answers: &dyn Fn(&LlmDefinition) -> bool) -> Self {
         let defaults = &config.sections.defaults;
@@ -128,14 +128,14 @@ impl Toolwright {
     #[must_use]
     pub fn lacks_llm_tools(&self) -> bool {
         let config = self.config();
-        let shipped = LlmSettings::of(&config, &|_| true).shipped;
+        let shipped = LlmProviderOptions::of(&config, &|_| true).shipped;
         !shipped.is_empty() && !self.catalogue.snapshot().list().iter().any(|entry| entry.id().namespace() == LLM)
     }
 
     /// Adds the shipped LLM-backed tools to the catalogue even if no model is configured for them: for callers
     /// that name one. Tools that the configuration switches off stay out.
     pub async fn offer_llm_tools(self: &Arc<Self>) {
-        self.settle_llm(Offered::Always).await;
+        self.settle_llm(OfferRule::Always).await;
     }
 }
 

@@ -28,7 +28,7 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::model::ModelClient;
 use toolwright_core::roots::Roots;
 use toolwright_gateway::MetricsSource;
-use toolwright_mcp::client::McpDeps;
+use toolwright_mcp::client::McpOptions;
 use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueConfig;
 use toolwright_providers::openapi::OpenApiConfig;
@@ -106,7 +106,7 @@ pub struct Toolwright {
     selector: OnceLock<Arc<Selector>>,
     /// The driver of agents by this configuration: runs share what they show their models.
     driver: std::sync::Mutex<Option<(Arc<Config>, toolwright_agent::Driver)>>,
-    mcp: McpDeps,
+    mcp: McpOptions,
     embeddings: select::Embeddings,
     telemetry: telemetry::Telemetry,
     /// The configured providers in the catalogue.
@@ -126,9 +126,9 @@ struct Running {
     rest: Vec<(String, RestToolConfig)>,
     catalogues: HashMap<String, CatalogueConfig>,
     openapi: HashMap<String, OpenApiConfig>,
-    settings: Option<build::ProviderSettings>,
-    llm: Option<llm_tools::LlmSettings>,
-    agents: Option<agents::AgentSettings>,
+    settings: Option<build::ProviderOptions>,
+    llm: Option<llm_tools::LlmProviderOptions>,
+    agents: Option<agents::ConfiguredAgents>,
     skills: Option<(Vec<SkillEntry>, Defaults)>,
 }
 
@@ -203,7 +203,7 @@ impl Toolwright {
         let pins = Pins::new(Arc::clone(&store) as _, config.sections.pins);
         catalogue.keep_pins(Arc::clone(&pins));
         let roots = Arc::new(Roots::default());
-        let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots };
+        let mcp = McpOptions { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots };
         if config.sections.defaults.calls.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
         }

@@ -290,7 +290,7 @@ impl Operator for Operations {
         let config = self.app.config();
         let section = match policy_file(draft, Path::new("draft")) {
             Ok(section) => section,
-            Err(problems) => return Ok(json!({"problems": problems.iter().map(told).collect::<Value>()})),
+            Err(problems) => return Ok(json!({"problems": problems.iter().map(problem_value).collect::<Value>()})),
         };
         let in_force = self.in_force(&config);
         let draft = section.under(self.profile.or(section.profile).unwrap_or(self.usual));
@@ -448,7 +448,7 @@ fn query<'c>(entry: &'c Entry, arguments: &'c Value, session: &'c Session, scope
     }
 }
 
-fn told(problem: &Problem) -> Value {
+fn problem_value(problem: &Problem) -> Value {
     json!({"line": problem.line.unwrap_or(0), "field": problem.field, "message": problem.message, "remedy": problem.remedy})
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolwright_agent::{
-    AfterPlan, DriverError, RunOptions, RunReport, RunSpec, RunState, Status, mend_request, plan_request, read_plan,
-    rest_request,
+    AfterPlan, DriverError, RunConfig, RunOptions, RunReport, RunState, Status, correction_request, plan_request,
+    read_plan, replan_request,
 };
 use toolwright_core::approval::Approver;
 use toolwright_core::error::StoreError;
@@ -253,7 +253,7 @@ impl Toolwright {
                 approval = self.checked((plan, 0), None, (&run.session, &run.policy, &values), None).1;
             }
             let driver = self.driver();
-            let spec = RunSpec { input: for_all_tools(input), ..RunSpec::new("", "") };
+            let spec = RunConfig { input: for_all_tools(input), ..RunConfig::new("", "") };
             let mut state = driver.of_plan(spec, NO_REQUEST.to_owned(), &plan.over(input), AfterPlan::End, &run);
             if options.approved {
                 state.approve_plan(approval.clone());
@@ -377,15 +377,15 @@ impl Toolwright {
             )));
         }
         let values = self.plan_values(&run, &input).await?;
-        let calls: Vec<Value> = ended.calls.iter().map(PlannedOutcome::told).collect();
-        let request = rest_request(&calls, &values.state(None));
+        let calls: Vec<Value> = ended.calls.iter().map(PlannedOutcome::summary).collect();
+        let request = replan_request(&calls, &values.state(None));
         let written = self.write(&request, writer, (&run, &values, None)).await?;
         if !written.check.is_valid() {
             return Err(PlanRefused::Check(Box::new(written.check)));
         }
         let driver = self.driver();
         let mut state = driver.load(&run).await?;
-        driver.plan_anew(&mut state, &written.document.over(&input), &run).map_err(DriverError::from)?;
+        driver.replan(&mut state, &written.document.over(&input), &run).map_err(DriverError::from)?;
         state.on_planned(written.usage);
         state.dispatch();
         let report = driver.run(&mut state, &run).await?;
@@ -447,7 +447,7 @@ impl Toolwright {
                 }
                 Err(faults) => faults,
             };
-            asked = mend_request(&asked, answer, &faults);
+            asked = correction_request(&asked, answer, &faults);
             is_last = true;
         }
     }
@@ -492,15 +492,15 @@ impl Toolwright {
 
 impl PlannedOutcome {
     /// The call as a model is told it: with its error, without its result.
-    fn told(&self) -> Value {
-        let mut told = self.call.to_value();
+    fn summary(&self) -> Value {
+        let mut summary = self.call.to_value();
         let error = self.outcome.as_ref().map(|outcome| outcome.error.as_ref().map(|error| error.message().to_owned()));
-        told["became"] = match error {
+        summary["became"] = match error {
             None => "not run".into(),
             Some(None) => "done".into(),
             Some(Some(error)) => format!("failed: {error}").into(),
         };
-        told
+        summary
     }
 }
 

@@ -19,8 +19,8 @@ use toolwright_providers::catalogue::CatalogueProvider;
 use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
 
-use super::build::{self, ProviderSettings, absent, server_spec};
-use super::llm_tools::{LlmSettings, Offered};
+use super::build::{self, ProviderOptions, absent, server_spec};
+use super::llm_tools::{LlmProviderOptions, OfferRule};
 use super::{Running, Toolwright};
 use crate::config::{
     ANY_FILE, BUILTIN, Config, LLM, LoadOptions, ModelConfig, ModelsConfig, Problem, REST, SKILLS, Severity,
@@ -97,7 +97,7 @@ impl Toolwright {
         let config = self.config();
         let mut running = self.running.lock().await;
         let mut done = Reloaded::default();
-        let settings = ProviderSettings::of(&config);
+        let settings = ProviderOptions::of(&config);
         if running.settings.as_ref() != Some(&settings) {
             self.put_own(BUILTIN, settings.builtins()?, &mut done).await;
             self.put_own(SCHEMA_NAMESPACE, settings.declared(), &mut done).await;
@@ -111,7 +111,7 @@ impl Toolwright {
             .is_some_and(|old| (old.withheld_env(), old.sandbox()) == (settings.withheld_env(), settings.sandbox()));
         running.settings = Some(settings);
         running.rest.clone_from(&config.rest_tools);
-        self.settle_llm_in(&mut running, Offered::WithModel, &mut done).await;
+        self.settle_llm_in(&mut running, OfferRule::WithModel, &mut done).await;
         let skills = (config.skills.clone(), config.sections.defaults.clone());
         if running.skills.as_ref() != Some(&skills) {
             self.put_own(SKILLS, build::skills(&skills.0, &skills.1), &mut done).await;
@@ -166,14 +166,14 @@ impl Toolwright {
     }
 
     /// Updates the LLM-backed tools to the configuration in force.
-    pub(super) async fn settle_llm(&self, offered: Offered) {
+    pub(super) async fn settle_llm(&self, offered: OfferRule) {
         let mut running = self.running.lock().await;
         self.settle_llm_in(&mut running, offered, &mut Reloaded::default()).await;
     }
 
-    async fn settle_llm_in(&self, running: &mut Running, offered: Offered, done: &mut Reloaded) {
-        let settings = LlmSettings::of(&self.config(), &|tool| {
-            offered == Offered::Always || self.executor.has_model_for(&tool.id, Some(&tool.model_preference))
+    async fn settle_llm_in(&self, running: &mut Running, offered: OfferRule, done: &mut Reloaded) {
+        let settings = LlmProviderOptions::of(&self.config(), &|tool| {
+            offered == OfferRule::Always || self.executor.has_model_for(&tool.id, Some(&tool.model_preference))
         });
         if running.llm.as_ref() != Some(&settings) {
             self.put_own(LLM, settings.provider(), done).await;

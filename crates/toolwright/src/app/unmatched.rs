@@ -44,7 +44,8 @@ fn unmatched(
     methods: &[(String, ToolDefinition)],
 ) -> Vec<String> {
     let others = builtins.iter().map(|tool| (tool.id.name(), tool));
-    let known = Known::of(config, snapshot, others.chain(methods.iter().map(|(name, method)| (name.as_str(), method))));
+    let known =
+        CallableTools::of(config, snapshot, others.chain(methods.iter().map(|(name, method)| (name.as_str(), method))));
     let mut all = of_sources(config, snapshot);
     let own = Own(builtins.iter().map(|tool| wire_candidate(tool.id.namespace(), tool.id.name())).collect());
     own.patterns("defaults.builtins_allowed", &config.sections.defaults.builtins_allowed, &mut all);
@@ -155,7 +156,7 @@ impl Own {
 }
 
 /// All tools that can be called and whose names are known.
-struct Known {
+struct CallableTools {
     tools: Vec<ToolDefinition>,
     /// The names that clients see.
     wires: Vec<String>,
@@ -163,7 +164,7 @@ struct Known {
     open: Vec<String>,
 }
 
-impl Known {
+impl CallableTools {
     fn of<'o>(
         config: &Config,
         snapshot: &Snapshot,

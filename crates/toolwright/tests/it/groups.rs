@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolwright::core::store::MAX_HOPS;
 use toolwright::{Builder, Profile};
-use toolwright_testkit::model_server::{Asked, Reply, Turn};
+use toolwright_testkit::model_server::{RecordedRequest, Reply, Turn};
 
 use crate::support::{builder, calls, scripted, until};
 
@@ -21,7 +21,7 @@ fn with_groups(state: &Path) -> Builder {
 
 /// Answers the sender of the last message.
 fn answer(text: &'static str) -> Turn {
-    Turn::computed(move |asked: &Asked| {
+    Turn::computed(move |asked: &RecordedRequest| {
         let said = asked.last_user_text();
         let sender =
             said.trim_start_matches("[toolwright notice] ").split(" sent a message").next().unwrap_or_default();
@@ -31,7 +31,7 @@ fn answer(text: &'static str) -> Turn {
 
 /// The last answers of the member and of whoever it told: either may ask first.
 fn last() -> Turn {
-    Turn::computed(|asked: &Asked| {
+    Turn::computed(|asked: &RecordedRequest| {
         let said = asked.last_user_text();
         Reply::text(if said.starts_with("[toolwright notice] scout sent") { said } else { "Told.".to_owned() })
     })
@@ -81,7 +81,7 @@ async fn a_member_survives_a_restart() {
 
 /// Writes to the other member whenever it is woken.
 fn bounce() -> Turn {
-    Turn::computed(|asked: &Asked| {
+    Turn::computed(|asked: &RecordedRequest| {
         let is_ping = asked.body.to_string().contains("You are `ping`");
         let other = if is_ping { "pong" } else { "ping" };
         let last = asked.body["messages"].as_array().and_then(|messages| messages.last());

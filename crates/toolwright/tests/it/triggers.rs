@@ -187,7 +187,7 @@ async fn a_firing_has_the_roles_its_token_has() {
 async fn triggers_of_attended_runs_wake_them() {
     let (state, root) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
     let agents = json!({"clerk": {"description": "Writes."}});
-    for (n, (is_attended, more, wakes)) in [
+    for (n, (reads_mailbox, more, wakes)) in [
         (false, json!({}), false),
         (true, json!({}), true),
         (true, json!({"deliver": "run"}), false),
@@ -204,11 +204,11 @@ async fn triggers_of_attended_runs_wake_them() {
         let (builder, _model) = scripted(builder, turns).await;
         let tw = builder.build().await.expect("builds");
         let agent = tw.agent(MODEL).policy(Profile::Trusted).id("mine").task("Look each day");
-        let agent = if is_attended { agent.attended() } else { agent };
+        let agent = if reads_mailbox { agent.reading_mailbox() } else { agent };
         agent.run().await.expect("runs");
         let target = tw.triggers().of_root(root.path()).await.expect("listed").remove(0).target;
         let expect = if wakes { Target::Session(SessionId::new("mine")) } else { Target::Run };
-        assert_eq!(target, expect, "attended: {is_attended}, {more}");
+        assert_eq!(target, expect, "attended: {reads_mailbox}, {more}");
         tw.shut_down().await;
     }
 }

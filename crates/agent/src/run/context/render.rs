@@ -136,9 +136,9 @@ pub(super) fn escape_marks(text: &str) -> String {
     let is_mark = |rest: &str| {
         let name = rest.trim_start_matches(|c: char| c == '/' || !(c.is_ascii_graphic() || c.is_alphanumeric()));
         MARKS.iter().any(|mark| {
-            let (begins, goes_on) = (name.get(..mark.len()), name.get(mark.len()..).unwrap_or_default());
+            let (begins, rest) = (name.get(..mark.len()), name.get(mark.len()..).unwrap_or_default());
             begins.is_some_and(|begins| begins.eq_ignore_ascii_case(mark))
-                && !goes_on.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '-')
+                && !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '-')
         })
     };
     let mut parts = text.split('<');

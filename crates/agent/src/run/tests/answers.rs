@@ -3,7 +3,7 @@
 use super::*;
 
 fn under(dispatch: Dispatch, limits: Limits) -> RunState {
-    RunState::new(RunSpec { dispatch, ..spec(limits) }, vec![Message::user("task")])
+    RunState::new(RunConfig { dispatch, ..spec(limits) }, vec![Message::user("task")])
 }
 
 fn written(id: &str, arguments: &str) -> WrittenCall {

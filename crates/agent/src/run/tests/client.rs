@@ -6,7 +6,7 @@ use toolwright_core::model::{CallResult, Message, ModelResponse, ShownTool, Writ
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use crate::run::{ClientTerms, Resolved, RunSpec, RunState, Step};
+use crate::run::{ClientRunOptions, Resolved, RunConfig, RunState, Step};
 use toolwright_core::canonical::ContentHash;
 
 fn call(id: &str, name: &str) -> WrittenCall {
@@ -19,8 +19,8 @@ fn resolve(call: &WrittenCall) -> Option<Resolved> {
 
 fn begun() -> RunState {
     let tool = ShownTool { name: "look".into(), parameters: json!({}), ..ShownTool::default() };
-    let client = ClientTerms { tools: vec![tool], ..ClientTerms::default() };
-    let spec = RunSpec { client, ..RunSpec::new("p/m", "") };
+    let client = ClientRunOptions { tools: vec![tool], ..ClientRunOptions::default() };
+    let spec = RunConfig { client, ..RunConfig::new("p/m", "") };
     let mut state = RunState::new(spec, vec![Message::user("q")]);
     let calls = vec![call("a", "look"), call("b", "own"), call("c", "look")];
     state.on_model(ModelResponse { calls, ..ModelResponse::default() }, &resolve).expect("an answer");
@@ -67,7 +67,7 @@ fn client_tools_hide_those_of_their_name() {
         description: description.into(),
         ..ShownTool::default()
     };
-    let client = ClientTerms { tools: vec![shown("a", "client's")], ..ClientTerms::default() };
+    let client = ClientRunOptions { tools: vec![shown("a", "client's")], ..ClientRunOptions::default() };
     let both = client.beside(&[shown("a", "ours"), shown("b", "ours")]);
     let both: Vec<_> = both.iter().map(|tool| (tool.name.as_str(), tool.description.as_str())).collect();
     assert_eq!(both, [("b", "ours"), ("a", "client's")]);

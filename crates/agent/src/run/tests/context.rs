@@ -10,7 +10,7 @@ use crate::run::context::ContextOptions;
 
 /// A run in a window of 4000 tokens, its answer of 100: a request may have 3700.
 fn windowed(context: ContextOptions) -> RunState {
-    let spec = RunSpec { window: Some(4000), context, ..spec(turns(100)) };
+    let spec = RunConfig { window: Some(4000), context, ..spec(turns(100)) };
     RunState::new(spec, vec![Message::user("the task")])
 }
 
@@ -197,7 +197,7 @@ fn an_early_failure_is_retried_after_an_answer() {
 fn the_token_limit_holds_for_compaction() {
     let full = |tokens| {
         let limits = Limits { tokens: Some(tokens), ..turns(100) };
-        let spec = RunSpec { window: Some(4000), ..spec(limits) };
+        let spec = RunConfig { window: Some(4000), ..spec(limits) };
         let mut state = RunState::new(spec, vec![Message::user("the task")]);
         for n in 0..5 {
             chat(&mut state, &format!("task {n}"), 700);

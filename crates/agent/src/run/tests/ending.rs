@@ -3,7 +3,7 @@
 use toolwright_core::store::todo::{REMIND_AFTER, TODO_ID, TodoList};
 
 use super::*;
-use crate::report::{Format, ReportSpec};
+use crate::report::{Format, ReportConfig};
 use crate::tools::{AgentTools, FINAL_REPORT_ID, TASK_STATUS_ID};
 
 const REPORT: &str = "agent__final_report";
@@ -21,18 +21,18 @@ fn model(state: &mut RunState, response: ModelResponse) {
     legal(state);
 }
 
-fn reporting(limits: Limits, report: Option<ReportSpec>) -> RunState {
+fn reporting(limits: Limits, report: Option<ReportConfig>) -> RunState {
     let agent_tools = AgentTools { report, task_status: true, ..AgentTools::default() };
-    RunState::new(RunSpec { agent_tools, ..spec(limits) }, vec![Message::user("task")])
+    RunState::new(RunConfig { agent_tools, ..spec(limits) }, vec![Message::user("task")])
 }
 
-fn json_report() -> Option<ReportSpec> {
+fn json_report() -> Option<ReportConfig> {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    Some(ReportSpec::by_schema(schema).expect("schema"))
+    Some(ReportConfig::by_schema(schema).expect("schema"))
 }
 
 /// The outcome of the tool for `arguments`.
-fn reported(id: &str, arguments: Value, spec: Option<&ReportSpec>) -> Outcome {
+fn reported(id: &str, arguments: Value, spec: Option<&ReportConfig>) -> Outcome {
     let id = CallId::new(id);
     let mut outcome = match FinalReport::accept(&arguments, spec) {
         Ok(report) => Outcome { structured: Some(json!(report)), ..done(&id, "accepted") },
@@ -105,7 +105,7 @@ fn a_text_answer_is_accepted_as_a_report() {
         (Format::Json, "```json\n{\"n\": 1}\n```", Some(json!({"n": 1}))),
         (Format::Json, "It is done.", None),
     ] {
-        let spec = if format == Format::Json { json_report() } else { Some(ReportSpec::in_format(format)) };
+        let spec = if format == Format::Json { json_report() } else { Some(ReportConfig::in_format(format)) };
         let mut state = reporting(Limits::default(), spec);
         model(&mut state, response(text, &[]));
         if let Some(expect) = expect {
@@ -204,7 +204,7 @@ fn open_todo_lists_are_shown_again() {
     let last = state.messages().last().map(|message| format!("{message:?}")).unwrap_or_default();
     assert!(last.contains("The to-do list of this session:\\n[>] 1: test it"), "{last}");
     assert!(!state.is_todo_due());
-    let told = state.messages().len();
+    let count = state.messages().len();
     state.show_todo(&list("done"));
-    assert_eq!(state.messages().len(), told, "nothing is left to do");
+    assert_eq!(state.messages().len(), count, "nothing is left to do");
 }

@@ -9,7 +9,7 @@ use toolwright_testkit::model_server::WireApi;
 
 use super::legality::{apply, random_event};
 use super::*;
-use crate::report::ReportSpec;
+use crate::report::ReportConfig;
 
 const APIS: [(WireApi, Api); 5] = [
     (WireApi::OpenAi, Api::OpenAiChat),
@@ -81,7 +81,7 @@ fn a_request_that_is_handed_back_goes_on() {
 #[test]
 fn the_first_of_several_hand_offs_counts() {
     for dispatch in [Dispatch::TurnEnd, Dispatch::Streaming, Dispatch::Manual] {
-        let spec = RunSpec { dispatch, ..spec(turns(5)) };
+        let spec = RunConfig { dispatch, ..spec(turns(5)) };
         let mut state = RunState::new(spec, vec![Message::user("task")]);
         let calls = [("1", HANDOFF, "{}"), ("2", HANDOFF, "{\"a\":1}"), ("3", "read", "{}")];
         let answer = response("", &calls);
@@ -112,7 +112,7 @@ fn the_first_of_several_hand_offs_counts() {
 #[test]
 fn the_destinations_report_ends_the_run() {
     let mut spec = spec(turns(5));
-    spec.agent_tools.report = Some(ReportSpec::default());
+    spec.agent_tools.report = Some(ReportConfig::default());
     let mut state = RunState::new(spec, vec![Message::user("task")]);
     state.on_model(response("", &[("1", HANDOFF, "{}")]), &resolve).expect("calls");
     let Step::CallTools(batch) = state.step() else { panic!("{:?}", state.step()) };

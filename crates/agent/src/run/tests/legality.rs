@@ -173,7 +173,7 @@ fn the_history_stays_legal_in_a_small_window() {
     let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
     let (events, made) = (proptest::collection::vec(random_event(), 200..400), std::cell::Cell::new((0, 0)));
     let ran = TestRunner::new(config).run(&(events, 500usize..1200), |(events, window)| {
-        let spec = RunSpec { window: Some(window), ..spec(turns(100)) };
+        let spec = RunConfig { window: Some(window), ..spec(turns(100)) };
         let mut state = RunState::new(spec, vec![Message::user("task")]);
         for event in events {
             let before = state.clone();

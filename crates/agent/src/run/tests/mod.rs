@@ -21,8 +21,8 @@ use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
 
 use super::*;
 
-fn spec(limits: Limits) -> RunSpec {
-    RunSpec { max_tokens: Some(100), limits, ..RunSpec::new("test/m", "be brief") }
+fn spec(limits: Limits) -> RunConfig {
+    RunConfig { max_tokens: Some(100), limits, ..RunConfig::new("test/m", "be brief") }
 }
 
 fn begin(limits: Limits) -> RunState {

@@ -12,7 +12,7 @@ use super::types::{Place, Types, place};
 use super::written;
 use crate::base::pattern::nearest;
 use crate::call::meta::lift;
-use crate::call::variables::{Kind, Known, MARK, Named, NamedReference, Variables, named_references, overlap};
+use crate::call::variables::{Kind, KnownValue, MARK, Named, NamedReference, Variables, named_references, overlap};
 use crate::call::{CallMeta, Caller, Rejection, ToolCall, ValidCall, check};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::definition::CallScope;
@@ -340,7 +340,7 @@ impl Reached<'_> {
 }
 
 impl Variables for Reached<'_> {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
         if kind == Kind::State && self.is_written(path, instance) {
             return None;
         }

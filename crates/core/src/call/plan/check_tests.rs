@@ -88,7 +88,7 @@ fn a_plan_that_can_run_has_edges() {
 struct Inputs(RunInput, Vec<String>);
 
 impl Variables for Inputs {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
         (kind == Kind::Input).then(|| self.0.get(path, instance)).flatten()
     }
 

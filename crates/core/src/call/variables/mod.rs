@@ -71,7 +71,7 @@ impl Kind {
 
 /// A value, and the untrusted tools that it came out of.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct KnownValue {
     /// The value.
     pub value: Value,
     /// The tools.
@@ -82,7 +82,7 @@ pub struct Known {
 pub trait Variables: Send + Sync {
     /// The value at `path`, as a call of an instance sees it; `None` if there is none now. Without a step it is the whole of
     /// the kind.
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known>;
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue>;
 
     /// The instances of a request over many inputs: a call can be for one of these alone.
     fn instances(&self) -> &[String] {
@@ -109,9 +109,9 @@ pub trait Variables: Send + Sync {
 pub struct Values(pub Value);
 
 impl Variables for Values {
-    fn get(&self, kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<Known> {
+    fn get(&self, kind: Kind, path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
         let value = path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| step_into(value, step))?;
-        Some(Known { value: value.clone(), taint: Taint::default() })
+        Some(KnownValue { value: value.clone(), taint: Taint::default() })
     }
 }
 
@@ -148,7 +148,7 @@ impl<'a> Except<'a> {
 }
 
 impl Variables for Except<'_> {
-    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<Known> {
+    fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
         let is_read = |written: &Option<&str>| written.is_none() || *written == instance;
         let is_out =
             kind == Kind::State && self.places.iter().any(|(out, written)| is_read(written) && overlap(out, path));
@@ -410,7 +410,7 @@ fn look(value: &Value, path: &mut String, found: &mut Vec<NamedReference>) {
 }
 
 enum Worth {
-    Value(Known),
+    Value(KnownValue),
     /// There is a value, and a gate before it is closed.
     Closed,
     Pending,
@@ -453,7 +453,7 @@ impl Source<'_> {
 
     fn worth(&mut self, term: &Term<'_>, outlook: Outlook) -> Worth {
         let (kind, path) = match term {
-            Term::Literal(value) => return Worth::Value(Known { value: value.clone(), taint: Taint::default() }),
+            Term::Literal(value) => return Worth::Value(KnownValue { value: value.clone(), taint: Taint::default() }),
             Term::Variable(kind, path) => (kind, path),
         };
         if self.room == 0 {

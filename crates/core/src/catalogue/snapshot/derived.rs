@@ -9,11 +9,11 @@ use super::Snapshot;
 /// Most of them; one more takes the place of the oldest.
 const MOST: usize = 64;
 
-type Kept = (String, Arc<dyn Any + Send + Sync>);
+type DerivedValue = (String, Arc<dyn Any + Send + Sync>);
 
 /// By key, the oldest first.
 #[derive(Default)]
-pub(super) struct Derived(Mutex<Vec<Kept>>);
+pub(super) struct Derived(Mutex<Vec<DerivedValue>>);
 
 impl fmt::Debug for Derived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,7 +25,7 @@ impl Snapshot {
     /// What `make` makes of this snapshot, made once for each `key`. It must not hold the snapshot itself, which would never
     /// be freed.
     pub fn derived<T: Any + Send + Sync>(&self, key: &str, make: impl FnOnce(&Self) -> T) -> Arc<T> {
-        let find = |kept: &[Kept]| {
+        let find = |kept: &[DerivedValue]| {
             let (_, value) = kept.iter().find(|(known, value)| known == key && value.is::<T>())?;
             Arc::clone(value).downcast::<T>().ok()
         };

@@ -24,7 +24,7 @@ use toolwright_mcp::batch::is_batch;
 use self::headers::Accepts;
 use self::kept_events::{EventId, Kind};
 use self::sessions::{HttpSession, Sessions};
-use self::sse::{Events, Held, Refusal, event_stream, frame_stream, json};
+use self::sse::{Events, Refusal, ResponseHold, event_stream, frame_stream, json};
 use super::dispatch::{acknowledged, has_instructions, no_batches};
 use super::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use super::protocol::{BATCHING, Era, check_modern, era_of};
@@ -358,7 +358,7 @@ impl Endpoint {
         era: Era,
         accepts: Accepts,
         request: Request,
-        held: Held,
+        held: ResponseHold,
     ) -> Result<Response, Refusal> {
         let id = request.id.clone();
         if has_instructions(&request.method) {

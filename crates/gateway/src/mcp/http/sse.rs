@@ -72,17 +72,17 @@ pub(super) fn json(message: Bytes) -> Response {
 }
 
 /// What a request holds until its response has been sent.
-pub(super) type Held = (Place, Option<Busy>);
+pub(super) type ResponseHold = (Place, Option<Busy>);
 
 /// The events of a running request.
 pub(super) struct Events {
     waiting: Waiting,
     events: mpsc::Receiver<Event>,
-    held: Option<Held>,
+    held: Option<ResponseHold>,
 }
 
 impl Events {
-    pub(super) fn new(waiting: Waiting, events: mpsc::Receiver<Event>, held: Held) -> Self {
+    pub(super) fn new(waiting: Waiting, events: mpsc::Receiver<Event>, held: ResponseHold) -> Self {
         Self { waiting, events, held: Some(held) }
     }
 
@@ -98,7 +98,7 @@ impl Events {
     }
 
     /// Takes what must be held until the response has been sent.
-    pub(super) fn release(&mut self) -> Option<Held> {
+    pub(super) fn release(&mut self) -> Option<ResponseHold> {
         self.held.take()
     }
 

@@ -18,7 +18,7 @@ use toolwright_core::context::Clock;
 use toolwright_core::duration::iso;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
-use toolwright_mcp::tasks::{Described, Status};
+use toolwright_mcp::tasks::{Status, TaskDescription};
 
 use super::call::STANDS_IN_META;
 use super::tasks::Tasks;
@@ -211,9 +211,9 @@ impl Task {
     }
 
     /// Its description.
-    pub(super) fn described(&self) -> Described {
+    pub(super) fn described(&self) -> TaskDescription {
         let state = self.lock();
-        Described {
+        TaskDescription {
             id: self.id.clone(),
             status: status(&state, self.era),
             message: state.message.clone(),

@@ -48,9 +48,9 @@ impl Methods {
 
 /// The methods made for each provider.
 #[derive(Default)]
-pub(crate) struct SourceMethods(Mutex<HashMap<String, Made>>);
+pub(crate) struct SourceMethods(Mutex<HashMap<String, CachedMethods>>);
 
-struct Made {
+struct CachedMethods {
     owner: Arc<dyn Provider>,
     tools: Vec<Arc<RegisteredTool>>,
     methods: Arc<Methods>,
@@ -68,7 +68,7 @@ impl Gateway {
             }
         };
         let capabilities = owner.capabilities();
-        let is_same = |made: &Made| {
+        let is_same = |made: &CachedMethods| {
             Arc::ptr_eq(&made.owner, owner)
                 && made.methods.capabilities == capabilities
                 && made.tools.len() == tools.len()
@@ -83,7 +83,7 @@ impl Gateway {
         let known = self.options.catalogue.sources();
         // Nothing is kept of a removed provider.
         all.retain(|_, made| known.iter().any(|provider| Arc::ptr_eq(provider, &made.owner)));
-        let made = Made { owner: Arc::clone(owner), tools, methods: Arc::clone(&methods) };
+        let made = CachedMethods { owner: Arc::clone(owner), tools, methods: Arc::clone(&methods) };
         all.insert(owner.name().to_owned(), made);
         Some(methods)
     }

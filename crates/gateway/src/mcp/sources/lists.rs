@@ -40,10 +40,10 @@ pub(crate) struct MergedList {
 
 /// Lists merged from the current catalogue. Older ones are dropped.
 #[derive(Default)]
-pub(crate) struct MergedLists(Mutex<Made>);
+pub(crate) struct MergedLists(Mutex<ListCache>);
 
 #[derive(Default)]
-struct Made {
+struct ListCache {
     of: Option<Arc<[SourceLists]>>,
     lists: HashMap<Key, Arc<MergedList>>,
 }
@@ -99,7 +99,7 @@ impl Gateway {
         let key = Key { kind, has_own_names, sources: self.listing(caller, &all, kind)? };
         let mut made = self.merged.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &all)) || made.lists.len() >= MAX_MERGED {
-            *made = Made { of: Some(Arc::clone(&all)), lists: HashMap::new() };
+            *made = ListCache { of: Some(Arc::clone(&all)), lists: HashMap::new() };
         }
         if let Some(list) = made.lists.get(&key) {
             return Some(Arc::clone(list));

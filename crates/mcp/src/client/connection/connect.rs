@@ -17,7 +17,7 @@ use super::inbox::Inbox;
 use super::inbox::listener::{Folders, Listener};
 use super::peer::Peer;
 use super::subscription::{Followed, LogLevel};
-use crate::client::config::{McpServerSpec, McpTransport};
+use crate::client::config::{McpServerOptions, McpTransport};
 use crate::protocol::revision::Era;
 use crate::transport::process::{Process, with_last_words};
 use crate::transport::remote::{self, RemoteKind, Target, header_map};
@@ -38,7 +38,7 @@ const NO_TIME: &str = "it has no time to answer: give it more (`connect_timeout`
 #[derive(Clone)]
 pub(crate) struct Connector {
     /// What is configured.
-    pub(crate) spec: Arc<McpServerSpec>,
+    pub(crate) spec: Arc<McpServerOptions>,
     /// Takes warnings.
     pub(crate) events: Arc<dyn EventSink>,
     /// Takes what the server says by itself.
@@ -159,7 +159,7 @@ impl Connector {
                     if lines.is_empty() { message } else { with_last_words(&message, &lines) }
                 }
                 Failure::Broken(message) | Failure::Unreachable(message) => {
-                    let end = if peer.inbox.over.is_cancelled() { process.epitaph().await } else { None };
+                    let end = if peer.inbox.over.is_cancelled() { process.end_reason().await } else { None };
                     let end = end.map_or_else(String::new, |end| format!(": {end}"));
                     process.close().await;
                     // A process that ends on `server/discover`, or once it has refused that, may be an old one; any

@@ -374,10 +374,10 @@ mod version_probe_tests {
     use serde_json::{Map, json};
     use toolwright_core::store::StoreError;
 
-    struct Kept(Value);
+    struct FixedManifest(Value);
 
     #[async_trait]
-    impl ManifestCache for Kept {
+    impl ManifestCache for FixedManifest {
         async fn manifest(&self, _: &str) -> Result<Option<Value>, StoreError> {
             Ok(Some(self.0.clone()))
         }
@@ -416,7 +416,7 @@ mod version_probe_tests {
             ),
             (json!({KEPT: "?"}), None, said(Era::Legacy, "1"), Certainty::Tried, Some(old.clone())),
         ] {
-            let generation = VersionProbe::new(Arc::new(Kept(kept.clone())), "k".to_owned());
+            let generation = VersionProbe::new(Arc::new(FixedManifest(kept.clone())), "k".to_owned());
             assert_eq!(generation.known().await, known, "{kept}");
             generation.note(&said, certainty);
             let found = generation.found().map(|found| serde_json::to_value(found).expect("JSON"));

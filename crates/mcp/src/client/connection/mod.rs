@@ -122,7 +122,7 @@ impl Connection {
                 () = close.cancelled() => false,
             };
             close.cancel();
-            let said = if ended_itself { peer.transport.epitaph().await } else { None };
+            let said = if ended_itself { peer.transport.end_reason().await } else { None };
             if !ended_itself {
                 peer.transport.close().await;
             }
@@ -191,8 +191,8 @@ impl Connection {
     }
 
     /// Whether nothing can be sent over it any more: a process has closed its input.
-    pub(crate) fn is_deaf(&self) -> bool {
-        self.peer.transport.is_deaf()
+    pub(crate) fn is_write_closed(&self) -> bool {
+        self.peer.transport.is_write_closed()
     }
 
     /// Whether it is over.
@@ -266,9 +266,9 @@ impl Connection {
     }
 
     /// Has progress and questions of a request that has been answered go to `caller` until this is dropped.
-    pub(crate) fn hold(&self, id: RequestId, caller: Caller) -> Held {
+    pub(crate) fn hold(&self, id: RequestId, caller: Caller) -> HeldRequest {
         self.peer.inbox.hold(id, caller);
-        Held { inbox: Arc::clone(&self.peer.inbox), id }
+        HeldRequest { inbox: Arc::clone(&self.peer.inbox), id }
     }
 
     /// Why a connection that is ending ends.
@@ -349,12 +349,12 @@ fn stopped(name: &str) -> String {
 }
 
 /// A request that has been answered and goes on all the same.
-pub(crate) struct Held {
+pub(crate) struct HeldRequest {
     inbox: Arc<Inbox>,
     id: RequestId,
 }
 
-impl Drop for Held {
+impl Drop for HeldRequest {
     fn drop(&mut self) {
         self.inbox.forget(self.id);
     }

@@ -498,14 +498,14 @@ mod sessions_tests {
     use super::super::inbox::listener::{Folders, Listener};
     use super::super::managed::WaitPolicy;
     use super::*;
-    use crate::client::config::McpServerSpec;
+    use crate::client::config::McpServerOptions;
     use crate::client::config::{AsTools, McpTransport};
 
     /// A connection that nobody has made yet.
     fn managed() -> Arc<ManagedConnection> {
         let transport = McpTransport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: BTreeMap::new() };
         let connector = Connector {
-            spec: Arc::new(McpServerSpec::new("s", transport)),
+            spec: Arc::new(McpServerOptions::new("s", transport)),
             events: Arc::new(NoEvents),
             listener: Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No),
             followed: Arc::default(),

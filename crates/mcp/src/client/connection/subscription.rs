@@ -284,10 +284,10 @@ pub(crate) const SET_LEVEL: &str = "logging/setLevel";
 
 /// The parameters of the last [`SET_LEVEL`] that was not refused, if there was one.
 #[derive(Default)]
-pub(crate) struct LogLevel(Mutex<Kept>);
+pub(crate) struct LogLevel(Mutex<LogLevelState>);
 
 #[derive(Default)]
-struct Kept {
+struct LogLevelState {
     /// What a server has taken last, and the number of its proposal.
     taken: Option<(u64, Map<String, Value>)>,
     /// What servers have not said a word of, the newest last. Each is of a call that runs.
@@ -296,7 +296,7 @@ struct Kept {
     last: u64,
 }
 
-impl Kept {
+impl LogLevelState {
     /// What connections begin with.
     fn newest(&self) -> Option<&(u64, Map<String, Value>)> {
         self.proposed.last().or(self.taken.as_ref())
@@ -355,7 +355,7 @@ impl LogLevel {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, LogLevelState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -308,10 +308,10 @@ impl Arguments {
     fn add(&mut self, arg: &PartialArg<'_>) {
         let path = arg.json_path.as_str();
         let piece = arg.string_value.as_ref().map(Text::as_str);
-        let goes_on = self.growing.as_deref() == Some(path);
+        let continues = self.growing.as_deref() == Some(path);
         if let Some(place) = steps(path).and_then(|steps| self.place(&steps)) {
             match (piece, place) {
-                (Some(piece), Value::String(text)) if goes_on => text.push_str(piece),
+                (Some(piece), Value::String(text)) if continues => text.push_str(piece),
                 (Some(piece), place) => *place = piece.into(),
                 (None, place) => {
                     let number = arg.number_value.and_then(|number| serde_json::from_str(number.get()).ok());
@@ -321,7 +321,7 @@ impl Arguments {
         }
         if arg.will_continue != Some(true) {
             self.growing = None;
-        } else if !goes_on {
+        } else if !continues {
             self.growing = Some(path.to_owned());
         }
     }

@@ -129,12 +129,12 @@ impl<'a> Printed<'a> {
     pub(super) async fn into_result(self, exit: Exit) -> ToolOutput {
         let (bytes, max) = (self.capture.total(), self.context.max_output);
         let (text, note) = match self.stored.finish().await {
-            Kept::Whole => (self.capture.into_text(), None),
-            Kept::Stored(stored) => {
+            FullOutput::Whole => (self.capture.into_text(), None),
+            FullOutput::Stored(stored) => {
                 let room = max.saturating_sub(AROUND).clamp(max.min(LEAST), PREVIEW);
                 (self.capture.into_ends(room, ""), Some(stored_note(&stored)))
             }
-            Kept::Cut(why) => {
+            FullOutput::Cut(why) => {
                 let why = format!(", since they could not be stored: {why}");
                 (self.capture.into_ends(max.saturating_sub(AROUND), &why), None)
             }
@@ -154,15 +154,15 @@ impl<'a> Printed<'a> {
     pub(super) async fn into_error(self, stop: Stop, limit: Duration) -> ToolError {
         let error = stop.into_error(limit);
         let (whole, shown) = match self.stored.finish().await {
-            Kept::Whole => (String::new(), self.capture.into_text()),
-            Kept::Stored(stored) => (
+            FullOutput::Whole => (String::new(), self.capture.into_text()),
+            FullOutput::Stored(stored) => (
                 format!(
                     " All {} bytes are stored: read them with output__read {{\"handle\": \"{}\", \"offset\": 0}}.",
                     stored.bytes, stored.handle
                 ),
                 self.capture.into_ends(ERROR_OUTPUT, ""),
             ),
-            Kept::Cut(why) => {
+            FullOutput::Cut(why) => {
                 let why = format!(", since they could not be stored: {why}");
                 (String::new(), self.capture.into_ends(ERROR_OUTPUT, &why))
             }
@@ -195,7 +195,7 @@ pub(super) enum Stored {
 }
 
 /// Where it is at the end.
-pub(super) enum Kept {
+pub(super) enum FullOutput {
     /// In memory, all of it.
     Whole,
     /// In the store, all of it.
@@ -228,11 +228,13 @@ impl Stored {
         Ok(())
     }
 
-    pub(super) async fn finish(self) -> Kept {
+    pub(super) async fn finish(self) -> FullOutput {
         match self {
-            Self::Unneeded => Kept::Whole,
-            Self::Open(writer) => writer.finish().await.map_or_else(|error| Kept::Cut(error.to_string()), Kept::Stored),
-            Self::Failed(why) => Kept::Cut(why),
+            Self::Unneeded => FullOutput::Whole,
+            Self::Open(writer) => {
+                writer.finish().await.map_or_else(|error| FullOutput::Cut(error.to_string()), FullOutput::Stored)
+            }
+            Self::Failed(why) => FullOutput::Cut(why),
         }
     }
 }

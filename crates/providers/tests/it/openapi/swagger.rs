@@ -129,8 +129,8 @@ fn operations_may_stand_in_files_of_their_own() {
         ("DELETE /pets", "nothing stands there"),
         ("/owners", "$ref `parts/empty.yml`: nothing stands there"),
     ] {
-        let is_told = |told: &Refused| told.operation == operation && told.reason.contains(reason);
-        assert!(imported.refused.iter().any(is_told), "{operation}: {:?}", imported.refused);
+        let is_refused = |refused: &Refused| refused.operation == operation && refused.reason.contains(reason);
+        assert!(imported.refused.iter().any(is_refused), "{operation}: {:?}", imported.refused);
     }
     assert!(imported.refused.iter().all(|refused| refused.is_unreadable), "{:?}", imported.refused);
     // What a setting leaves out is not what could not be read.

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use toolwright_core::approval::{
-    AlwaysCovers, Answers, ApprovalDecision, ApprovalRequest, EXPIRED, Standing as StandingApproval,
-};
+use toolwright_core::approval::{AlwaysCovers, Answers, ApprovalDecision, ApprovalRequest, EXPIRED, StandingApproval};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::canonical::ContentHash;
@@ -61,7 +59,7 @@ pub(super) enum JobStart {
 
 /// Whether an earlier `always` answers the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum EarlierAnswer {
     Counts,
     /// A guard asks about this very call.
     Ignored,
@@ -168,9 +166,9 @@ impl Executor {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
         let query = query(call, scope, run);
         let mut decision = run.policy.decide(&query);
-        let mut standing = Standing::Counts;
+        let mut standing = EarlierAnswer::Counts;
         if let Some(reason) = guard_asks {
-            standing = Standing::Ignored;
+            standing = EarlierAnswer::Ignored;
             if decision.effect == Effect::Allow {
                 decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
             }
@@ -208,7 +206,7 @@ impl Executor {
         if reaches[0] == reaches[1] {
             reaches[1] = None;
         }
-        for covers in reaches.into_iter().flatten().filter(|_| standing == Standing::Counts) {
+        for covers in reaches.into_iter().flatten().filter(|_| standing == EarlierAnswer::Counts) {
             let key = request.standing_key(covers);
             if approvals.is_approved(run.session.id.as_str(), &request.tool, key).await.unwrap_or(false) {
                 record.approval.word = Some("always");

@@ -2,7 +2,7 @@
 
 mod driven;
 mod recovery;
-mod terms;
+mod rights;
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,7 @@ pub(super) use self::driven::DrivenRuns;
 pub use self::recovery::RecoveryOptions;
 use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
-use crate::store::jobs::{Admission, JobPlan, JobStep, JobTerms, NewJob};
+use crate::store::jobs::{Admission, JobPlan, JobRights, JobStep, NewJob};
 
 /// What a job does to its end.
 type Work = BoxFuture<'static, Outcome>;
@@ -274,7 +274,7 @@ impl Executor {
             root: session.root.clone(),
             agent: session.agent.clone(),
             results_for: run.results_for,
-            terms: JobTerms::of(run, call),
+            terms: JobRights::of(run, call),
             admission,
             reason: None,
         };

@@ -23,7 +23,7 @@ use crate::executor::call_record::ApprovalAnswer;
 use crate::executor::pipeline::catch_panic_now;
 use crate::executor::{Executor, RunContext};
 use crate::jobs::{JobManager, Live};
-use crate::store::jobs::{Admission, JobStep, JobTerms, Startable, TakenJob};
+use crate::store::jobs::{Admission, JobRights, JobStep, Startable, TakenJob};
 
 /// How often it is looked for jobs that nobody has.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -201,7 +201,7 @@ impl Executor {
     async fn job_context(
         &self,
         jobs: &JobManager,
-        terms: JobTerms,
+        terms: JobRights,
         session: Session,
         snapshot: &Arc<Snapshot>,
         options: &RecoveryOptions,

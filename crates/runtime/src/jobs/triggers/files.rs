@@ -16,7 +16,7 @@ use toolwright_core::trigger::{MAX_WAITING, Trigger};
 
 use super::TriggerManager;
 use super::runner::PERIOD;
-use crate::store::agents::triggers::Offered;
+use crate::store::agents::triggers::FiringOffer;
 
 /// Files of one trigger that are looked at.
 const MAX_FILES: usize = 50_000;
@@ -88,7 +88,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
         let (now_ms, mut is_told) = (manager.clock.wall_ms(), false);
         let offered = loop {
             match manager.store.offer_change(id, now_ms, listed(&changes), written(&now)).await {
-                Ok(Offered::Full) => {
+                Ok(FiringOffer::Full) => {
                     if !std::mem::replace(&mut is_told, true) {
                         tracing::warn!(
                             "trigger {id}: {MAX_WAITING} firings wait, so this change waits until there is room"

@@ -23,8 +23,8 @@ use toolwright_core::trigger::{
 
 use crate::store::SqliteStore;
 
-pub use crate::store::agents::triggers::Offered;
-pub use runner::{FiringEnd, FiringTarget, Parking, TriggerRunner};
+pub use crate::store::agents::triggers::FiringOffer;
+pub use runner::{FiringEnd, FiringSuspension, FiringTarget, TriggerRunner};
 
 /// Slots that are shown of a new trigger.
 const SHOWN: usize = 3;
@@ -159,7 +159,9 @@ impl TriggerManager {
         let now = self.clock.wall_ms();
         let slot = format!("manual {}", uuid::Uuid::new_v4());
         match self.store.offer_firing(id, &slot, now, None).await? {
-            Offered::Full => Err(StoreError::Quota(format!("too many firings of trigger {id} wait; try again later"))),
+            FiringOffer::Full => {
+                Err(StoreError::Quota(format!("too many firings of trigger {id} wait; try again later")))
+            }
             _ => {
                 self.changed.notify_one();
                 let (trigger, state) = (id.to_owned(), FiringState::Pending);
@@ -178,7 +180,7 @@ impl TriggerManager {
         id: &str,
         request: SignedRequest<'_>,
         secret: impl Fn(&str) -> Option<String>,
-    ) -> Result<Offered, WebhookError> {
+    ) -> Result<FiringOffer, WebhookError> {
         let trigger = self.store.trigger(id).await?.ok_or(WebhookError::Unknown)?;
         let Ok(When::Request { secret_env, window }) = self.when(&trigger) else { return Err(WebhookError::Unknown) };
         let secrets: Vec<String> =
@@ -191,8 +193,8 @@ impl TriggerManager {
         let body = std::str::from_utf8(request.body).ok().filter(|body| body.len() <= MAX_PAYLOAD);
         let body = body.ok_or(WebhookError::Body)?.to_owned();
         match self.store.offer_firing(id, &slot, now, Some(body)).await? {
-            Offered::Full => Err(WebhookError::Full),
-            Offered::NoTrigger => Err(WebhookError::Unknown),
+            FiringOffer::Full => Err(WebhookError::Full),
+            FiringOffer::NoTrigger => Err(WebhookError::Unknown),
             offered => {
                 self.changed.notify_one();
                 Ok(offered)

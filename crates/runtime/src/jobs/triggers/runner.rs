@@ -49,7 +49,12 @@ pub trait FiringTarget: Send + Sync {
     ///
     /// # Errors
     /// Why it failed, in words.
-    async fn finish(&self, trigger: &Trigger, firing: &Firing, parking: Parking) -> Result<FiringEnd, String>;
+    async fn finish(
+        &self,
+        trigger: &Trigger,
+        firing: &Firing,
+        suspension: FiringSuspension,
+    ) -> Result<FiringEnd, String>;
 }
 
 /// How this process has ended with a firing.
@@ -63,21 +68,21 @@ pub enum FiringEnd {
 
 /// Notes that a firing waits for a person: it blocks no other firing meanwhile.
 #[derive(Clone)]
-pub struct Parking {
+pub struct FiringSuspension {
     manager: Arc<TriggerManager>,
     firing: Arc<Firing>,
     permit: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
 }
 
-impl std::fmt::Debug for Parking {
+impl std::fmt::Debug for FiringSuspension {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parking").field("firing", &self.firing).finish_non_exhaustive()
+        f.debug_struct("FiringSuspension").field("firing", &self.firing).finish_non_exhaustive()
     }
 }
 
-impl Parking {
+impl FiringSuspension {
     /// The firing waits for a person from now on.
-    pub async fn park(&self) {
+    pub async fn suspend(&self) {
         drop(self.permit.lock().unwrap_or_else(PoisonError::into_inner).take());
         note(&self.manager, &self.firing, FiringState::Waiting, None).await;
     }
@@ -230,7 +235,7 @@ impl TriggerRunner {
         let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() else { return };
         let (manager, target, end) = (Arc::clone(&self.manager), Arc::clone(&self.target), self.end.clone());
         self.under_way.spawn(async move {
-            let parking = Parking {
+            let suspension = FiringSuspension {
                 manager: Arc::clone(&manager),
                 firing: Arc::new(firing.clone()),
                 permit: Arc::new(Mutex::new(Some(permit))),
@@ -253,7 +258,7 @@ impl TriggerRunner {
             let ended = tokio::select! {
                 biased;
                 _ = end.cancelled() => Ok(FiringEnd::Left),
-                ended = run(&manager, &*target, &trigger, &firing, parking.clone()) => ended,
+                ended = run(&manager, &*target, &trigger, &firing, suspension.clone()) => ended,
             };
             match ended {
                 Ok(FiringEnd::Over) => note(&manager, &firing, FiringState::Done, None).await,
@@ -267,7 +272,7 @@ impl TriggerRunner {
                     note(&manager, &firing, FiringState::Failed, Some(why)).await;
                 }
             }
-            drop(parking);
+            drop(suspension);
             // Another may have waited for this one.
             manager.changed.notify_one();
         });
@@ -280,14 +285,14 @@ async fn run(
     target: &dyn FiringTarget,
     trigger: &Trigger,
     firing: &Firing,
-    parking: Parking,
+    suspension: FiringSuspension,
 ) -> Result<FiringEnd, String> {
     target.begin(trigger, firing).await?;
     if firing.state == FiringState::Claimed {
         let noted = manager.store.set_firing(firing, FiringState::Fired, None).await;
         noted.map_err(|error| error.to_string())?;
     }
-    target.finish(trigger, firing, parking).await
+    target.finish(trigger, firing, suspension).await
 }
 
 async fn note(manager: &TriggerManager, firing: &Firing, state: FiringState, error: Option<String>) {

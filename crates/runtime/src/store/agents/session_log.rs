@@ -164,8 +164,8 @@ impl SessionLog for SqliteStore {
         let session = session.as_str().to_owned();
         self.thread
             .run("read messages", move |db| {
-                let told = cursor(db, &session, &session)?;
-                messages(db, &session, after.max(told), limit)
+                let read_to = cursor(db, &session, &session)?;
+                messages(db, &session, after.max(read_to), limit)
             })
             .await
     }

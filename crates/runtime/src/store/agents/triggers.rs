@@ -22,7 +22,7 @@ const FIRING: &str = "firings.trigger_id, slot, due_ms, state, payload, error";
 
 /// What became of a firing that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offered {
+pub enum FiringOffer {
     /// It waits to be started.
     New,
     /// The trigger has had one with this slot.
@@ -160,7 +160,7 @@ impl SqliteStore {
                 }
                 let (mut cursor, mut left) = (due.cursor, None);
                 for slot in due.slots {
-                    if offer(&transaction, &id, &slot.to_string(), due_ms(slot), None, None)? == Offered::Full {
+                    if offer(&transaction, &id, &slot.to_string(), due_ms(slot), None, None)? == FiringOffer::Full {
                         cursor = slot.saturating_sub(1);
                         left = (cursor != before).then_some(slot);
                         break;
@@ -182,7 +182,7 @@ impl SqliteStore {
         slot: &str,
         now_ms: u64,
         payload: Option<String>,
-    ) -> Result<Offered, StoreError> {
+    ) -> Result<FiringOffer, StoreError> {
         let (id, slot) = (id.to_owned(), slot.to_owned());
         self.thread
             .run("note a firing", move |db| {
@@ -202,13 +202,13 @@ impl SqliteStore {
         now_ms: u64,
         payload: String,
         seen: Option<String>,
-    ) -> Result<Offered, StoreError> {
+    ) -> Result<FiringOffer, StoreError> {
         let id = id.to_owned();
         self.thread
             .run("note a change of files", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let offered = offer(&transaction, &id, &now_ms.to_string(), now_ms, Some(&payload), None)?;
-                if offered != Offered::Full {
+                if offered != FiringOffer::Full {
                     transaction.execute("UPDATE triggers SET seen = ?2 WHERE id = ?1", params![id, seen])?;
                     transaction.commit()?;
                 }
@@ -268,7 +268,7 @@ impl SqliteStore {
                     let is_its = !is_queue || transaction.execute(take, params![seq.cast_signed(), id])? > 0;
                     if is_its
                         && offer(&transaction, &id, &seq.to_string(), now_ms, Some(&payload), Some(seq))?
-                            == Offered::Full
+                            == FiringOffer::Full
                     {
                         return Ok(());
                     }
@@ -460,17 +460,17 @@ fn offer(
     due_ms: u64,
     payload: Option<&str>,
     cause: Option<u64>,
-) -> rusqlite::Result<Offered> {
+) -> rusqlite::Result<FiringOffer> {
     if !db.prepare_cached("SELECT 1 FROM triggers WHERE id = ?1")?.exists([id])? {
-        return Ok(Offered::NoTrigger);
+        return Ok(FiringOffer::NoTrigger);
     }
     if db.prepare_cached("SELECT 1 FROM firings WHERE trigger_id = ?1 AND slot = ?2")?.exists(params![id, slot])? {
-        return Ok(Offered::Known);
+        return Ok(FiringOffer::Known);
     }
     let waiting = "SELECT count(*) FROM firings WHERE trigger_id = ?1 AND ended_ms IS NULL";
     let waiting: u32 = db.prepare_cached(waiting)?.query_row([id], |row| row.get(0))?;
     if waiting as usize >= MAX_WAITING {
-        return Ok(Offered::Full);
+        return Ok(FiringOffer::Full);
     }
     db.prepare_cached(
         "INSERT INTO firings (trigger_id, slot, due_ms, state, payload, created_ms, run, hops) VALUES (?1, ?2, ?3, \
@@ -485,7 +485,7 @@ fn offer(
         run_of(id, slot),
         cause.map(u64::cast_signed)
     ])?;
-    Ok(Offered::New)
+    Ok(FiringOffer::New)
 }
 
 fn claim(db: &Transaction<'_>, root: &str, now: u64, limit: usize) -> rusqlite::Result<Vec<(Trigger, Firing)>> {

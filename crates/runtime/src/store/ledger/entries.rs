@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension as _, Row, Statement, ToSql, params};
 use serde::{Deserialize, Serialize};
 use toolwright_core::arguments::Provenance;
-use toolwright_core::exposure::Showing;
+use toolwright_core::exposure::ExposureRecord;
 use toolwright_core::model::Usage;
 use toolwright_core::operation::{Lineage, Op, OpId, OpKind, TraceId};
 use toolwright_core::session::CallId;
@@ -65,7 +65,7 @@ struct More<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     provenance: Option<Cow<'a, Provenance>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Showing>,
+    tools: Option<ExposureRecord>,
     #[serde(skip_serializing_if = "is_empty")]
     lost: Cow<'a, [Cow<'static, str>]>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -272,7 +272,7 @@ fn kind(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<OpKind>> {
 #[cfg(test)]
 mod tests {
     use toolwright_core::arguments::Provenance;
-    use toolwright_core::exposure::Showing;
+    use toolwright_core::exposure::ExposureRecord;
     use toolwright_core::operation::{Lineage, Op, OpId};
     use toolwright_core::session::CallId;
 
@@ -324,7 +324,7 @@ mod tests {
             LedgerEntry { kind: OpKind::Model, usage, cost_usd: Some(0.1 + 0.2), attempts: 2, ..usual.clone() },
             LedgerEntry {
                 kind: OpKind::Model,
-                tools: Some(Showing { shown: 3, ..Showing::default() }),
+                tools: Some(ExposureRecord { shown: 3, ..ExposureRecord::default() }),
                 ..usual.clone()
             },
             LedgerEntry { kind: OpKind::Guard, wait_us: 1, characters_in: 2, characters_out: 3, ..usual.clone() },

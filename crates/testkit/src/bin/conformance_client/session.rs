@@ -11,9 +11,9 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::{
     CallId, Outcome, Policy, Principal, Profile, RawArguments, Services, Session as CoreSession, SessionId, ToolCall,
 };
-use toolwright_mcp::client::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpOptions, McpProvider, McpServerConfig, McpServerOptions, McpTransport};
 use toolwright_net::HttpOptions;
-use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
 use url::Url;
 
@@ -43,7 +43,7 @@ impl Session {
         let dir = tempfile::tempdir()?;
         let store = SqliteStore::open(&dir.path().join("state"))?;
         let events = Arc::new(EventHub::default());
-        let oauth = OAuth::new(OAuthParts {
+        let oauth = OAuth::new(OAuthOptions {
             server: SERVER.to_owned(),
             url: Url::parse(url)?,
             settings: scenario.oauth()?,
@@ -54,9 +54,9 @@ impl Session {
         });
         let transport = McpTransport::Http { url: url.to_owned(), headers: Default::default() };
         let config = McpServerConfig { connect_timeout: CONNECT_TIMEOUT, ..transport.into() };
-        let spec = McpServerSpec { authorizer: Some(Arc::new(oauth)), ..McpServerSpec::new(SERVER, config) };
+        let spec = McpServerOptions { authorizer: Some(Arc::new(oauth)), ..McpServerOptions::new(SERVER, config) };
         let deps =
-            McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
+            McpOptions { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
         let provider = McpProvider::new(spec, deps);
         let mut services = Services::none(Arc::new(SystemClock));
         services.events = events as _;

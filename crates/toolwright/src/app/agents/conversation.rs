@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use toolwright_agent::{AfterPlan, Driver, DriverError, RunOptions, RunReport, RunSpec, RunState};
+use toolwright_agent::{AfterPlan, Driver, DriverError, RunConfig, RunOptions, RunReport, RunState};
 use toolwright_core::cancel::CancelOnDrop;
 use toolwright_core::event::Event;
 use toolwright_core::model::Message;
@@ -22,7 +22,7 @@ pub struct Conversation {
     pub(super) app: Arc<Toolwright>,
     pub(super) driver: Driver,
     pub(super) options: RunOptions,
-    pub(super) spec: RunSpec,
+    pub(super) spec: RunConfig,
     pub(super) state: Option<RunState>,
     pub(super) on_event: Option<OnEvent>,
 }
@@ -188,7 +188,7 @@ impl Conversation {
 
     /// The agent's specification.
     #[must_use]
-    pub fn spec(&self) -> &RunSpec {
+    pub fn spec(&self) -> &RunConfig {
         &self.spec
     }
 

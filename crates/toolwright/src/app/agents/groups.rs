@@ -103,7 +103,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
     let inbox = || Arc::new(app.ask_inbox_for(PARKED, Answers::Elsewhere, |_| ())) as Arc<dyn Approver>;
     let approver = app.own_approver().unwrap_or_else(inbox);
     let principal = app.principal_now(&member.rights.principal);
-    let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).attended();
+    let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).reading_mailbox();
     let agent = agent.shared_approver(approver);
     let mut conversation = agent.conversation().await?;
     conversation.attend(introduction(member)).await?;

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_agent::{
-    BASE_PROMPT, Dispatch, Driver, Limits, PromptPreview, ReportSpec, RunOptions, RunReport, RunSpec, RunState,
+    BASE_PROMPT, Dispatch, Driver, Limits, PromptPreview, ReportConfig, RunConfig, RunOptions, RunReport, RunState,
     Transcript,
 };
-use toolwright_core::agents::{AgentSpec, Rights, unknown_agent};
+use toolwright_core::agents::{AgentConfig, Rights, unknown_agent};
 use toolwright_core::event::Event;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
@@ -32,7 +32,7 @@ use crate::error::Error;
 pub use conversation::{Conversation, Events};
 pub(crate) use facades::Facades;
 pub use groups::DrivenGroups;
-pub(super) use tools::AgentSettings;
+pub(super) use tools::ConfiguredAgents;
 pub use triggers::RunningTriggers;
 
 /// How long a run that has given its answer waits for its background jobs.
@@ -70,13 +70,13 @@ impl Toolwright {
             job_wait: Some(JOB_WAIT),
             privileged: None,
             rights: None,
-            is_attended: false,
+            reads_mailbox: false,
             session: None,
         }
     }
 
     /// The agents that are defined, in configuration and agent files.
-    pub fn agents(&self) -> Vec<AgentSpec> {
+    pub fn agents(&self) -> Vec<AgentConfig> {
         self.config().agents.iter().map(|agent| agent.spec.clone()).collect()
     }
 
@@ -108,8 +108,10 @@ impl Toolwright {
         agent.profile = spec.policy;
         let schema = spec.output_schema.clone().map(Value::Object);
         agent.report = Some(match schema {
-            Some(schema) => ReportSpec::by_schema(schema).map_err(|error| Error::Usage(format!("{name}: {error}")))?,
-            None => ReportSpec::default(),
+            Some(schema) => {
+                ReportConfig::by_schema(schema).map_err(|error| Error::Usage(format!("{name}: {error}")))?
+            }
+            None => ReportConfig::default(),
         });
         agent.spec = Some(Arc::new(spec.clone()));
         Ok(agent)
@@ -129,11 +131,11 @@ pub struct Agent {
     limits: Limits,
     settings: ModelSettings,
     tools: Vec<String>,
-    spec: Option<Arc<AgentSpec>>,
+    spec: Option<Arc<AgentConfig>>,
     window: Option<usize>,
     exposure: Option<Option<Exposure>>,
     dispatch: Option<Dispatch>,
-    report: Option<ReportSpec>,
+    report: Option<ReportConfig>,
     profile: Option<Profile>,
     approver: Option<Arc<dyn Approver>>,
     person: Option<Arc<dyn Person>>,
@@ -146,7 +148,7 @@ pub struct Agent {
     job_wait: Option<Duration>,
     privileged: Option<bool>,
     rights: Option<Arc<Rights>>,
-    is_attended: bool,
+    reads_mailbox: bool,
     /// Id of its session, where that is not the name of the run.
     session: Option<String>,
 }
@@ -226,7 +228,7 @@ impl Agent {
 
     /// Has the run end with a report in this form, like JSON after a schema; see
     /// [`RunReport::final_report`](toolwright_agent::RunReport::final_report).
-    pub fn report(mut self, report: ReportSpec) -> Self {
+    pub fn report(mut self, report: ReportConfig) -> Self {
         self.report = Some(report);
         self
     }
@@ -315,8 +317,8 @@ impl Agent {
     }
 
     /// It reads its mailbox when it has answered: whoever runs it waits for messages.
-    pub fn attended(self) -> Self {
-        Self { is_attended: true, ..self }
+    pub fn reading_mailbox(self) -> Self {
+        Self { reads_mailbox: true, ..self }
     }
 
     /// Saves a run with this task that has not begun, unless there is one of this name: [`resume`](Self::resume) begins it.
@@ -450,7 +452,7 @@ impl Agent {
         RunOptions {
             variables: self.variables.clone(),
             transcript: self.transcript.clone(),
-            is_attended: self.is_attended,
+            reads_mailbox: self.reads_mailbox,
             ..RunOptions::new(Arc::from(&*self.id), session, policy, approver, client, self.cancel.clone())
         }
     }
@@ -468,9 +470,9 @@ impl Agent {
         spec.disallowed_tools.iter().cloned().chain([own]).chain(changes).collect()
     }
 
-    fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {
+    fn spec(&self, driver: &Driver, options: &RunOptions) -> RunConfig {
         let usual = self.app.run_spec(&self.model);
-        let mut spec = RunSpec {
+        let mut spec = RunConfig {
             settings: self.settings.clone(),
             limits: self
                 .rights
@@ -495,7 +497,7 @@ impl Agent {
 }
 
 /// The session of a run of this agent.
-fn as_agent(session: &Arc<Session>, agent: Option<&AgentSpec>) -> Arc<Session> {
+fn as_agent(session: &Arc<Session>, agent: Option<&AgentConfig>) -> Arc<Session> {
     Arc::new(Session { agent: agent.map(|agent| agent.name.clone()), ..Session::clone(session) })
 }
 

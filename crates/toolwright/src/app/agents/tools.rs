@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, PoisonError};
 
-use toolwright_agent::{AGENTS, AgentParts, AgentProvider, AgentTools, Driver, Limits, RunSpec};
-use toolwright_core::agents::{AgentLimits, AgentSpec};
+use toolwright_agent::{AGENTS, AgentProvider, AgentProviderOptions, AgentTools, Driver, Limits, RunConfig};
+use toolwright_core::agents::{AgentConfig, AgentLimits};
 use toolwright_core::catalogue::Provider;
 use toolwright_search::ToolFinder;
 
@@ -14,12 +14,12 @@ use crate::config::file::AgentToolName;
 
 /// The configuration of the provider of agents.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::app) struct AgentSettings {
-    agents: Vec<AgentSpec>,
+pub(in crate::app) struct ConfiguredAgents {
+    agents: Vec<AgentConfig>,
     limits: AgentLimits,
 }
 
-impl AgentSettings {
+impl ConfiguredAgents {
     fn of(config: &Config) -> Self {
         let agents = config.agents.iter().map(|agent| agent.spec.clone()).collect();
         Self { agents, limits: config.sections.defaults.agents.clone() }
@@ -34,20 +34,20 @@ impl Toolwright {
         running: &mut Running,
         done: &mut Reloaded,
     ) {
-        let settings = AgentSettings::of(config);
+        let settings = ConfiguredAgents::of(config);
         if running.agents.as_ref() == Some(&settings) || (running.agents.is_none() && settings.agents.is_empty()) {
             return;
         }
         let provider = (!settings.agents.is_empty()).then(|| {
             let app = Arc::downgrade(self);
-            let parts = AgentParts {
+            let parts = AgentProviderOptions {
                 runs: self.runs(),
                 tree: Arc::clone(&self.store) as _,
                 limits: settings.limits.clone(),
                 default_model: self.default_model.clone(),
                 spec: Arc::new(move |model| match app.upgrade() {
                     Some(app) => app.run_spec(model),
-                    None => RunSpec::new(model, ""),
+                    None => RunConfig::new(model, ""),
                 }),
             };
             Arc::new(AgentProvider::new(settings.agents.clone(), parts)) as Arc<dyn Provider>
@@ -79,13 +79,13 @@ impl Toolwright {
     }
 
     /// The specification of a run of this model as it is configured, without a prompt.
-    pub(crate) fn run_spec(&self, model: &str) -> RunSpec {
+    pub(crate) fn run_spec(&self, model: &str) -> RunConfig {
         let config = self.config();
         let (defaults, selection) = (&config.sections.defaults, &config.sections.selection);
         let card = toolwright_core::model::ModelClient::card(&*self.models, model);
         let known_as = card.stands_for.as_deref().unwrap_or(model);
         let shows = |tool| defaults.agent_tools.contains(&tool);
-        RunSpec {
+        RunConfig {
             limits: self.usual_limits(),
             dispatch: defaults.dispatch,
             window: config.window(known_as),
@@ -99,7 +99,7 @@ impl Toolwright {
                 hands_back_to: None,
             },
             context: config.sections.context.clone(),
-            ..RunSpec::new(model, String::new())
+            ..RunConfig::new(model, String::new())
         }
     }
 }

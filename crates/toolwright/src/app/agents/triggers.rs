@@ -13,7 +13,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
 use toolwright_core::trigger::{Firing, Trigger, TriggerConfig};
 use toolwright_gateway::WebhookOptions;
-use toolwright_runtime::triggers::{FiringEnd, FiringTarget, Parking};
+use toolwright_runtime::triggers::{FiringEnd, FiringSuspension, FiringTarget};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
 
 use super::Agent;
@@ -174,11 +174,16 @@ impl FiringTarget for Runs {
         agent.create(firing.message(&trigger.config)).await.map_err(|error| error.to_string())
     }
 
-    async fn finish(&self, trigger: &Trigger, firing: &Firing, parking: Parking) -> Result<FiringEnd, String> {
+    async fn finish(
+        &self,
+        trigger: &Trigger,
+        firing: &Firing,
+        suspension: FiringSuspension,
+    ) -> Result<FiringEnd, String> {
         let app = self.app()?;
         let inbox = app.ask_inbox_for(PARKED, Answers::Elsewhere, move |_| {
-            let parking = parking.clone();
-            tokio::spawn(async move { parking.park().await });
+            let suspension = suspension.clone();
+            tokio::spawn(async move { suspension.suspend().await });
         });
         let agent = agent(&app, trigger, firing).map_err(|error| error.to_string())?;
         let report = agent.shared_approver(Arc::new(inbox)).resume(firing.run_id()).run().await;

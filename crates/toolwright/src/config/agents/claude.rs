@@ -308,9 +308,9 @@ fn beginning(command: &str) -> (&str, bool) {
 /// Matches a text that is one of these commands and nothing else.
 fn allowed(commands: &[String]) -> String {
     let pattern = |command: &String| {
-        let (text, goes_on) = beginning(command);
+        let (text, continues) = beginning(command);
         let text = escape(text).replace(r"\*", SHELL_OPERATORS);
-        if goes_on { format!("{text}( {SHELL_OPERATORS})?") } else { text }
+        if continues { format!("{text}( {SHELL_OPERATORS})?") } else { text }
     };
     format!("^({})$", commands.iter().map(pattern).collect::<Vec<_>>().join("|"))
 }
@@ -319,7 +319,7 @@ fn allowed(commands: &[String]) -> String {
 /// to list them.
 fn denied(commands: &[String]) -> String {
     let ending_so = |wanted: bool, end: &str| {
-        let these = commands.iter().map(|command| beginning(command)).filter(|(_, goes_on)| *goes_on == wanted);
+        let these = commands.iter().map(|command| beginning(command)).filter(|(_, continues)| *continues == wanted);
         let pattern = |(text, _): (&str, bool)| {
             let words = escape(text).split_whitespace().collect::<Vec<_>>().join(BETWEEN_WORDS);
             words.replace(r"\*", IN_ONE_COMMAND)

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
-use toolwright_core::agents::{AgentSpec, legal_name};
+use toolwright_core::agents::{AgentConfig, legal_name};
 
 use super::{Draft, claude};
 use crate::config::node::{Data, Node, Problem, Severity};
@@ -57,7 +57,7 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Dr
     claude::translate(&mut node, problems);
     let name = node.take("name");
     check(&mut node, schema(), problems);
-    let mut spec: AgentSpec = match serde_json::from_value(node.to_value()) {
+    let mut spec: AgentConfig = match serde_json::from_value(node.to_value()) {
         Ok(spec) => spec,
         Err(error) => {
             let remedy = "compare it with `agents` in `toolwright config schema`";

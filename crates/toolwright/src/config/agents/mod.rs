@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use toolwright_agent::ReportSpec;
-use toolwright_core::agents::{AgentSpec, check_name, find_cycle, unknown_tools};
+use toolwright_agent::ReportConfig;
+use toolwright_core::agents::{AgentConfig, check_name, find_cycle, unknown_tools};
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Effect;
 use toolwright_core::store::channel::Channels;
@@ -27,14 +27,14 @@ pub(super) use file::front_matter;
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEntry {
     /// What is written of it.
-    pub spec: AgentSpec,
+    pub spec: AgentConfig,
     /// Where it is defined.
     pub at: At,
 }
 
 /// An agent before it is seen with the others.
 struct Draft {
-    spec: AgentSpec,
+    spec: AgentConfig,
     at: At,
     /// What it was written as, for the places of its keys.
     node: Node,
@@ -99,7 +99,7 @@ pub(super) fn load(
 }
 
 fn entry(mut member: Member, scope: &mut Scope<'_>) -> Option<Draft> {
-    let mut spec: AgentSpec = scope.entry(&mut member, entry_schema("agents"), "agents")?;
+    let mut spec: AgentConfig = scope.entry(&mut member, entry_schema("agents"), "agents")?;
     spec.name.clone_from(&member.key);
     let prefix = format!("agents.{}.", member.key);
     Some(Draft { spec, at: member.at, node: member.value, prefix })
@@ -113,7 +113,7 @@ fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> 
         problems.push(draft.problem(out, "name", error.to_string(), "rename it"));
     }
     let schema = draft.spec.output_schema.clone().map(serde_json::Value::Object);
-    if let Some(Err(error)) = schema.map(ReportSpec::by_schema) {
+    if let Some(Err(error)) = schema.map(ReportConfig::by_schema) {
         problems.push(draft.problem(out, "output_schema", error.to_string(), "write a JSON Schema"));
     }
     if draft.spec.rules.iter().any(|rule| rule.effect != Effect::Deny) {
@@ -308,7 +308,7 @@ fn check_destinations(drafts: &mut Vec<Draft>, off: BTreeSet<String>, problems: 
         false
     });
     loop {
-        let specs: Vec<AgentSpec> = drafts.iter().map(|draft| draft.spec.clone()).collect();
+        let specs: Vec<AgentConfig> = drafts.iter().map(|draft| draft.spec.clone()).collect();
         let Some(cycle) = find_cycle(&specs) else { break };
         drafts.retain(|draft| {
             let is_in = cycle.contains(&draft.spec.name);

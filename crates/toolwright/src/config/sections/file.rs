@@ -15,8 +15,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use toolwright_agent::{ContextOptions, DEFAULT_PICK_SIZE, Dispatch};
-use toolwright_core::agents::{AgentLimits, AgentSpec};
-use toolwright_core::definition::ToolSettings;
+use toolwright_core::agents::{AgentConfig, AgentLimits};
+use toolwright_core::definition::ToolConfig;
 use toolwright_core::exposure::ExposureChoice;
 use toolwright_core::pins::PinConfig;
 use toolwright_core::policy::{Policy, Profile, Rule, ToolNote};
@@ -91,7 +91,7 @@ pub struct ConfigFile {
     pub channels: Channels,
     /// Agents by name. Files in `agents` beside the configuration, in `.claude/agents` of the project and of the home
     /// folder define further ones.
-    pub(in crate::config) agents: Entries<AgentSpec>,
+    pub(in crate::config) agents: Entries<AgentConfig>,
     /// Triggers of this workspace, by name: `toolwright serve` and `toolwright chat` run them.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub triggers: IndexMap<String, TriggerConfig>,
@@ -213,7 +213,7 @@ pub struct Defaults {
     pub builtins_denied: Vec<String>,
     /// How single built-in tools are called and explained, by wire name (`shell__bash`) or id (`shell:bash`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub builtin_tools: BTreeMap<String, ToolSettings>,
+    pub builtin_tools: BTreeMap<String, ToolConfig>,
     /// What the `fs` tools do about paths outside the workspace root.
     pub path_guard: PathGuard,
     /// Environment variables, as globs, that commands of `shell` and MCP servers do not inherit; besides

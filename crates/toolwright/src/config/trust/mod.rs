@@ -23,7 +23,7 @@ pub use summary::Summary;
 
 /// The state of a project's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum TrustState {
     /// Its content is approved.
     Approved,
     /// It differs from the approved version, which stays in force.
@@ -36,7 +36,7 @@ pub enum Standing {
     Faulty,
 }
 
-impl Standing {
+impl TrustState {
     /// The state as JSON answers name it.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
@@ -56,7 +56,7 @@ pub struct Judged {
     /// The file, absolute.
     pub file: PathBuf,
     /// Its state.
-    pub standing: Standing,
+    pub standing: TrustState,
     /// The approved content, which applies; `None` if there is none.
     pub in_force: Option<Content>,
     /// The current content; `None` if the file is gone or cannot be read.
@@ -83,23 +83,23 @@ impl Judged {
         let fault = self.fault.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
         let refused = if self.refused { "; you refused the change" } else { "" };
         Some(match self.standing {
-            Standing::Approved | Standing::Faulty => return None,
-            Standing::Unapproved if self.refused => (
+            TrustState::Approved | TrustState::Faulty => return None,
+            TrustState::Unapproved if self.refused => (
                 "you refused this file, so it is left out".to_owned(),
                 remedy("`toolwright trust` asks again, as does any change of the file"),
             ),
-            Standing::Unapproved => (
+            TrustState::Unapproved => (
                 format!("nobody has approved this file, so it is left out{fault}"),
                 remedy("`toolwright trust` shows what it would start and change, and asks"),
             ),
-            Standing::Changed => (
+            TrustState::Changed => (
                 format!(
                     "it has changed since it was approved, and the approved version stays in force{refused}{fault}{}",
                     named(&self.waits)
                 ),
                 remedy("`toolwright trust` shows the change and asks"),
             ),
-            Standing::Gone => (
+            TrustState::Gone => (
                 format!(
                     "it is gone, and the approved version stays in force, since it guards something{}",
                     named(&self.waits)
@@ -163,7 +163,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
     let approved = store.approved(file);
     let mut judged = Judged {
         file: file.to_owned(),
-        standing: Standing::Unapproved,
+        standing: TrustState::Unapproved,
         in_force: approved.as_ref().map(|approved| approved.content.clone()),
         now: None,
         waits: Vec::new(),
@@ -175,7 +175,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         Ok(now) => now,
         Err(error) => {
             judged.fault = Some(format!("it cannot be read: {error}"));
-            judged.standing = if approved.is_some() { Standing::Changed } else { Standing::Unapproved };
+            judged.standing = if approved.is_some() { TrustState::Changed } else { TrustState::Unapproved };
             return Some(judged);
         }
     };
@@ -183,7 +183,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         // Without a file nothing of it applies, unless that would remove a guard.
         let was = approved?.content.value(file).ok()?;
         judged.waits = waiting(&was, &json!({}));
-        judged.standing = Standing::Gone;
+        judged.standing = TrustState::Gone;
         return (!judged.waits.is_empty()).then_some(judged);
     };
     judged.now = Some(now.clone());
@@ -200,30 +200,30 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
             }
             // A faulty file needs no approval either, but its owner should know.
             let harmless = |fault| Problem { severity: Severity::Warning, ..fault };
-            (judged.standing, judged.faults) = (Standing::Faulty, faults.into_iter().map(harmless).collect());
+            (judged.standing, judged.faults) = (TrustState::Faulty, faults.into_iter().map(harmless).collect());
         }
         return Some(judged);
     };
     judged.standing = if approved.content == now {
-        Standing::Approved
+        TrustState::Approved
     } else if approved.older.contains(&now.hash()) {
         keep(store, file, &now, Approval::ByPerson);
-        Standing::Approved
+        TrustState::Approved
     } else {
         match (approved.content.value(file), parsed) {
             (Ok(was), Ok((is, _))) => {
                 judged.waits = waiting(&was, &is);
                 if judged.waits.is_empty() {
                     keep(store, file, &now, Approval::Harmless);
-                    Standing::Approved
+                    TrustState::Approved
                 } else {
-                    Standing::Changed
+                    TrustState::Changed
                 }
             }
-            _ => Standing::Changed,
+            _ => TrustState::Changed,
         }
     };
-    if judged.standing == Standing::Approved {
+    if judged.standing == TrustState::Approved {
         // The problems of an approved file are reported when it is loaded.
         (judged.in_force, judged.fault) = (Some(now), None);
     }
@@ -246,7 +246,7 @@ fn keep(store: &TrustStore, file: &Path, content: &Content, how: Approval) {
 /// # Errors
 /// Those of the file system.
 pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
-    let was_approved = judge(file, store).is_none_or(|judged| judged.standing == Standing::Approved);
+    let was_approved = judge(file, store).is_none_or(|judged| judged.standing == TrustState::Approved);
     crate::private_file::write_atomically(file, text)?;
     if !is_project_file(file) {
         return Ok(true);
@@ -266,7 +266,7 @@ pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result
 /// Those of the file system.
 pub fn write_approved_agent(folder: &Path, file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
     let judged = judge(folder, store);
-    let was_approved = judged.as_ref().is_none_or(|judged| judged.standing == Standing::Approved);
+    let was_approved = judged.as_ref().is_none_or(|judged| judged.standing == TrustState::Approved);
     crate::private_file::write_atomically(file, text)?;
     if !was_approved || is_nested() {
         return Ok(false);

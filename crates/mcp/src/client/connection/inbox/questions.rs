@@ -53,7 +53,7 @@ struct Open {
     /// Whose it is, where the call is only likely to be the one that it is of.
     likely: Option<Caller>,
     /// Another call that it may be of, once that one has ended.
-    heir: Option<(RequestId, Caller)>,
+    successor: Option<(RequestId, Caller)>,
 }
 
 impl Open {
@@ -169,7 +169,7 @@ impl Questions {
                 withdrawn: withdrawn.clone(),
                 turn: Arc::clone(&turn),
                 likely: (certainty == Certainty::Likely).then(|| caller.clone()),
-                heir: None,
+                successor: None,
             };
             open.insert(reply.id.clone(), question);
         }
@@ -195,8 +195,8 @@ impl Questions {
             let outcome = tokio::select! {
                 biased;
                 () = call_ended.cancelled() => {
-                    if let Some(heir) = questions.take_heir(&reply, &withdrawn) {
-                        return questions.pass_on(reply, heir, request, Certainty::Likely);
+                    if let Some(successor) = questions.take_successor(&reply, &withdrawn) {
+                        return questions.pass_on(reply, successor, request, Certainty::Likely);
                     }
                     Some(Err(RpcError::new(RpcError::INTERNAL, "the call that this was asked for has ended")))
                 }
@@ -245,7 +245,7 @@ impl Questions {
                 withdrawn: withdrawn.clone(),
                 turn: Arc::default(),
                 likely: None,
-                heir: None,
+                successor: None,
             };
             // Who asks again under the same id has one answer.
             if let Some(former) = open.insert(reply.id.clone(), question) {
@@ -266,11 +266,11 @@ impl Questions {
     }
 
     /// The call is over: what was asked for it is answered so. What was only likely to be asked for it is put to the call
-    /// that `heir` finds, of that caller's, given the calls that have a question open.
+    /// that `successor` finds, of that caller's, given the calls that have a question open.
     pub(crate) fn call_ended(
         &self,
         call: RequestId,
-        heir: impl FnOnce(&Caller, &[RequestId]) -> Option<(RequestId, Caller)>,
+        successor: impl FnOnce(&Caller, &[RequestId]) -> Option<(RequestId, Caller)>,
     ) {
         let (likely, busy) = {
             let open = self.lock();
@@ -282,9 +282,9 @@ impl Questions {
             let likely = of_it.filter_map(|open| open.likely.clone()).next();
             (likely, open.values().filter_map(|open| open.call).collect::<Vec<_>>())
         };
-        let heir = likely.and_then(|caller| heir(&caller, &busy));
+        let successor = likely.and_then(|caller| successor(&caller, &busy));
         for open in self.lock().values_mut().filter(|open| open.call == Some(call)) {
-            open.heir = heir.clone().filter(|_| open.likely.is_some());
+            open.successor = successor.clone().filter(|_| open.likely.is_some());
             open.call_ended.cancel();
         }
     }
@@ -298,11 +298,11 @@ impl Questions {
     }
 
     /// The other call that a question may be of, which is open no more then.
-    fn take_heir(&self, reply: &Reply, withdrawn: &CancellationToken) -> Option<(RequestId, Caller)> {
+    fn take_successor(&self, reply: &Reply, withdrawn: &CancellationToken) -> Option<(RequestId, Caller)> {
         let mut open = self.lock();
-        let heir = open.get_mut(&reply.id).filter(|_| !withdrawn.is_cancelled())?.heir.take()?;
+        let successor = open.get_mut(&reply.id).filter(|_| !withdrawn.is_cancelled())?.successor.take()?;
         open.remove(&reply.id);
-        Some(heir)
+        Some(successor)
     }
 
     /// The server takes the question with this id (JSON text) back.
@@ -386,12 +386,12 @@ mod tests {
     use crate::transport::SendError;
 
     /// A client that never answers.
-    struct Mute {
+    struct SilentClient {
         is_away: bool,
     }
 
     #[async_trait]
-    impl CallClient for Mute {
+    impl CallClient for SilentClient {
         fn capabilities(&self) -> Map<String, Value> {
             Map::from_iter([("roots".to_owned(), json!({}))])
         }
@@ -423,7 +423,7 @@ mod tests {
     fn call(id: RequestId, is_away: bool) -> Attribution {
         let principal = Principal { id: "p".to_owned(), owner: false, roles: Vec::new() };
         let session = Session { id: SessionId::new("s"), principal, root: ".".into(), agent: None };
-        let client = Arc::new(Mute { is_away });
+        let client = Arc::new(SilentClient { is_away });
         Attribution::Call(id, Caller { partials: Arc::new(NoPartials), client, session: Arc::new(session) })
     }
 

@@ -80,7 +80,7 @@ impl Log {
 
 /// A request as a server got it.
 #[derive(Debug, Clone)]
-struct Asked {
+struct SentRequest {
     method: Method,
     path: String,
     headers: HeaderMap,
@@ -89,28 +89,28 @@ struct Asked {
     at: Instant,
 }
 
-impl Asked {
+impl SentRequest {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("text"))
     }
 }
 
-type Handler = dyn Fn(&Asked) -> Response + Send + Sync;
+type Handler = dyn Fn(&SentRequest) -> Response + Send + Sync;
 
 /// A server that keeps what it is asked and answers as a test says.
 struct Site {
     url: Url,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<SentRequest>>>,
 }
 
 #[derive(Clone)]
 struct Served {
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<SentRequest>>>,
     handler: Arc<Handler>,
 }
 
 impl Site {
-    async fn start(handler: impl Fn(&Asked) -> Response + Send + Sync + 'static) -> Self {
+    async fn start(handler: impl Fn(&SentRequest) -> Response + Send + Sync + 'static) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}/mcp", listener.local_addr().expect("address"));
         let served = Served { asked: Arc::default(), handler: Arc::new(handler) };
@@ -120,7 +120,7 @@ impl Site {
         Self { url: url.parse().expect("url"), asked }
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<SentRequest> {
         self.asked.lock().expect("asked").clone()
     }
 
@@ -135,7 +135,7 @@ impl Site {
 
 async fn answer(State(served): State<Served>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let message = serde_json::from_slice(&body).unwrap_or_default();
-    let asked = Asked { method, path: uri.to_string(), headers, message, at: Instant::now() };
+    let asked = SentRequest { method, path: uri.to_string(), headers, message, at: Instant::now() };
     let response = (served.handler)(&asked);
     served.asked.lock().expect("asked").push(asked);
     response
@@ -164,7 +164,7 @@ fn result(id: RequestId, result: Value) -> Value {
 }
 
 /// A JSON response to whatever was asked.
-fn reply(asked: &Asked) -> Response {
+fn reply(asked: &SentRequest) -> Response {
     axum::Json(result(asked.message["id"].as_u64().expect("id"), json!({"of": asked.message["method"]})))
         .into_response()
 }

@@ -13,7 +13,7 @@ type Script = mpsc::UnboundedSender<String>;
 /// An old server: a stream at `/sse`, messages at the endpoint that it names. Requests are answered on the stream.
 async fn old_server(
     endpoint: &'static str,
-    post: impl Fn(&Asked) -> Response + Send + Sync + 'static,
+    post: impl Fn(&SentRequest) -> Response + Send + Sync + 'static,
 ) -> (Site, Script) {
     let (script, lines) = mpsc::unbounded_channel::<String>();
     let (answers, lines) = (script.clone(), Mutex::new(Some(lines)));
@@ -39,7 +39,7 @@ async fn old_server(
     (site, script)
 }
 
-fn accepts(asked: &Asked) -> Response {
+fn accepts(asked: &SentRequest) -> Response {
     if asked.path == "/messages?s=1" { status(202) } else { status(405) }
 }
 
@@ -132,17 +132,17 @@ async fn what_is_no_old_server_says_so() {
         let pieces: Vec<String> = pieces.iter().map(|&piece| piece.to_owned()).collect();
         stream(pieces, end)
     };
-    type Answer = Box<dyn Fn(&Asked) -> Response + Send + Sync>;
+    type Answer = Box<dyn Fn(&SentRequest) -> Response + Send + Sync>;
     let cases: [(Answer, &str); 5] = [
-        (Box::new(|_: &Asked| status(401)), "headers.Authorization"),
-        (Box::new(|_: &Asked| ([("content-type", "text/html")], "x").into_response()), "text/html"),
-        (Box::new(move |_: &Asked| events(&[": hi\n\n"], End::Closed)), "the event stream ended"),
+        (Box::new(|_: &SentRequest| status(401)), "headers.Authorization"),
+        (Box::new(|_: &SentRequest| ([("content-type", "text/html")], "x").into_response()), "text/html"),
+        (Box::new(move |_: &SentRequest| events(&[": hi\n\n"], End::Closed)), "the event stream ended"),
         (
-            Box::new(move |_: &Asked| events(&["event: endpoint\ndata: http://evil.example/m\n\n"], End::Open)),
+            Box::new(move |_: &SentRequest| events(&["event: endpoint\ndata: http://evil.example/m\n\n"], End::Open)),
             "another origin",
         ),
         (
-            Box::new(move |_: &Asked| events(&[&format!("data: {}", "x".repeat(2 * MAX))], End::Open)),
+            Box::new(move |_: &SentRequest| events(&[&format!("data: {}", "x".repeat(2 * MAX))], End::Open)),
             "max_message_bytes",
         ),
     ];

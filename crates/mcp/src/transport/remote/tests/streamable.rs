@@ -16,7 +16,7 @@ async fn open(site: &Site) -> (Arc<StreamableHttp>, Arc<Log>) {
 
 /// A server with a session, whose other requests `handler` answers.
 async fn in_session(
-    handler: impl Fn(&Asked) -> Response + Send + Sync + 'static,
+    handler: impl Fn(&SentRequest) -> Response + Send + Sync + 'static,
 ) -> (Site, Arc<StreamableHttp>, Arc<Log>) {
     let site = Site::start(move |asked| {
         if asked.message["method"] == "initialize" {
@@ -164,15 +164,15 @@ async fn cut_events_are_requested_again() {
 #[tokio::test]
 async fn unresumable_streams_break_their_call() {
     let once_more = |code| {
-        move |asked: &Asked| match asked.method {
+        move |asked: &SentRequest| match asked.method {
             Method::POST => stream(vec!["id: e1\nretry: 1\ndata: \n\n".into()], End::Closed),
             _ => status(code),
         }
     };
-    type Answer = Box<dyn Fn(&Asked) -> Response + Send + Sync>;
+    type Answer = Box<dyn Fn(&SentRequest) -> Response + Send + Sync>;
     let cases: [(Answer, Option<&str>, &str, usize); 5] = [
         (
-            Box::new(|_: &Asked| stream(vec![event(&json!({"method": "x"}))], End::Closed)),
+            Box::new(|_: &SentRequest| stream(vec![event(&json!({"method": "x"}))], End::Closed)),
             LEGACY,
             "ended before the answer",
             1,
@@ -181,7 +181,7 @@ async fn unresumable_streams_break_their_call() {
         (Box::new(once_more(405)), LEGACY, "HTTP 405", 2),
         (Box::new(once_more(503)), LEGACY, "HTTP 503", 6),
         (
-            Box::new(|_: &Asked| stream(vec!["data: {\"id\":2,\"result\":[}\n\n".into()], End::Open)),
+            Box::new(|_: &SentRequest| stream(vec!["data: {\"id\":2,\"result\":[}\n\n".into()], End::Open)),
             LEGACY,
             "not a valid message",
             1,
@@ -234,8 +234,8 @@ async fn session_streams_are_retried_until_surely_absent() {
     let in_words =
         |code: u16, body: &'static str| (axum::http::StatusCode::from_u16(code).expect("code"), body).into_response();
     // What the server says to one request for the stream after the other, how often it is asked, and what is told.
-    type Says = Box<dyn Fn(usize) -> Response + Send + Sync>;
-    let cases: [(&str, Says, usize, &[&str]); 8] = [
+    type StreamAnswer = Box<dyn Fn(usize) -> Response + Send + Sync>;
+    let cases: [(&str, StreamAnswer, usize, &[&str]); 8] = [
         ("it has none", Box::new(|_| status(405)), 1, &[]),
         ("it has no such path", Box::new(|_| status(404)), 1, &[]),
         ("what it says of its path is no session's end", Box::new(move |_| in_words(404, "Session not found")), 1, &[]),

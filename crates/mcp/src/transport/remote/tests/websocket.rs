@@ -124,13 +124,13 @@ async fn what_is_no_websocket_says_so() {
     let (url, _) = socket_server(Some("chat"), |_| async {}).await;
     let (transport, _) = open(&url).await;
     assert!(matches!(transport, Err(SendError::Broken(text)) if text.contains("subprotocol")));
-    type Answer = Box<dyn Fn(&Asked) -> Response + Send + Sync>;
+    type Answer = Box<dyn Fn(&SentRequest) -> Response + Send + Sync>;
     let cases: [(Answer, &str); 4] = [
-        (Box::new(|_: &Asked| status(200)), "opens no WebSocket (HTTP 200"),
-        (Box::new(|_: &Asked| status(401)), "headers.Authorization"),
-        (Box::new(|_: &Asked| status(404)), "HTTP 404"),
+        (Box::new(|_: &SentRequest| status(200)), "opens no WebSocket (HTTP 200"),
+        (Box::new(|_: &SentRequest| status(401)), "headers.Authorization"),
+        (Box::new(|_: &SentRequest| status(404)), "HTTP 404"),
         (
-            Box::new(|_: &Asked| {
+            Box::new(|_: &SentRequest| {
                 let headers = [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-accept", "x")];
                 (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
             }),

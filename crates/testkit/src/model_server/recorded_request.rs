@@ -6,7 +6,7 @@ use super::WireApi;
 
 /// One request to the model.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct RecordedRequest {
     /// The API.
     pub api: WireApi,
     /// The path it was sent to; Gemini's names the model and says whether to stream.
@@ -28,7 +28,7 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
-impl Asked {
+impl RecordedRequest {
     /// The system prompt, empty for none.
     #[must_use]
     pub fn system(&self) -> String {

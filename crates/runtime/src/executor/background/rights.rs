@@ -10,10 +10,10 @@ use toolwright_core::policy::Policy;
 use toolwright_core::store::StoreError;
 
 use crate::executor::RunContext;
-use crate::models::AgentAccount;
-use crate::store::jobs::JobTerms;
+use crate::models::AgentBudget;
+use crate::store::jobs::JobRights;
 
-impl JobTerms {
+impl JobRights {
     pub(super) fn of(run: &RunContext, call: &ValidCall) -> Self {
         let reachable = || run.snapshot.list().iter().map(|entry| entry.id().clone()).collect();
         Self {
@@ -22,7 +22,7 @@ impl JobTerms {
             tools: call.awaits_others().then(reachable),
             request: run.request.clone(),
             agents: run.agents.to_vec(),
-            account: run.account.as_ref().map(|account| account.id().to_string()),
+            paying_run: run.agent_budget.as_ref().map(|agent_budget| agent_budget.id().to_string()),
             model: run.model.as_deref().map(str::to_owned),
             asker: run.asker.as_deref().map(str::to_owned),
         }
@@ -53,9 +53,9 @@ impl JobTerms {
         prices: &PriceTable,
         now_ms: u64,
     ) -> Result<Option<RunContext>, StoreError> {
-        let account = match (&self.account, &run.account) {
-            (Some(id), Some(account)) if **account.id() == **id => Some(Arc::clone(account)),
-            (Some(id), _) => match AgentAccount::known(tree, id, prices.clone(), now_ms).await? {
+        let agent_budget = match (&self.paying_run, &run.agent_budget) {
+            (Some(id), Some(agent_budget)) if **agent_budget.id() == **id => Some(Arc::clone(agent_budget)),
+            (Some(id), _) => match AgentBudget::known(tree, id, prices.clone(), now_ms).await? {
                 None => return Ok(None),
                 known => known,
             },
@@ -63,7 +63,7 @@ impl JobTerms {
         };
         let run = self.restrict(run);
         Ok(Some(RunContext {
-            account,
+            agent_budget,
             // What another run began is no part of this one.
             usage: run.usage.filter(|_| self.run.is_none()),
             agents: self.agents.into(),

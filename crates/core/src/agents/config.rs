@@ -16,7 +16,7 @@ const RESERVED: [&str; 6] = ["final_report", "task_status", "batch", "todo", "as
 /// policy and limits only narrow.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct AgentSpec {
+pub struct AgentConfig {
     /// Its name: lower-case letters, digits, `_` and `-`. As a tool it is `agent__{name}`.
     // The key of its entry, or the name in its file.
     #[schemars(skip)]
@@ -78,7 +78,7 @@ pub struct AgentSpec {
     pub foreign_references: bool,
 }
 
-impl AgentSpec {
+impl AgentConfig {
     /// The policy with this agent's rules first.
     #[must_use]
     pub fn ruled(&self, policy: &Policy) -> Policy {
@@ -93,7 +93,7 @@ impl AgentSpec {
 pub struct Router {
     /// The agents that it may choose, by name.
     #[schemars(length(max = 64))]
-    pub destinations: Vec<Destination>,
+    pub destinations: Vec<HandoffDestination>,
 }
 
 impl Router {
@@ -105,7 +105,7 @@ impl Router {
 
     /// The destination of this name.
     #[must_use]
-    pub fn destination(&self, name: &str) -> Option<&Destination> {
+    pub fn destination(&self, name: &str) -> Option<&HandoffDestination> {
         self.destinations.iter().find(|destination| destination.agent == name)
     }
 }
@@ -114,7 +114,7 @@ impl Router {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "WrittenDestination")]
 #[schemars(with = "WrittenDestination")]
-pub struct Destination {
+pub struct HandoffDestination {
     /// The agent.
     pub agent: String,
     /// What it sees of the conversation.
@@ -152,7 +152,7 @@ struct FullDestination {
     description: String,
 }
 
-impl From<WrittenDestination> for Destination {
+impl From<WrittenDestination> for HandoffDestination {
     fn from(written: WrittenDestination) -> Self {
         match written {
             WrittenDestination::Name(agent) => {
@@ -261,12 +261,12 @@ mod tests {
 
     #[test]
     fn a_destination_is_a_name_or_has_settings() {
-        let spec: AgentSpec = serde_json::from_value(json!({
+        let spec: AgentConfig = serde_json::from_value(json!({
             "router": {"destinations": ["billing", {"agent": "legal", "history": "user_messages", "may_return": true}]},
             "limits": {"turns": 3, "time": "5m", "cost": 0.5},
         }))
         .expect("a spec");
-        let destination = |agent: &str, history, may_return| Destination {
+        let destination = |agent: &str, history, may_return| HandoffDestination {
             agent: agent.into(),
             history,
             may_return,
@@ -275,7 +275,7 @@ mod tests {
         let full = destination("legal", History::UserMessages, true);
         let plain = destination("billing", History::All, false);
         assert_eq!(spec.router.destinations, [plain, full]);
-        let again: AgentSpec = serde_json::from_value(json!(spec)).expect("what is written is read");
+        let again: AgentConfig = serde_json::from_value(json!(spec)).expect("what is written is read");
         assert_eq!(again, spec);
     }
 
@@ -283,7 +283,7 @@ mod tests {
     fn an_agents_rules_come_first_and_only_deny() {
         let policy = Policy { rules: vec![Rule::allow("fs:*")], ..Policy::default() };
         let rules = vec![Rule::deny("fs:write"), Rule::allow("shell:*"), Rule::ask("web:*")];
-        let agent = AgentSpec { rules, ..AgentSpec::default() };
+        let agent = AgentConfig { rules, ..AgentConfig::default() };
         assert_eq!(agent.ruled(&policy).rules, [Rule::deny("fs:write"), Rule::allow("fs:*")]);
     }
 

@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::RunInput;
 use toolwright_core::agents::prompt::Prompt;
-use toolwright_core::agents::{AgentLimits, AgentSpec, OnChildren, Rights, Router, TimeLeft};
+use toolwright_core::agents::{AgentConfig, AgentLimits, OnChildren, Rights, Router, TimeLeft};
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
 
-use super::{ClientTerms, ContextOptions};
+use super::{ClientRunOptions, ContextOptions};
 use crate::tools::{AgentTools, HandoffTool};
 
 /// Model answers in one task unless configured otherwise.
@@ -22,7 +22,7 @@ pub const DEFAULT_PICK_SIZE: usize = 8;
 
 /// What does not change during a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunSpec {
+pub struct RunConfig {
     /// The model, `provider/model`.
     pub model: String,
     /// System prompt; see [`crate::Driver::system_prompt`].
@@ -51,14 +51,14 @@ pub struct RunSpec {
     pub denied: Vec<String>,
     /// The agent that it is a run of, if that has a definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<Arc<AgentSpec>>,
+    pub agent: Option<Arc<AgentConfig>>,
     /// What bounds the run and all agents that it starts or hands over to, where whoever it works for may not do
     /// everything: tools and limits; the driver leaves the rest to its options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rights: Option<Arc<Rights>>,
     /// What the request of a client asks of it.
-    #[serde(default, skip_serializing_if = "ClientTerms::is_empty")]
-    pub client: ClientTerms,
+    #[serde(default, skip_serializing_if = "ClientRunOptions::is_empty")]
+    pub client: ClientRunOptions,
     /// The model's context window in tokens, if known: room is made before the conversation would not fit. If it
     /// is unknown, room is made when the API reports an overflow.
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct RunSpec {
     pub input: RunInput,
 }
 
-impl RunSpec {
+impl RunConfig {
     /// A run of this model with all tools and the usual limits.
     #[must_use]
     pub fn new(model: impl Into<String>, system: impl Into<Prompt>) -> Self {
@@ -101,7 +101,7 @@ impl RunSpec {
             denied: Vec::new(),
             agent: None,
             rights: None,
-            client: ClientTerms::default(),
+            client: ClientRunOptions::default(),
             window: None,
             exposure: None,
             pinned: Vec::new(),
@@ -113,7 +113,7 @@ impl RunSpec {
     }
 }
 
-impl RunSpec {
+impl RunConfig {
     /// Limits of the run together with the agents that it starts.
     #[must_use]
     pub fn tree_limits(&self) -> AgentLimits {
@@ -127,7 +127,7 @@ impl RunSpec {
         AgentLimits::from(&self.limits).within(&self.tree_limits())
     }
 
-    /// The tools of whoever it works for: globs as in [`RunSpec::tools`]; `None` for all.
+    /// The tools of whoever it works for: globs as in [`RunConfig::tools`]; `None` for all.
     #[must_use]
     pub fn rights_tools(&self) -> Option<&[String]> {
         self.rights.as_ref()?.tools.as_deref()
@@ -140,7 +140,7 @@ impl RunSpec {
     }
 }
 
-impl RunSpec {
+impl RunConfig {
     /// The agents that it may hand its request to.
     pub(crate) fn router(&self) -> &Router {
         static NONE: Router = Router { destinations: Vec::new() };

@@ -17,7 +17,7 @@ use toolwright_core::store::StoreError;
 const USUAL_ANSWER: u32 = 4096;
 
 /// The account of an agent that runs in this process.
-pub struct AgentAccount {
+pub struct AgentBudget {
     tree: Arc<dyn AgentTree>,
     id: Arc<str>,
     prices: PriceTable,
@@ -36,13 +36,13 @@ struct Balance {
     held: Spending,
 }
 
-impl fmt::Debug for AgentAccount {
+impl fmt::Debug for AgentBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentAccount").field("id", &self.id).field("balance", &*self.balance()).finish_non_exhaustive()
+        f.debug_struct("AgentBudget").field("id", &self.id).field("balance", &*self.balance()).finish_non_exhaustive()
     }
 }
 
-impl AgentAccount {
+impl AgentBudget {
     /// Enters an agent in `tree`.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl AgentAccount {
 
     fn hold(self: &Arc<Self>, model: &str, held: Spending) -> HeldSpending {
         self.balance().held.add(held);
-        HeldSpending { account: Arc::clone(self), model: model.to_owned(), held, used: Usage::default() }
+        HeldSpending { agent_budget: Arc::clone(self), model: model.to_owned(), held, used: Usage::default() }
     }
 
     /// The agent has ended. It holds nothing any more.
@@ -170,7 +170,7 @@ impl AgentAccount {
 /// Room for one request. Dropped, what the request is known to have used is charged, and the rest is free again.
 #[derive(Debug)]
 pub struct HeldSpending {
-    account: Arc<AgentAccount>,
+    agent_budget: Arc<AgentBudget>,
     model: String,
     held: Spending,
     used: Usage,
@@ -185,8 +185,8 @@ impl HeldSpending {
 
 impl Drop for HeldSpending {
     fn drop(&mut self) {
-        let cost = self.account.prices.of(&self.model).map(|prices| prices.cost(self.used));
-        let mut balance = self.account.balance();
+        let cost = self.agent_budget.prices.of(&self.model).map(|prices| prices.cost(self.used));
+        let mut balance = self.agent_budget.balance();
         balance.held.remove(self.held);
         balance.spent.add(Spending { tokens: self.used.tokens(), cost_usd: cost.unwrap_or_default() });
     }
