@@ -63,7 +63,8 @@ impl Executor {
     /// has an effect.
     ///
     /// # Errors
-    /// Those of the store: what cannot be followed does not run. Without a session log nothing is followed.
+    /// Those of the store for tainted arguments: what cannot be followed does not run. Without a session log nothing is
+    /// followed.
     pub(super) async fn follow_files(&self, call: &ValidCall, run: &RunContext) -> Result<FileTaint, ToolError> {
         let (given, is_kept) = (of_all(&call.provenance.tainted), is_kept(call, run));
         let may_matter = is_kept || !call.entry.definition().effects.read_only;
@@ -77,6 +78,11 @@ impl Executor {
         let rows = match self.options.services.log.values(&files_mailbox(&run.session.principal), FILES).await {
             Ok(rows) => rows,
             Err(StoreError::Unsupported(_)) => return Ok(FileTaint::default()),
+            // Whether calls wait for a store that fails is for `ledger.mode` to say.
+            Err(error) if given.is_empty() => {
+                tracing::warn!(tool = %call.entry.id(), "which files are tainted cannot be read: {error}");
+                return Ok(FileTaint::default());
+            }
             Err(error) => return Err(error.into()),
         };
         let mut found = FileNotes::of(rows).judge(&usage, &call.arguments, &given);

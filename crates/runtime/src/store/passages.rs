@@ -32,7 +32,7 @@ const LOG: &str = "SELECT at_ms, ifnull(agent, ifnull(author, 'toolwright')), \
     CASE WHEN instr(session, 'channel/') = 1 THEN 'a channel' ELSE 'session ' || session END, \
     CASE WHEN is_message THEN session_log.text ELSE session_log.name || ' = ' || ifnull(session_log.data, '') END";
 /// Rows that say something: a value that was deleted does not, nor does a note without data.
-const SAYS: &str = "(is_message OR data <> 'null')";
+const SAYS: &str = "(session_log.is_message OR session_log.data <> 'null')";
 const RUN: &str = "SELECT at_ms, who, 'run ' || run, run_passages.text";
 
 impl SqliteStore {
