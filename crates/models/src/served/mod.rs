@@ -25,7 +25,7 @@ use crate::api::Api;
 pub use error::{Fault, error_body};
 pub use fields::{FIELDS, Field, Handling, fields_of};
 pub use losses::{SIGNATURES, losses, lost_with};
-pub use responses::{ConversationBody, input_items, input_messages, input_system, read_conversation};
+pub use responses::{ConversationBody, Metadata, input_items, input_messages, input_system, read_conversation};
 pub use shapes::{SHAPES, Shape};
 pub use writer::ResponseWriter;
 

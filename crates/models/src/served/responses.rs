@@ -85,7 +85,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     })
 }
 
-fn metadata(root: &Object<'_>) -> Read<Option<Map<String, Value>>> {
+fn metadata(root: &Object<'_>) -> Read<Option<Metadata>> {
     let (entries, name, value) = METADATA;
     let Some(metadata) = root.object("metadata")? else { return Ok(None) };
     if metadata.map.len() > entries {
@@ -114,6 +114,9 @@ pub enum ConversationBody {
     Items,
 }
 
+/// Texts that a client keeps with a conversation, by their names.
+pub type Metadata = Map<String, Value>;
+
 /// Reads the body of a request to `/v1/conversations`; an empty one has no fields. Returns its metadata, if it has some, and its
 /// items.
 ///
@@ -122,7 +125,7 @@ pub enum ConversationBody {
 pub fn read_conversation(
     body: &[u8],
     what: ConversationBody,
-) -> Result<(Option<Map<String, Value>>, Vec<Value>), RequestError> {
+) -> Result<(Option<Metadata>, Vec<Value>), RequestError> {
     let body = if body.is_empty() { Map::new() } else { super::read_body(body)? };
     let shape = match what {
         ConversationBody::New => "new_conversation",
