@@ -122,10 +122,7 @@ pub type Metadata = Map<String, Value>;
 ///
 /// # Errors
 /// [`RequestError`], naming the field.
-pub fn read_conversation(
-    body: &[u8],
-    what: ConversationBody,
-) -> Result<(Option<Metadata>, Vec<Value>), RequestError> {
+pub fn read_conversation(body: &[u8], what: ConversationBody) -> Result<(Option<Metadata>, Vec<Value>), RequestError> {
     let body = if body.is_empty() { Map::new() } else { super::read_body(body)? };
     let shape = match what {
         ConversationBody::New => "new_conversation",

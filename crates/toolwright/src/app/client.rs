@@ -2,14 +2,14 @@
 //! through the executor as calls of `client:sample`, under the policy of the caller.
 
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::{Answers, Approver};
 use toolwright_core::call::{RawArguments, ToolCall};
-use toolwright_core::catalogue::{CallScope, Provider, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{CallScope, Provider, ProviderKind, RegistrationError, Snapshot};
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright_core::context::{Services, ToolContext};
 use toolwright_core::definition::ToolDefinition;
@@ -91,7 +91,7 @@ impl Toolwright {
         let section = &config.sections.sampling;
         let model = self.sampling_model(options.model);
         let model = model.filter(|_| may_sample(&options.policy, &options.session, &*options.approver));
-        let sampling = model.zip(ToolId::try_parse(SAMPLE_ID)).and_then(|(model, id)| {
+        let sampling = model.zip(ToolId::try_parse(SAMPLE_ID)).map(|(model, id)| {
             let bounds = ModelBounds {
                 requests: Bound::new(section.max_requests, "sampling.max_requests"),
                 tokens: Bound::new(section.max_total_tokens, "sampling.max_total_tokens"),
@@ -99,8 +99,10 @@ impl Toolwright {
             };
             let budget = ModelBudget::new(bounds, config.prices());
             let (services, max_tokens) = (Arc::clone(self.executor.services()), section.max_tokens);
-            let sample = Sample { id, model, services, max_tokens, budget };
-            catalogue_of(sample).inspect_err(|error| tracing::error!("no model is offered to servers: {error}")).ok()
+            Sampling {
+                sample: Arc::new(Sample { id, model, services, max_tokens, budget }),
+                catalogue: OnceLock::new(),
+            }
         });
         let ClientOptions { session, policy, approver, person, .. } = options;
         let executor = Arc::clone(&self.executor);
@@ -117,17 +119,27 @@ impl Toolwright {
     }
 }
 
-/// A catalogue of this one tool.
-fn catalogue_of(sample: Sample) -> Result<Arc<Snapshot>, toolwright_core::catalogue::RegistrationError> {
-    let provider = StaticProvider::new("client", ProviderKind::Builtin, vec![Arc::new(sample)])?;
-    let tools = provider.tools().to_vec();
-    let provider: Arc<dyn Provider> = Arc::new(provider);
-    Ok(Arc::new(Snapshot::default().with(&provider, &tools)))
+/// The tool that asks a model for a source, and a catalogue of it, which is made for the first request: few runs have one.
+struct Sampling {
+    sample: Arc<Sample>,
+    catalogue: OnceLock<Arc<Snapshot>>,
+}
+
+impl Sampling {
+    fn catalogue(&self) -> Result<&Arc<Snapshot>, RegistrationError> {
+        if self.catalogue.get().is_none() {
+            let provider = StaticProvider::new("client", ProviderKind::Builtin, vec![Arc::clone(&self.sample) as _])?;
+            let tools = provider.tools().to_vec();
+            let provider: Arc<dyn Provider> = Arc::new(provider);
+            let _ = self.catalogue.set(Arc::new(Snapshot::default().with(&provider, &tools)));
+        }
+        Ok(self.catalogue.wait())
+    }
 }
 
 struct Shared {
     executor: Arc<Executor>,
-    sampling: Option<Arc<Snapshot>>,
+    sampling: Option<Sampling>,
     session: Arc<Session>,
     policy: Arc<Policy>,
     approver: Arc<dyn Approver>,
@@ -184,7 +196,8 @@ impl AppClient {
         }
     }
 
-    async fn sample(&self, sampling: &Arc<Snapshot>, mut params: Value) -> Result<Value, ProtocolError> {
+    async fn sample(&self, sampling: &Sampling, mut params: Value) -> Result<Value, ProtocolError> {
+        let catalogue = sampling.catalogue().map_err(|error| refusal(INTERNAL, error.to_string()))?;
         if let Some(params) = params.as_object_mut() {
             // Rules and people see who asks; the source cannot set it.
             params.remove("_meta");
@@ -198,7 +211,7 @@ impl AppClient {
         let Shared { executor, session, policy, approver, .. } = &*self.shared;
         let lineage = self.asking.as_ref().and_then(|asking| Lineage::of_traceparent(&asking.traceparent));
         let mut run =
-            RunContext::new(Arc::clone(session), Arc::clone(sampling), Arc::clone(policy), Arc::clone(approver));
+            RunContext::new(Arc::clone(session), Arc::clone(catalogue), Arc::clone(policy), Arc::clone(approver));
         run.lineage = lineage.unwrap_or(run.lineage);
         run.asker = Some(self.server().into());
         if let Some(asking) = &self.asking {
