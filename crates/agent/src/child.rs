@@ -101,6 +101,7 @@ fn failed(error: DriverError) -> ToolError {
     match error {
         DriverError::Limit(limit) => limit.into(),
         DriverError::Store(error) => error.into(),
+        DriverError::ProgramEnds => ToolError::canceled(CancelCause::Shutdown),
         DriverError::Taken { .. } => ToolError::new(ErrorKind::LimitExceeded, error.to_string()).retryable(),
         _ => ToolError::new(ErrorKind::InternalError, error.to_string()),
     }

@@ -92,9 +92,14 @@ impl Driver {
         if children.is_empty() {
             return Ok(false);
         }
+        let cause = || options.cancel.cause();
         // The run can be resumed, and then hears of them; when the program ends, jobs go on in the next process.
-        let is_shutdown = options.cancel.cause() == Some(CancelCause::Shutdown);
-        if is_shutdown || result.status == Status::Failure && state.is_interrupted() {
+        let goes_on = match result.status {
+            Status::Failure => state.is_interrupted(),
+            Status::Cancelled => cause() == Some(CancelCause::Shutdown),
+            _ => false,
+        };
+        if goes_on {
             return Ok(false);
         }
         let (policy, open) = (state.spec().on_children(), state.may_take_back());
@@ -106,7 +111,12 @@ impl Driver {
                      running: {names}. Messages tell how they ended. Give your whole answer again."
                 );
                 children = self.wait_for(children, state.time_left().unwrap_or(MAX_WAIT), options).await?;
-                if children.is_empty() && options.cancel.cause().is_none() && state.take_back(notice) {
+                let (cause, ended) = (cause(), children.is_empty());
+                if cause == Some(CancelCause::Shutdown) && !ended {
+                    return Err(DriverError::ProgramEnds);
+                }
+                // Cancelled while it waits, it does not end with that answer.
+                if cause.is_none() == ended && state.take_back(notice) {
                     return Ok(true);
                 }
             }

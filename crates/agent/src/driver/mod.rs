@@ -197,6 +197,9 @@ pub enum DriverError {
         /// Who drives it, in words.
         driver: String,
     },
+    /// The program ends while the run, which has its answer, waits for agents that it started.
+    #[error("the program ends; the run goes on when it is resumed")]
+    ProgramEnds,
     /// The saved state cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),

@@ -12,6 +12,7 @@ use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::job::{JobRecord, JobScope, Jobs as _, Listed};
 use toolwright_core::model::Usage;
 use toolwright_core::policy::Rule;
+use toolwright_core::store::RunStore;
 use toolwright_core::{CancelCause, Effects, Event, Policy, Profile, Session, SessionId, Snapshot};
 use toolwright_runtime::{RecoveryOptions, RunContext};
 
@@ -193,6 +194,42 @@ async fn an_interrupted_agent_goes_on_where_it_was() {
     let usage = Usage { input_tokens: 800, output_tokens: 80, ..Usage::default() };
     assert_eq!(resumed.usage, usage);
     assert!(resumed.cost_usd.is_some_and(|cost| (cost - 0.016).abs() < 1e-9), "{resumed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_ends_the_wait_for_agents() {
+    // Why the run is cancelled while it waits, how it ends, and whether its agent goes on.
+    for (cause, expect, is_open) in
+        [(CancelCause::User, Some(Status::Cancelled), false), (CancelCause::Shutdown, None, true)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let root = vec![Reply::Calls(vec![start("1", "agent__a")]), Reply::Text("early"), Reply::Text("with all")];
+        let scripts = HashMap::from([("root", root), ("a", vec![Reply::Hang])]);
+        let tree = Tree::new(dir.path(), scripts, vec![AgentConfig { background: true, ..agent("a") }], vec![]).await;
+        let options = options();
+        let requests = |of: &str| tree.model.asked().iter().filter(|(_, request)| who(&request.system) == of).count();
+        let cancels = async {
+            until(|| requests("a") == 1 && requests("root") == 2).await;
+            // The answer has come once the run waits for its agent.
+            let saved = async || {
+                RunStore::run(&*tree.store, &options.run_id)
+                    .await
+                    .unwrap()
+                    .map_or_else(String::new, |saved| saved.state.to_string())
+            };
+            while !saved().await.contains("early") {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            options.cancel.cancel(cause);
+        };
+        let mut state = begin(Limits::default());
+        let (ended, ()) = tokio::join!(tree.driver.run(&mut state, &options), cancels);
+        assert_eq!(ended.as_ref().ok().map(|report| report.status), expect, "{ended:?}");
+        let open = async || tree.jobs.list(JobScope::All, Listed::Open, 9).await.unwrap().len() == 1;
+        while open().await != is_open {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
 }
 
 /// The agent m starts `a` in the background, whose process ends while it asks its model: at `root` requests of the root.
