@@ -186,11 +186,13 @@ impl RunState {
             return;
         }
         let looping = self.task.repeats.note_turn(calls);
+        let all_ok = calls.iter().all(|call| call.answer().is_some_and(|answer| answer.record.ok));
         self.commit();
         if self.finish_with_report() {
             return;
         }
-        if let Some(text) = self.task.answered.take() {
+        // An answer that was written before a call failed does not know of that.
+        if let Some(text) = self.task.answered.take().filter(|_| all_ok) {
             return self.on_final_text(&text);
         }
         match looping {

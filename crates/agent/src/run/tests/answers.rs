@@ -151,12 +151,25 @@ fn an_answer_cut_after_calls_gets_a_notice() {
 }
 
 #[test]
-fn an_answer_beside_calls_counts_after_them() {
-    let mut state = RunState::new(spec(Limits::default()), vec![Message::user("task")]);
-    let answer = ModelResponse { is_final: true, ..response("Done.", &[("a", "fs__read", "{}")]) };
-    model(&mut state, answer);
-    assert!(matches!(state.step(), Step::CallTools(_)));
-    state.on_tools(vec![done(&CallId::new("a"), "text")]).expect("tools");
-    let Step::Done(result) = state.step() else { panic!("{:?}", state.step()) };
-    assert_eq!((result.status, result.answer.as_str()), (Status::Success, "Done."));
+fn an_answer_beside_calls_counts_once_all_succeed() {
+    // Whether the calls succeed, the first of them and the second.
+    for (ok, counts) in [([true, true], true), ([true, false], false), ([false, true], false)] {
+        let mut state = RunState::new(spec(Limits::default()), vec![Message::user("task")]);
+        let calls = [("a", "fs__read", "{}"), ("b", "fs__read", r#"{"path": "b"}"#)];
+        model(&mut state, ModelResponse { is_final: true, ..response("Done.", &calls) });
+        assert!(matches!(state.step(), Step::CallTools(_)));
+        let ended = ["a", "b"].into_iter().zip(ok).map(|(id, ok)| match ok {
+            true => done(&CallId::new(id), "text"),
+            false => Outcome::failed(CallId::new(id), ToolError::new(ErrorKind::ExecutionError, "no such file")),
+        });
+        state.on_tools(ended.collect()).expect("tools");
+        if !counts {
+            assert!(matches!(state.step(), Step::CallModel(_)), "{ok:?}: the model hears of it");
+            assert!(last_results(&state).iter().any(|result| result.is_error), "{ok:?}");
+            model(&mut state, response("It failed.", &[]));
+        }
+        let ended = result(&state);
+        let answer = if counts { "Done." } else { "It failed." };
+        assert_eq!((ended.status, ended.answer.as_str()), (Status::Success, answer), "{ok:?}");
+    }
 }
