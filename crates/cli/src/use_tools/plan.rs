@@ -402,17 +402,22 @@ async fn run(
         }
         Err(error) => Err(error),
     };
-    let ran = match (ran, writer) {
-        (Ok(report), Some(writer)) if matches!(report.status, Status::Partial | Status::Failure) => {
-            app.repair_plan(&report, &writer, options).await
-        }
-        (ran, _) => ran,
-    };
-    let report = match ran {
+    let mut report = match ran {
         Ok(report) => report,
         Err(PlanRefused::Check(check)) => return refused(global, &not_begun(check.to_json()), &check.errors),
         Err(error) => return Err(not_run(error)),
     };
+    if let Some(writer) = writer.filter(|_| matches!(report.status, Status::Partial | Status::Failure)) {
+        // Whatever becomes of the repair, calls have run: the report of them is printed.
+        match app.repair_plan(&report, &writer, options).await {
+            Ok(repaired) => report = repaired,
+            Err(PlanRefused::Check(check)) => {
+                say_error("the model planned nothing that can run in place of what failed:");
+                check.errors.iter().for_each(|issue| say_error(&harmless(&issue.to_string())));
+            }
+            Err(error) => say_error(&harmless(&format!("what failed was not planned anew: {error}"))),
+        }
+    }
     if global.json {
         print_json(&report.to_json())?;
     } else {

@@ -341,6 +341,31 @@ async fn what_failed_of_a_plan_is_planned_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failed_repair_leaves_the_first_report() {
+    let unknown = || calls(&[("fs__glob", json!({"pattern": "†state.nothing"}))]);
+    let no_plan = || Turn::text("I cannot.");
+    let cases: [(Script, &str); 2] = [
+        (vec![unknown(), unknown()].into(), "no call of the plan writes"),
+        (vec![no_plan(), no_plan()].into(), "was not planned anew"),
+    ];
+    for (script, why) in cases {
+        let fixture = Fixture::new();
+        let plan = json!([
+            {"_tool": "shell__bash", "_outputPath": "ran", "command": "echo once >> count"},
+            {"_tool": "fs__read", "path": "missing.txt"},
+        ]);
+        fixture.write("project/plan.json", &plan.to_string());
+        let (_server, variables) = with_model(WireApi::OpenAi, script).await;
+        let output = ended(start(&fixture, &variables, &["plan", "run", "plan.json", "--repair", "--json"])).await;
+        let (ran, said) = (report(&output), stderr(&output));
+        assert!(output.status.code() == Some(1) && said.contains(why), "{said}");
+        let seen: Vec<_> = ran["calls"].as_array().expect("calls").iter().map(|call| &call["ok"]).collect();
+        assert_eq!((&ran["status"], seen), (&json!("partial"), vec![&json!(true), &json!(false)]), "{ran}");
+        assert_eq!((ran["state"]["ran"].is_null(), fixture.read("project/count").as_str()), (false, "once\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn run_with_a_plan_plans_first() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
