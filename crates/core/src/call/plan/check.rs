@@ -12,7 +12,9 @@ use super::types::{Place, Types, place};
 use super::written;
 use crate::base::pattern::nearest;
 use crate::call::meta::lift;
-use crate::call::variables::{Kind, KnownValue, MARK, Named, NamedReference, Variables, named_references, overlap};
+use crate::call::variables::{
+    Kind, KnownValue, MARK, MAX_QUOTE, Named, NamedReference, Variables, is_malformed, named_references, overlap,
+};
 use crate::call::{CallMeta, Caller, Rejection, ToolCall, ValidCall, check};
 use crate::catalogue::{Entry, Origin, Snapshot};
 use crate::definition::CallScope;
@@ -232,7 +234,7 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
     warnings.extend(lost_writes(&reaches, &graph));
     for (index, call) in plan.calls.iter().enumerate() {
         for (member, value) in &call.arguments {
-            unknown_kinds(&at(index, member), value, &mut warnings);
+            no_references(&at(index, member), value, &mut errors, &mut warnings);
         }
     }
     // What a fault of form makes of its place is no further fault.
@@ -247,8 +249,16 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
 }
 
 /// Texts that look like references and are none.
-fn unknown_kinds(path: &str, value: &Value, warnings: &mut Vec<PlanIssue>) {
+fn no_references(path: &str, value: &Value, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
     match value {
+        Value::String(text) if is_malformed(text) => {
+            let shown: String = text.chars().take(MAX_QUOTE).collect();
+            let message = format!(
+                "`{shown}` is no reference: write {MARK}KIND.PATH, with other such terms or JSON literals behind `||` or `&&`, \
+                 or begin with {MARK}{MARK} for a text"
+            );
+            errors.push(issue(path.to_owned(), IssueKind::Reference, message));
+        }
         Value::String(text) => {
             let Some((kind, _)) = text.strip_prefix(MARK).and_then(|rest| rest.split_once('.')) else { return };
             let is_word = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -260,12 +270,13 @@ fn unknown_kinds(path: &str, value: &Value, warnings: &mut Vec<PlanIssue>) {
             }
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(at, item)| unknown_kinds(&format!("{path}/{at}"), item, warnings));
+            let mut item = |(at, item)| no_references(&format!("{path}/{at}"), item, errors, warnings);
+            items.iter().enumerate().for_each(&mut item);
         }
         Value::Object(members) => members.iter().for_each(|(name, value)| {
             let mut path = path.to_owned();
             pointer::push(&mut path, name);
-            unknown_kinds(&path, value, warnings);
+            no_references(&path, value, errors, warnings);
         }),
         _ => {}
     }

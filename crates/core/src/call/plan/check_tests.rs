@@ -272,6 +272,16 @@ fn faults_of_form_stand_among_all_errors() {
 }
 
 #[test]
+fn malformed_references_are_faults() {
+    let write = json!({"_tool": "x__search", "_outputPath": "a", "q": "x"});
+    for text in ["†state.a || none", "†state.a ||", "†state[\"a\"]", "†state.a + 1"] {
+        let of = |text: &str| json!([write, {"_tool": "x__send", "to": text}]);
+        check(of(text), &[("/1/to", "reference", "is no reference")]);
+        check(of(&format!("†{text}")), &[]);
+    }
+}
+
+#[test]
 fn unreadable_results_are_warned_of() {
     let write = |path: &str, method: &str| json!({"_tool": "x__search", "_outputPath": path, "_outputMethod": method, "q": "x"});
     let read = json!({"_tool": "x__search", "q": "†state.a.name"});

@@ -35,7 +35,7 @@ const MAX_TERMS: usize = 16;
 const MAX_VALUES: usize = 16 << 20;
 /// At most this many references are complained about for one call, each with so many characters.
 const MAX_COMPLAINTS: usize = 12;
-const MAX_QUOTE: usize = 80;
+pub(crate) const MAX_QUOTE: usize = 80;
 
 /// Where a value is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -364,6 +364,14 @@ pub fn named_references(value: &Value) -> Vec<NamedReference> {
     let mut found = Vec::new();
     look(value, &mut String::new(), &mut found);
     found
+}
+
+/// Whether a text begins as a reference does, `†state.`, `†input[` or the like, and is none: it would stay text.
+#[must_use]
+pub fn is_malformed(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix(MARK) else { return false };
+    let kind = rest.split(['.', '[']).next().unwrap_or_default();
+    Kind::parse(kind).is_some() && parse(text).is_none()
 }
 
 /// The variables of a reference as it is written; none if it is plain text.

@@ -74,6 +74,26 @@ fn alternatives_fall_back_and_gates_close() {
 }
 
 #[test]
+fn texts_that_begin_like_references_are_malformed() {
+    for (text, expect) in [
+        ("†state.a.result || none", true),
+        ("†state.a ||", true),
+        ("†state[\"a\"]", true),
+        ("†state.a.result + 1", true),
+        ("†input..x", true),
+        ("†state", true),
+        ("†state.a.result || \"none\"", false),
+        ("†state.a", false),
+        ("††state.a ||", false),
+        ("†state of mind", false),
+        ("†Input.x", false),
+        ("Dear †state.a ||", false),
+    ] {
+        assert_eq!(is_malformed(text), expect, "{text}");
+    }
+}
+
+#[test]
 fn what_is_not_there_waits_or_is_missing() {
     let resolved = check(
         json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
