@@ -7,7 +7,8 @@
 //!
 //! A reference is `†kind.path` with the kinds `state`, `input` and `scratch`; other such terms or JSON
 //! literals may follow. `a || b` is `b` where there is no `a`, or only null or false; `a && b` is `b` where
-//! there is an `a` that is neither, and else its place is left out; `&&` binds closer. An item of an array is a step of
+//! there is an `a` that is neither, and else its place is left out (where the call failed that writes `a`, there is
+//! no value instead); `&&` binds closer. An item of an array is a step of
 //! its path, `a.0` or `a[0]`. Anything else that begins with `†` is plain text, and so is what follows the first mark of
 //! `††`. Values are put in once and never looked through for references.
 //!
@@ -84,6 +85,11 @@ pub trait Variables: Send + Sync {
     /// the kind.
     fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue>;
 
+    /// Whether there is no value at `path` because the call failed that writes it.
+    fn is_lost(&self, _kind: Kind, _path: &[&str], _instance: Option<&str>) -> bool {
+        false
+    }
+
     /// The instances of a request over many inputs: a call can be for one of these alone.
     fn instances(&self) -> &[String] {
         &[]
@@ -132,7 +138,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Variables without what stands at some paths of the state, above them and below them: it is to come, or never will.
+/// Variables without what stands at some paths of the state, above them and below them: the calls failed that write there.
 pub struct Except<'a> {
     variables: &'a dyn Variables,
     places: Vec<(Vec<&'a str>, Option<&'a str>)>,
@@ -149,10 +155,12 @@ impl<'a> Except<'a> {
 
 impl Variables for Except<'_> {
     fn get(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
+        if self.is_lost(kind, path, instance) { None } else { self.variables.get(kind, path, instance) }
+    }
+
+    fn is_lost(&self, kind: Kind, path: &[&str], instance: Option<&str>) -> bool {
         let is_read = |written: &Option<&str>| written.is_none() || *written == instance;
-        let is_out =
-            kind == Kind::State && self.places.iter().any(|(out, written)| is_read(written) && overlap(out, path));
-        if is_out { None } else { self.variables.get(kind, path, instance) }
+        kind == Kind::State && self.places.iter().any(|(out, written)| is_read(written) && overlap(out, path))
     }
 
     fn instances(&self) -> &[String] {
@@ -453,10 +461,17 @@ impl Source<'_> {
             match self.worth(gate, outlook) {
                 Worth::Value(known) if stands(&known.value) => {}
                 blocked @ (Worth::Pending | Worth::TooLarge) => return blocked,
+                // Nobody knows what the gate of a failed call would have let through.
+                _ if self.is_lost(gate) => return Worth::Absent,
                 _ => return Worth::Closed,
             }
         }
         self.worth(last, outlook)
+    }
+
+    fn is_lost(&self, term: &Term<'_>) -> bool {
+        let Reader { variables, instance } = self.reader;
+        matches!(term, Term::Variable(kind, path) if variables.is_lost(*kind, path, instance))
     }
 
     fn worth(&mut self, term: &Term<'_>, outlook: Outlook) -> Worth {

@@ -94,6 +94,27 @@ fn texts_that_begin_like_references_are_malformed() {
 }
 
 #[test]
+fn gates_of_failed_calls_have_no_value() {
+    let values = values();
+    let without = Except::new(&values, [("user", None), ("of", Some("①"))]);
+    for (reference, put, missing) in [
+        ("†state.user.name && 1", None, 1),
+        ("†state.user && 1", None, 1),
+        ("†state.user && 1 || 2", Some(json!(2)), 0),
+        ("†state.text && 1", Some(json!(1)), 0),
+        // It is left out, as what another instance lost is nothing to this one.
+        ("†state.none && 1", None, 0),
+        ("†state.of && 1", None, 0),
+    ] {
+        let mut value = json!({"a": reference});
+        let hole = PendingReference { path: "/a".into(), reference: reference.into() };
+        let found = resolve_at(&mut value, &[hole], Reader::of(&without), Outlook::Closed);
+        assert_eq!(found.missing.len(), missing, "{reference}");
+        assert_eq!(value.get("a").filter(|_| missing == 0), put.as_ref(), "{reference}");
+    }
+}
+
+#[test]
 fn what_is_not_there_waits_or_is_missing() {
     let resolved = check(
         json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
