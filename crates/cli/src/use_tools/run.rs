@@ -1,5 +1,6 @@
 //! `run` and `chat`: an agent on one task, or once for each message of the user.
 
+use std::cell::RefCell;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,12 +8,14 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
+use toolwright::Error;
 use toolwright::Toolwright;
-use toolwright::agent::{Dispatch, Format, ReportConfig, RunReport, RunState, Status};
+use toolwright::agent::{Dispatch, DriverError, Format, ReportConfig, RunReport, RunState, Status};
 use toolwright::app::Conversation;
 use toolwright::app::watch as watch_configuration;
 use toolwright::core::json::fault;
 use toolwright::core::model::Usage;
+use toolwright::core::run_input::MAX_INSTANCES;
 use toolwright::core::{Cancel, CancelCause, RunInput, SessionId};
 use toolwright::search::{SearchFilter, search_or_similar};
 
@@ -68,7 +71,7 @@ pub(crate) struct Run {
     )]
     pub(crate) resume: Option<String>,
     /// With --resume: lets only these held calls run (repeatable). Default: all of them.
-    #[arg(long = "call", value_name = "ID", requires = "resume")]
+    #[arg(long = "call", value_name = "ID", requires = "resume", conflicts_with = "task")]
     pub(crate) calls: Vec<String>,
     /// Has the model plan the whole work first. The plan is shown, and approved as a whole: in a terminal it is asked about, with
     /// --policy each call is judged by itself, and with --dispatch manual the run stops and --resume lets the plan run. Then the
@@ -109,7 +112,6 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
         Some(written) => input::run_input(written)?.batches(),
         None => vec![RunInput::default()],
     };
-    let inputs = inputs.into_iter().map(|input| RunInput { foreign: run.foreign_references, ..input });
     let app = open(global).await?;
     record(&app, &run.agent.record)?;
     // The model of the run answers them, where nothing else says one.
@@ -130,23 +132,60 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
         () = wait_for(&app, WaitFor::Unlisted, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
+    let conversation = async |batch: usize| {
+        let id = batch_id(&id, batch);
+        let input = inputs.get(batch).cloned().unwrap_or_default();
+        let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report.clone())?
+            .cancel(cancel.clone())
+            .input(RunInput { foreign: run.foreign_references, ..input });
+        if task.is_none() {
+            agent = agent.resume(&*id);
+        }
+        agent.conversation().await.map_err(failed)
+    };
     let ended = async {
-        let mut whole = Exit::Ok;
-        for (index, input) in inputs.enumerate() {
-            let id = if index == 0 { id.clone() } else { format!("{id}-{}", index + 1) };
-            let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report.clone())?
-                .cancel(cancel.clone())
-                .input(input);
-            if task.is_none() {
-                agent = agent.resume(&*id);
+        if run.plan && inputs.len() > 1 {
+            say("each hundred inputs is planned by itself; after an interruption, begin anew with those that are left");
+        }
+        // All are kept before any begins: after a kill the first one's name goes on with the others, too.
+        if let Some(task) = task.as_ref().filter(|_| !run.plan) {
+            for batch in 1..inputs.len() {
+                conversation(batch).await?.keep(task.as_str()).await.map_err(failed)?;
             }
-            let conversation = agent.conversation().await.map_err(failed)?;
+        }
+        let (mut whole, mut batch) = (Exit::Ok, 0);
+        loop {
+            let mut conversation = conversation(batch).await?;
+            if task.is_none() {
+                if batch > 0 {
+                    app.recover_jobs_of(conversation.session().clone());
+                }
+                let held = RefCell::new(Vec::new());
+                let is_meant = |id: &str| {
+                    held.borrow_mut().push(id.to_owned());
+                    run.calls.is_empty() || run.calls.iter().any(|call| call == id)
+                };
+                match conversation.load_for(is_meant).await {
+                    Err(Error::Agent(DriverError::NotFound(_))) if batch > 0 => break,
+                    loaded => loaded.map_err(failed)?,
+                }
+                let held = held.into_inner();
+                if let Some(call) = run.calls.iter().find(|call| !held.contains(call)) {
+                    let held = if held.is_empty() { "none".to_owned() } else { held.join(", ") };
+                    return Err(Failure::usage(format!("no call {call} is held; held calls of {id}: {held}")));
+                }
+            }
+            let is_full = conversation.spec().input.instances.len() == MAX_INSTANCES;
+            let id = batch_id(&id, batch);
             let exit =
                 one(global, run, &app, &terminal, (&id, task.as_deref(), profile.is_some()), conversation).await?;
             if exit != Exit::Ok {
                 whole = exit;
             }
-            if cancel.is_cancelled() {
+            batch += 1;
+            // A call that is let run is one of this batch.
+            let is_last = if task.is_some() { batch == inputs.len() } else { !is_full || !run.calls.is_empty() };
+            if is_last || cancel.is_cancelled() {
                 break;
             }
         }
@@ -155,6 +194,11 @@ pub(crate) async fn run(global: &Global, run: &Run) -> Done {
     .await;
     app.shut_down().await;
     ended
+}
+
+/// The name of the run for a batch of inputs of the run `id`.
+fn batch_id(id: &str, batch: usize) -> String {
+    if batch == 0 { id.to_owned() } else { format!("{id}-{}", batch + 1) }
 }
 
 /// Runs one conversation to its end, and prints its report.
@@ -166,10 +210,6 @@ async fn one(
     (id, task, is_judged): (&str, Option<&str>, bool),
     mut conversation: Conversation,
 ) -> Done {
-    if task.is_none() {
-        let is_meant = |id: &str| run.calls.is_empty() || run.calls.iter().any(|call| call == id);
-        conversation.load_for(is_meant).await.map_err(failed)?;
-    }
     if conversation.state().is_some_and(RunState::is_over) {
         say(styled(DIM, format_args!("{id} has ended; this is its report")));
     } else {

@@ -1,13 +1,15 @@
 //! `plan`: the contract of its output, plans that are kept, and plans that a model writes.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use toolwright::core::store::RunStore as _;
 use toolwright::runtime::SqliteStore;
 use toolwright_testkit::model_server::{Reply, Script, Turn, WireApi};
 
-use crate::agent::{ended, report, start, with_model};
+use crate::agent::{ended, report, run_id, start, with_model};
 use crate::cli::{json_of, ok, run, stderr};
-use crate::support::Fixture;
+use crate::support::{Fixture, until};
 
 /// A project with two files, and a plan that finds one by the pattern in the other.
 fn project() -> Fixture {
@@ -438,6 +440,40 @@ async fn calls_on_the_run_are_for_no_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_killed_run_goes_on_with_all_inputs() {
+    let fixture = Fixture::new();
+    let inputs: Vec<Value> = (0..101).map(|n| json!({"n": n})).collect();
+    fixture.write("project/inputs.json", &json!(inputs).to_string());
+    // The first answer does not come before the kill.
+    let late = Turn::text("Late.").with_delay(Duration::from_secs(3600));
+    let script: Script = vec![
+        late,
+        Turn::text("First.").expecting("the first hundred", |asked| asked.body.to_string().contains("100 inputs")),
+        Turn::text("Second.").expecting("the rest", |asked| asked.body.to_string().contains("over 1 inputs")),
+    ]
+    .into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let begin = ["run", "x", "--policy", "ask", "--input", "inputs.json", "--json"];
+    let mut child = start(&fixture, &variables, &begin);
+    until("the model is asked", || server.requests().len() == 1);
+    child.kill().expect("killed");
+    let id = run_id(&stderr(&ended(child).await));
+    let output = ended(start(&fixture, &variables, &["run", "--resume", &id, "--policy", "ask", "--json"])).await;
+    let reports: Vec<Value> =
+        serde_json::Deserializer::from_slice(&output.stdout).into_iter().collect::<Result<_, _>>().expect("JSON");
+    let seen: Vec<_> = reports.iter().map(|report| (&report["run"], &report["answer"])).collect();
+    let second = format!("{id}-2");
+    assert_eq!(
+        seen,
+        [(&json!(id), &json!("First.")), (&json!(second), &json!("Second."))],
+        "{} {:?}",
+        stderr(&output),
+        server.failures()
+    );
+    assert_eq!(server.failures(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_waits_for_a_held_one() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
@@ -457,6 +493,13 @@ async fn a_call_waits_for_a_held_one() {
         let resume = ["run", "--resume", id, "--policy", "ask", "--call", call, "--json"];
         report(&ended(start(&fixture, &variables, &resume)).await)
     };
+    for (arguments, why) in [
+        (&["run", "--resume", id, "--call", "call_7"][..], "held calls of"),
+        (&["run", "x", "--call", "call_0"], "--call"),
+    ] {
+        let output = ended(start(&fixture, &variables, arguments)).await;
+        assert!(output.status.code() == Some(2) && stderr(&output).contains(why), "{}", stderr(&output));
+    }
     let waits = go_on("call_1").await;
     assert_eq!(
         (waits["calls"].as_array().map(Vec::len), &waits["held"][0]["id"]),

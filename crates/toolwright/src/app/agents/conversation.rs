@@ -73,6 +73,15 @@ impl Conversation {
         Ok(report?)
     }
 
+    /// Saves the conversation as it is before `message` is answered, so that it can be [loaded](Self::load) and answered later.
+    ///
+    /// # Errors
+    /// [`Error::Agent`] when it cannot be saved.
+    pub async fn keep(&self, message: impl Into<String>) -> Result<(), Error> {
+        let state = RunState::new(self.spec.clone(), vec![Message::user(message.into())]);
+        Ok(self.driver.keep(&state, &self.options).await?)
+    }
+
     /// Waits until messages have come that wake the conversation, like the end of a background job or the firing of a trigger:
     /// [`proceed`](Self::proceed) then answers them. Before the first message of the user it waits for ever. To drop the
     /// future loses nothing.
