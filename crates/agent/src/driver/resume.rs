@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use toolwright_core::Snapshot;
+use toolwright_core::call::{Caller, check};
 use toolwright_core::catalogue::Entry;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::Outcome;
+use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{Claim, RunStore};
 
@@ -84,7 +86,24 @@ impl Driver {
         state.keep_started_calls(None);
         let view = self.view(state.spec(), options);
         let snapshot = self.snapshot(&state, &view);
-        let settled: Vec<Outcome> = state.runnable().filter_map(|call| settled(call, &saved.calls, snapshot)).collect();
+        let mut settled: Vec<Outcome> =
+            state.runnable().filter_map(|call| settled(call, &saved.calls, snapshot)).collect();
+        let is_cut = |ended: &&mut Outcome| saved.calls.iter().any(|(id, end)| *id == ended.call_id && end.is_none());
+        let mut cut = settled.iter_mut().filter(is_cut).peekable();
+        if cut.peek().is_some() {
+            let variables = self.variables(&state, options).await?;
+            let caller = Caller { principal: &options.session.principal, variables: Some(&*variables) };
+            for ended in cut {
+                let Some(call) = state.runnable().find(|call| call.id == ended.call_id) else { continue };
+                // What would have changed the values that it read has waited for it.
+                if let Ok(call) = check(call.as_written(), snapshot, caller)
+                    && call.pending.is_empty()
+                {
+                    let redactor = &*self.executor.services().redactor;
+                    ended.ran_with = Some(shown_arguments(&call.entry, &call.arguments, redactor));
+                }
+            }
+        }
         if !settled.is_empty() {
             let (usage, cost) = usage_of(&settled);
             state.on_used(usage, cost);

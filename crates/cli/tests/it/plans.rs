@@ -103,6 +103,26 @@ fn plan_run_has_its_contract() {
 }
 
 #[test]
+fn a_killed_call_shows_its_real_arguments() {
+    let fixture = Fixture::new();
+    let plan = json!([
+        {"_tool": "shell__bash", "_outputPath": "said", "command": "printf 'echo once >> count; sleep 60'"},
+        {"_tool": "shell__bash", "command": "†state.said.stdout"},
+    ]);
+    fixture.write("project/plan.json", &plan.to_string());
+    let saved = ok(&fixture, &["plan", "save", "plan.json", "--approve"]);
+    let resume = ["plan", "run", saved.trim(), "--json"];
+    let mut child = start(&fixture, &[], &resume);
+    until("the command runs", || fixture.path("project/count").exists());
+    child.kill().expect("killed");
+    child.wait().expect("ends");
+    let ran = json_of(&run(&fixture, &resume));
+    let call = &ran["calls"][1];
+    assert_eq!((&call["ok"], &call["arguments"]["command"]), (&json!(false), &ran["state"]["said"]["stdout"]), "{ran}");
+    assert_eq!(fixture.read("project/count"), "once\n");
+}
+
+#[test]
 fn a_kept_plan_is_approved_and_run_later() {
     let fixture = project();
     let saved =
