@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{Message, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{PlanApproval, PlanDocument, call_id, call_index};
@@ -87,6 +88,16 @@ impl RunState {
         }
     }
 
+    /// A person did not approve the plan: none of its calls runs, and the run is over.
+    pub fn refuse_plan(&mut self) {
+        let Phase::Calls { calls } = &mut self.phase else { return };
+        for call in calls.iter_mut().filter(|call| !call.is_answered()) {
+            let error = ToolError::new(ErrorKind::Denied, "the plan was not approved");
+            call.end(Outcome::failed(call.id.clone(), error));
+        }
+        self.stop(Status::Failure, "the plan was not approved; nothing ran".into());
+    }
+
     /// What a model used to write the plan.
     pub fn on_planned(&mut self, usage: Usage) {
         self.task.usage.add(usage);
@@ -149,7 +160,7 @@ impl RunState {
     pub fn failure_of(&self, id: &str) -> Option<Outcome> {
         let record = self.task.calls.iter().find(|call| call.id == id)?;
         let error = record.error.as_ref()?;
-        let error = toolwright_core::ToolError::new(error.kind, error.message.clone());
+        let error = ToolError::new(error.kind, error.message.clone());
         Some(Outcome { ran_with: record.ran_with.clone(), ..Outcome::failed(CallId::new(id), error) })
     }
 }

@@ -258,6 +258,7 @@ async fn plan_first(
             word == "y" || word == "yes"
         });
     if asks && !is_approved {
+        conversation.refuse_plan().await.map_err(failed)?;
         return Err(Failure::failed("the plan was not approved; nothing ran"));
     }
     conversation.run_plan(&plan, is_approved);

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Turn, WireApi};
 
-use crate::agent::with_model;
+use crate::agent::{ended, report, run_id, start, with_model};
 use crate::cli::{program, run, stderr};
 use crate::support::{Fixture, until};
 
@@ -198,6 +198,21 @@ fn the_demo_accepts_a_no() {
     assert_eq!(code, Some(0), "{output}{said}");
     assert!(said.contains("May this run?") && said.contains("shop__order"), "{said}");
     assert!(output.contains("Nothing was ordered") && !output.contains("no terminal"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_plan_cannot_be_resumed() {
+    let fixture = Fixture::new();
+    let calls = || Turn::calls(vec![("shell__bash", json!({"command": "echo once >> count"}))]);
+    let (_server, variables) = with_model(WireApi::OpenAi, vec![calls(), Turn::text("Done.")].into()).await;
+    let mut terminal = Terminal::start_with(&fixture, &["run", "x", "--plan"], &variables, false);
+    terminal.types("run this plan?", "n\n");
+    let (code, _, said) = terminal.ended();
+    assert!(code == Some(1) && said.contains("nothing ran"), "{said}");
+    let resume = ["run", "--resume", &run_id(&said), "--policy", "trusted", "--json"];
+    let resumed = report(&ended(start(&fixture, &variables, &resume)).await);
+    assert_eq!((&resumed["status"], &resumed["calls"][0]["ok"]), (&json!("failure"), &json!(false)), "{resumed}");
+    assert!(!fixture.path("project/count").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

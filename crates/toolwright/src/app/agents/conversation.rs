@@ -179,6 +179,16 @@ impl Conversation {
         state.dispatch();
     }
 
+    /// Ends the conversation because a person did not approve its plan: it cannot be resumed.
+    ///
+    /// # Errors
+    /// [`Error::Agent`] when that cannot be saved.
+    pub async fn refuse_plan(&mut self) -> Result<(), Error> {
+        let Some(state) = &mut self.state else { return Ok(()) };
+        state.refuse_plan();
+        Ok(self.driver.keep(state, &self.options).await?)
+    }
+
     /// Forgets the conversation: the next message begins a new one.
     pub fn reset(&mut self) {
         self.state = None;
