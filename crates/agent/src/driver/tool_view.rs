@@ -109,15 +109,9 @@ pub(super) struct Natives {
 impl ToolView {
     fn new(catalogue: &Arc<Snapshot>, spec: &RunConfig, principal: &Principal, allow_unsafe: bool) -> Self {
         let (allowed, denied, rights) = (spec.tools.as_slice(), spec.denied.as_slice(), spec.rights_tools());
-        let is_allowed = |entry: &Entry, by: &[String]| by.is_empty() || entry.is_named_by(by);
-        let is_in = |entry: &Entry| {
-            is_allowed(entry, allowed)
-                && rights.is_none_or(|tools| entry.is_named_by(tools))
-                && !entry.is_named_by(denied)
-        };
         let tools = match (allowed, denied, rights) {
             ([], [], None) => Arc::clone(catalogue),
-            _ => Arc::new(catalogue.only(is_in, "not among the tools of this run")),
+            _ => Arc::new(catalogue.only(|entry| spec.has_tool(entry), "not among the tools of this run")),
         };
         // One that its author marks unsafe is shown where it is asked for by its name, however many tools there are.
         let is_wanted = |entry: &&Arc<Entry>| {

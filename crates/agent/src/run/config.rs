@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::RunInput;
 use toolwright_core::agents::prompt::Prompt;
 use toolwright_core::agents::{AgentConfig, AgentLimits, OnChildren, Rights, Router, TimeLeft};
+use toolwright_core::catalogue::Entry;
 use toolwright_core::duration;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{ModelSettings, Usage};
@@ -131,6 +132,14 @@ impl RunConfig {
     #[must_use]
     pub fn rights_tools(&self) -> Option<&[String]> {
         self.rights.as_ref()?.tools.as_deref()
+    }
+
+    /// Whether the run has a tool of the catalogue.
+    #[must_use]
+    pub fn has_tool(&self, entry: &Entry) -> bool {
+        (self.tools.is_empty() || entry.is_named_by(&self.tools))
+            && self.rights_tools().is_none_or(|tools| entry.is_named_by(tools))
+            && !entry.is_named_by(&self.denied)
     }
 
     /// What happens to agents that still run in the background when the model gives its answer.

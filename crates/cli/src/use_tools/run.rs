@@ -213,7 +213,9 @@ async fn one(
     if conversation.state().is_some_and(RunState::is_over) {
         say(styled(DIM, format_args!("{id} has ended; this is its report")));
     } else {
-        let (model, tools) = (&conversation.spec().model, app.catalogue().snapshot().list().len());
+        let spec = conversation.spec();
+        let tools = app.catalogue().snapshot().list().iter().filter(|entry| spec.has_tool(entry)).count();
+        let model = &spec.model;
         say(styled(
             DIM,
             format_args!("{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"),
