@@ -42,8 +42,9 @@ pub(crate) struct Validate {
     /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
-    /// Prints the schema as one document, with all that its references lead to, and validates nothing.
-    #[arg(long, requires = "schema", conflicts_with_all = ["arguments", "coerce", "no_coerce"])]
+    /// Prints the schema as one document, with all that its references lead to in its folder and below, and validates
+    /// nothing.
+    #[arg(long, requires = "schema", conflicts_with_all = ["tool", "arguments", "coerce", "no_coerce"])]
     pub(crate) bundle: bool,
     /// With `--bundle`, fetches what references name by a public http or https address.
     #[arg(long, requires = "bundle")]
@@ -349,8 +350,11 @@ const MAX_DOCUMENT: usize = 16 << 20;
 /// How long one is fetched.
 const FETCH: Duration = Duration::from_secs(30);
 
-/// The schema with what its references lead to: files beside it, and addresses where they are allowed.
+/// The schema with what its references lead to: files in its folder and below, and addresses where they are allowed.
 fn bundled(schema: &Value, file: &Path, allow_remote: bool) -> Result<Value, Failure> {
+    let path = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let beside = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = beside.canonicalize().map_err(|error| Failure::usage(format!("{}: {error}", beside.display())))?;
     let mut load = |from: &str, reference: &str| -> Result<(String, Value), String> {
         let url = match (Url::parse(reference), Url::parse(from)) {
             (Ok(url), _) if matches!(url.scheme(), "http" | "https") => Some(url),
@@ -363,6 +367,10 @@ fn bundled(schema: &Value, file: &Path, allow_remote: bool) -> Result<Value, Fai
             None => {
                 let path = Path::new(from).parent().unwrap_or(Path::new("")).join(reference);
                 let path = path.canonicalize().map_err(|error| error.to_string())?;
+                if !path.starts_with(&folder) {
+                    let folder = folder.display();
+                    return Err(format!("it lies outside of {folder}, the schema's folder: put the file there"));
+                }
                 let text = input::read(&path).map_err(|failure| failure.message)?;
                 (path.display().to_string(), text)
             }
@@ -370,8 +378,7 @@ fn bundled(schema: &Value, file: &Path, allow_remote: bool) -> Result<Value, Fai
         let document = serde_json::from_str(&text).map_err(|error| format!("it is not JSON: {}", fault(&error)))?;
         Ok((found, document))
     };
-    let name = file.canonicalize().unwrap_or_else(|_| file.to_owned()).display().to_string();
-    bundle(schema, &name, &mut load).map_err(Failure::usage)
+    bundle(schema, &path.display().to_string(), &mut load).map_err(Failure::usage)
 }
 
 /// A document at a public address.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::cli::program;
+use crate::cli::{program, run, stderr};
 use crate::support::Fixture;
 
 /// Runs with `input` on standard input; the lines of the answer and the exit code.
@@ -85,6 +85,23 @@ fn schemas_of_several_files_become_one() {
     });
     check(&fixture, &["validate", "--schema", "whole.json", "--bundle"], "", 0, &[whole]);
     assert_eq!(answers(&fixture, &["validate", "--schema", "remote.json", "--bundle"], "").1, 2);
+}
+
+#[test]
+fn bundles_take_files_of_the_schema_folder_only() {
+    let fixture = Fixture::new();
+    fixture.write("project/schemas/below/part.json", r#"{"$ref": "../other.json"}"#);
+    fixture.write("project/schemas/other.json", r#"{"type": "null"}"#);
+    fixture.write("project/outside.json", r#"{"type": "string"}"#);
+    let outside = fixture.path("project/outside.json").display().to_string();
+    for (reference, code) in [("below/part.json", 0), ("../outside.json", 2), (&*outside, 2)] {
+        fixture.write("project/schemas/whole.json", &json!({"$ref": reference}).to_string());
+        let output = run(&fixture, &["validate", "--schema", "schemas/whole.json", "--bundle"]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{reference}: {said}");
+        assert_eq!(said.contains("the schema's folder"), code == 2, "{reference}: {said}");
+    }
+    assert_eq!(answers(&fixture, &["validate", "--tool", "fs__read", "--bundle"], "").1, 2);
 }
 
 #[test]
