@@ -28,6 +28,13 @@ fn is_list(schema: &Value) -> bool {
     schema["type"] == "array" || referred().is_some_and(|referred| referred["type"] == "array")
 }
 
+/// The list inside an object, if this is the schema of an object that has a list and nothing else.
+#[must_use]
+pub(crate) fn as_listed(list: Value, schema: &Value) -> Option<Value> {
+    let properties = schema["properties"].as_object().filter(|properties| properties.len() == 1)?;
+    (list.is_array() && properties.contains_key(ITEMS)).then(|| json!({ITEMS: list}))
+}
+
 /// Puts a list into an object, and its example.
 fn listed(schema: Option<&mut Value>, example: Option<&mut Value>, is_listed: bool) {
     if let Some(schema) = schema.filter(|_| is_listed) {

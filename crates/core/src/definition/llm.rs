@@ -223,7 +223,7 @@ impl LlmDefinition {
 
     /// What its result fits, whichever way it is asked: the schema that all ways have, or else that of any of them.
     /// Each attempt checks its own.
-    fn promised(&self) -> Option<Value> {
+    pub(crate) fn promised(&self) -> Option<Value> {
         let mut ways: Vec<Value> = Vec::new();
         for variant in &self.variants {
             // One of them is always taken.

@@ -2,7 +2,7 @@
 
 pub mod approval;
 pub mod inbox;
-mod listed_output;
+pub(crate) mod listed_output;
 pub mod llm;
 pub mod meta_fields;
 pub mod sandbox;

@@ -7,13 +7,14 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
-use toolwright_core::definition::ModelPreference;
+use toolwright_core::definition::{ModelPreference, OnOutputMismatch};
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, Variant, define_llm_tool};
 use toolwright_core::model::{
     IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse,
     StopReason, Usability, Usage,
 };
+use toolwright_core::outcome::SCHEMA_MISMATCH;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{
     CallId, Cancel, CancelCause, Effects, ErrorKind, OpKind, Outcome, RawArguments, Services, StaticProvider, Tool,
@@ -228,6 +229,53 @@ async fn models_are_tried_in_order() {
         let totals = fixture.store.totals().await.expect("totals");
         let asked = models.requests() as u64;
         assert_eq!((totals.tool_calls, totals.model_calls), (1, asked), "{preferred:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_follow_the_word_on_their_schema() {
+    use OnOutputMismatch::{Error, Warn};
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let objects = json!({"type": "array", "items": {"type": "object", "required": ["a"]}});
+    let object = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]});
+    let pair = json!({"type": "object", "required": ["a", "items"]});
+    let (breaks, nothing) = ("the answer breaks its output schema", "the answer has no readable JSON in it");
+    // What comes out, and whether it is told to break the schema; else a part of the error.
+    for (schema, word, says, expect) in [
+        (&object, Error, r#"{"a": "x"}"#, Ok((json!({"a": "x"}), false))),
+        (&object, Error, r#"{"b": 1}"#, Err(breaks)),
+        (&object, Warn, r#"{"b": 1}"#, Ok((json!({"b": 1}), true))),
+        (&object, Warn, "three", Err(nothing)),
+        (&object, Error, "[1, 2]", Err(nothing)),
+        (&list, Error, r#"{"items": ["a"]}"#, Ok((json!({"items": ["a"]}), false))),
+        (&list, Error, r#"["a", "b"]"#, Ok((json!({"items": ["a", "b"]}), false))),
+        (&list, Error, "Here:\n```json\n[\"a\"]\n```", Ok((json!({"items": ["a"]}), false))),
+        (&list, Error, r#"As [1]: {"items": ["a"]}"#, Ok((json!({"items": ["a"]}), false))),
+        (&list, Error, "[1]", Err("/items/0")),
+        (&list, Warn, "[1]", Ok((json!({"items": [1]}), true))),
+        (&objects, Error, r#"[{"a": 1}, {"a": 2}]"#, Ok((json!({"items": [{"a": 1}, {"a": 2}]}), false))),
+        (&objects, Error, r#"[{"b": 1}]"#, Err("/items/0")),
+        (&pair, Error, "[1]", Err(nothing)),
+    ] {
+        let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+        let id = ToolId::parse("llm:t@1.0.0").expect("id");
+        let mut definition = LlmDefinition::new(id, "d", parameters, "", "{{ text }}");
+        definition.output_schema = Some(schema.clone());
+        definition.on_output_mismatch = word;
+        definition.model_preference = preference(&["a/m"]);
+        let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
+        let fixture = standing(&answering(HashMap::from([("a/m", says)])), tool, |_| ()).await;
+        let outcome = one(&fixture, json!({"text": "x"})).await;
+        match expect {
+            Ok((value, is_told)) => {
+                assert_eq!(outcome.structured, Some(value), "{word:?} {says}: {:?}", outcome.error);
+                assert_eq!(outcome.extras.contains_key(SCHEMA_MISMATCH), is_told, "{word:?} {says}");
+            }
+            Err(part) => {
+                let error = outcome.error.unwrap_or_else(|| panic!("{word:?} {says}"));
+                assert!(error.message().contains(part), "{says}: {error}");
+            }
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use super::template;
 use crate::catalogue::context::{TokenCounter, ToolContext};
 use crate::catalogue::tool::Tool;
 use crate::catalogue::{Entry, PromptSize};
-use crate::definition::ToolDefinition;
+use crate::definition::listed_output::as_listed;
 use crate::definition::llm::{LlmDefinition, OutputKind, TemplateDefinition};
+use crate::definition::{OnOutputMismatch, ToolDefinition};
 use crate::error::{ErrorKind, ToolError, labelled};
 use crate::event::Event;
 use crate::model::{
@@ -105,7 +106,8 @@ impl LlmTool {
             prompted.request.max_tokens = wanted.map(|wanted| limit(wanted, &prompted, &card));
             let answer = services.model.complete(model, &prompted.request, &IgnoreModelEvents, &context.cancel).await;
             let answer = answer.map_err(|error| failed(error, context))?;
-            match self.read(&prompted, &answer) {
+            let insists = asks_left > 0 || self.definition.on_output_mismatch == OnOutputMismatch::Error;
+            match self.read(&prompted, &answer, insists) {
                 Err(bad) if asks_left > 0 && bad.can_be_mended() => {
                     asks_left -= 1;
                     ask_again(&mut prompted.request, answer, &bad);
@@ -132,25 +134,29 @@ impl LlmTool {
         let cut =
             output.extras.contains_key(CUT).then(|| "the list was cut at the token limit of its answer".to_owned());
         let odd = self.hooks.warning.as_ref().and_then(|hook| hook(value, &prompted.arguments));
-        let Some(warning) = cut.or(odd) else { return output };
+        // Of the schema that the tool promises, whoever shapes the result tells.
+        let own = prompted.schema.as_ref().filter(|_| self.definition.on_output_mismatch == OnOutputMismatch::Warn);
+        let own = own.filter(|own| self.definition.promised().as_ref() != Some(*own));
+        let breach = || breaks(own?, value).err();
+        let Some(warning) = cut.or(odd).or_else(breach) else { return output };
         let message = format!("{}: {warning}", self.definition.id);
         context.services.events.emit_with(|| Event::Warning { code: ODD.to_owned(), message });
         output.with_extra("warning", warning)
     }
 
-    /// What the answer says, or what is wrong with it.
-    fn read(&self, prompted: &Prompted, answer: &ModelResponse) -> Result<ToolOutput, Bad> {
+    /// What the answer says, or what is wrong with it. Unless it `insists`, a value that breaks its schema is a result:
+    /// whoever shapes the result tells of it.
+    fn read(&self, prompted: &Prompted, answer: &ModelResponse, insists: bool) -> Result<ToolOutput, Bad> {
         if prompted.output == OutputKind::Text {
             let output = ToolOutput::text(answer::text(answer)?);
             let is_cut = answer.stop == StopReason::MaxTokens;
             return Ok(if is_cut { output.with_extra(CUT, true) } else { output });
         }
-        let wanted = if prompted.schema.is_some() { Wanted::Object } else { Wanted::Any };
-        let (mut value, is_cut) = match answer::json(answer, wanted) {
+        let (mut value, is_cut) = match value_of(answer, prompted.schema.as_ref()) {
             Err(bad @ BadAnswer::Cut(_)) => (self.whole_part(answer).ok_or(bad)?, true),
             value => (value?, false),
         };
-        if let Some(schema) = &prompted.schema {
+        if let Some(schema) = prompted.schema.as_ref().filter(|_| insists) {
             breaks(schema, &value).map_err(Bad::Value)?;
         }
         if let Some(hook) = &self.hooks.output {
@@ -203,6 +209,20 @@ fn limit(wanted: u32, prompted: &Prompted, card: &ModelCard) -> u32 {
     let more: usize = prompted.request.messages.iter().skip(1).map(Message::tokens).sum();
     let left = card.left_beside(prompted.input_tokens + more).map(|left| left.max(1));
     [card.max_output, left].into_iter().flatten().fold(wanted, u32::min)
+}
+
+/// The JSON value of an answer. Where it is to be a list in an object, a bare list will do: a model that is not held to
+/// the schema often writes what its prompt asks for.
+fn value_of(answer: &ModelResponse, schema: Option<&Value>) -> Result<Value, BadAnswer> {
+    let Some(schema) = schema else { return answer::json(answer, Wanted::Any) };
+    let object = answer::json(answer, Wanted::Object);
+    let fits = |value: &Value| breaks(schema, value).is_ok();
+    let bare = || as_listed(answer::json(answer, Wanted::Any).ok()?, schema);
+    match bare() {
+        // What is an object may have been found inside of the list.
+        Some(list) if fits(&list) || !object.as_ref().is_ok_and(fits) => Ok(list),
+        _ => object,
+    }
 }
 
 /// Says in which ways a value breaks its schema. One that does not compile is broken by nothing: it was refused
