@@ -63,6 +63,8 @@ fn every_broken_configuration_gets_a_good_message() {
     );
     let misspelt = "mcp_servers:\n  x: {command: cat, toolsAllowd: [a]}\n";
     broken(misspelt, 2, "mcp_servers.x.toolsAllowd", EntryDisabled, &["unknown key", "did you mean `toolsAllowed`?"]);
+    let loosened = "mcp_servers:\n  x: {command: cat, noSchemaMod: human-approval}\n";
+    broken(loosened, 2, "mcp_servers.x.noSchemaMod", EntryDisabled, &["unknown key", "did you mean `noSchemaMode`?"]);
     for key in ["allowedTools", "denyTools", "blocked_tools", "readOnly", "requireApproval"] {
         let elsewhere = format!("mcp_servers:\n  x: {{command: cat, {key}: [a]}}\n");
         broken(&elsewhere, 2, &format!("mcp_servers.x.{key}"), EntryDisabled, &["unknown key"]);

@@ -24,7 +24,7 @@ pub(crate) const UNSUPPORTED: &str = "x-unsupported";
 /// Schema keyword: other words for a key, in snake case.
 pub(crate) const ALIASES: &str = "x-aliases";
 /// Keys that close something: one that is misspelt must not leave it open.
-const GUARDS: [&str; 9] = [
+const GUARDS: [&str; 10] = [
     "tools_allowed",
     "tools_denied",
     "enabled",
@@ -34,6 +34,7 @@ const GUARDS: [&str; 9] = [
     "exclude_tools",
     "enabled_tools",
     "disabled_tools",
+    "no_schema_mode",
 ];
 /// Words of keys of other programs that close something. Those that open something (`alwaysAllow`, `autoApprove`) are ignored.
 const CLOSING: [&str; 13] = [
