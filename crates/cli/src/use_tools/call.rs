@@ -12,6 +12,7 @@ use toolwright::Toolwright;
 use toolwright::app::{CallOptions, ClientOptions};
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
+use toolwright::core::context::INFO_ID;
 use toolwright::core::error::labelled;
 use toolwright::core::json::fault;
 use toolwright::core::llm::llm_definition;
@@ -85,16 +86,21 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     app.offer_llm_tools().await;
     let cancel = Cancel::new();
     watch(cancel.clone(), OnSignal::Cancel);
-    let waits_for = || starting_for(&app, WaitFor::All, &call.tool);
-    tokio::select! {
-        () = wait_with_notice(waits_for, app.list_for(&call.tool, LIST_WAIT)) => {}
-        _ = cancel.cancelled() => return Err(Failure::cancelled()),
-    }
+    list(&app, &call.tool, &cancel).await?;
     let snapshot = app.catalogue().snapshot();
     if matches!(snapshot.resolve(&call.tool), Resolution::Unknown(_)) {
         say_starting(&app, &call.tool);
     }
     let arguments = parse_arguments(&call.arguments, &call.tool, &snapshot)?;
+    if let Resolution::Found(index, _) = snapshot.resolve(&call.tool)
+        && let Some(entry) = snapshot.list().get(index)
+    {
+        // Manuals are for models: what the owner calls runs without one.
+        app.executor().services().manuals.read(&app.call_session().id, entry.tool.hash());
+        if let Some(other) = manual_of(&arguments).filter(|_| entry.id().as_str() == INFO_ID) {
+            list(&app, &other, &cancel).await?;
+        }
+    }
     let text = match &arguments {
         RawArguments::Text(text) => Some(text.clone()),
         RawArguments::Value(_) | RawArguments::Resolved(..) => None,
@@ -137,6 +143,24 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     app.shut_down().await;
     printed?;
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
+}
+
+/// Waits until the sources that may have this tool have listed theirs.
+async fn list(app: &Arc<Toolwright>, tool: &str, cancel: &Cancel) -> Result<(), Failure> {
+    tokio::select! {
+        () = wait_with_notice(|| starting_for(app, WaitFor::All, tool), app.list_for(tool, LIST_WAIT)) => Ok(()),
+        _ = cancel.cancelled() => Err(Failure::cancelled()),
+    }
+}
+
+/// The tool whose manual is asked for by these arguments.
+fn manual_of(arguments: &RawArguments) -> Option<String> {
+    let name = |arguments: &Value| arguments.get("name").and_then(Value::as_str).map(str::to_owned);
+    match arguments {
+        RawArguments::Text(text) => name(&serde_json::from_str(text).ok()?),
+        RawArguments::Value(value) => name(value),
+        RawArguments::Resolved(..) => None,
+    }
 }
 
 /// What is wrong with arguments that are no JSON.

@@ -184,3 +184,16 @@ fn a_command_does_not_inherit_configured_keys() {
     assert!(said.contains("OTHER=other-value"), "{said} {}", stderr(&output));
     assert!(!said.contains("GATE=") && !said.contains("MINE="), "{said}");
 }
+
+#[test]
+fn the_owner_reads_no_manual_first() {
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    let echo = json!({"manualRequired": true, "documentation": "All there is to know."});
+    let file = json!({"mcpServers": {"t": {"command": server, "tools": {"echo": echo}}}});
+    let fixture = Fixture::with(&file.to_string());
+    assert!(ok(&fixture, &["call", "t__echo", "text=hello"]).contains("hello"));
+    for arguments in [&["name=t__echo"][..], &[r#"{"name": "t__echo"}"#]] {
+        let manual = ok(&fixture, &[&["call", "job__info"], arguments].concat());
+        assert!(manual.contains("All there is to know."), "{arguments:?}: {manual}");
+    }
+}
