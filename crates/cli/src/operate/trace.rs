@@ -38,7 +38,8 @@ cost_usd, open_costs (model attempts that may have cost something beside that) u
 turns: [{turn, ops: [{op, trace, parent,
 kind: tool | model | job | guard, name, call, status: ok, the kind of failure, running, or unknown (its process ended
 before it), started_ms, latency_ms, wait_ms, person_ms (in which people were asked; no part of latency_ms),
-attempts (of a model, whose attempts are ops each: which one), note (why it failed, or why a request shows its tools),
+attempts (of a model, whose attempts are ops each: which one), note (why it failed, why
+the first models of an LLM-backed tool gave no result, or why a request shows its tools),
 provenance (what was done to name and arguments), tools (what a request showed: exposure, shown, deferred, excluded, tokens), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval,
 agent: {run, totals} of a call that began one, children: [...]}]}]}. The totals include the agents that the run began.
 Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,

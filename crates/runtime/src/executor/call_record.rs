@@ -21,7 +21,7 @@ use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, MAX_KEPT, RUNNING, note};
 
 use super::admission::query;
-use super::llm_call::asks_by_model;
+use super::llm_call::{FAILED_MODELS, asks_by_model};
 use super::pipeline::Stage;
 use super::tool_context::Partials;
 use super::{CallInFlight, Executor, InFlightGuard, RunContext};
@@ -239,7 +239,7 @@ impl Executor {
             result: entry
                 .filter(|entry| entry.tool.secret_schema().is_none())
                 .and_then(|_| kept_result(outcome, &*services.redactor)),
-            note: outcome.error.as_ref().and_then(|error| note(error.message(), &*services.redactor)),
+            note: remark(outcome, record).and_then(|text| note(text, &*services.redactor)),
             ..LedgerEntry::new(
                 record.op.clone(),
                 services.clock.wall_ms(),
@@ -315,6 +315,12 @@ impl Executor {
 /// The queue that calls of this tool pass.
 fn queue(entry: &Entry) -> Arc<str> {
     entry.definition().queue.as_deref().map_or_else(|| Arc::clone(entry.provider_name()), Arc::from)
+}
+
+/// Why a call failed, or why the first models that it asked gave no result.
+fn remark<'a>(outcome: &'a Outcome, record: &CallRecord) -> Option<&'a str> {
+    let failed_models = || outcome.extras.get(FAILED_MODELS).filter(|_| !record.cached).and_then(Value::as_str);
+    outcome.error.as_ref().map(ToolError::message).or_else(failed_models)
 }
 
 /// `ok`, or the kind of failure.

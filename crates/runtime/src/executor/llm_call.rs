@@ -53,6 +53,9 @@ pub struct LlmOptions {
     pub default: Option<Arc<str>>,
 }
 
+/// In the extras of a call that had its result from a later model: which were asked before it, and why none of them gave one.
+pub(super) const FAILED_MODELS: &str = "failed_models";
+
 /// The models of one call.
 pub(super) struct LlmCall {
     executor: Arc<Executor>,
@@ -207,7 +210,11 @@ impl LlmCall {
             let error = match result {
                 Ok(output) => {
                     services.events.emit_routine(|| attempt.ended(used));
-                    let output = output.with_extra("model", &**model);
+                    let mut output = output.with_extra("model", &**model);
+                    if !failures.is_empty() {
+                        let failed = reasons(&failures);
+                        output = output.with_extra(FAILED_MODELS, services.redactor.redact(&failed).into_owned());
+                    }
                     return Ok(output.with_extra("usage", serde_json::to_value(total).unwrap_or_default()));
                 }
                 Err(error) => error,
@@ -367,13 +374,21 @@ fn was_not_recorded(error: &ToolError) -> bool {
     false
 }
 
+/// Of each model why it gave no result.
+fn reasons(failures: &[Failure]) -> String {
+    let each = failures.iter().map(|Failure { model, error, .. }| format!("{model}: {}", error.message()));
+    each.collect::<Vec<_>>().join("; ")
+}
+
 /// The error of a call that no model gave a result for: it says of each why.
 fn all_failed(entry: &Entry, failures: Vec<Failure>) -> ToolError {
     let (mut message, mut to_model) = (format!("{} got no result from a model", entry.id()), String::new());
+    if !failures.is_empty() {
+        message = format!("{message}: {}", reasons(&failures));
+    }
     for (index, Failure { model, stood_for, error }) in failures.iter().enumerate() {
         let separator = if index == 0 { "" } else { "; " };
         // Writing to a text cannot fail.
-        let _ = write!(message, "{}{model}: {}", if index == 0 { ": " } else { "; " }, error.message());
         let _ = write!(to_model, "{separator}{}: {}", stood_for.as_ref().unwrap_or(model), error.model_message());
     }
     let Some(Failure { error: last, .. }) = failures.into_iter().next_back() else {

@@ -291,6 +291,9 @@ async fn the_usage_of_all_attempts_is_summed() {
     let traces = fixture.store.traces(9).await.expect("traces");
     let rows = fixture.store.operations(&traces[0], 9).await.expect("rows");
     let call = rows.iter().find(|row| row.kind == OpKind::Tool).expect("the call");
+    // The request went well; that its answer was no result stands in the row of the call.
+    let why = "a/words: the answer has no readable JSON in it; it began: three";
+    assert_eq!((call.note.as_deref(), &outcome.extras["failed_models"]), (Some(why), &json!(why)));
     let requests: Vec<_> = rows.iter().filter(|row| row.kind == OpKind::Model).collect();
     assert_eq!(requests.len(), 2);
     assert!(requests.iter().all(|row| row.op.lineage.parent == Some(call.op.id)), "{requests:?}");
