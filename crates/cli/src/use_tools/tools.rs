@@ -176,10 +176,14 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 say(styled(DIM, line));
             }
             if !app.executor().can_extract() {
-                say(styled(DIM, "not listed: output__extract, as no model is set; `run` and `chat` have it"));
+                let named = app.config().sections.outputs.extract_model.clone();
+                let why = no_model(&app, named).await;
+                say(styled(DIM, format!("not listed: output__extract, as {why}; `run` and `chat` have it")));
             }
             if ls.model.is_none() && app.lacks_llm_tools() {
-                say(styled(DIM, "not listed: the llm__ tools, as no model is set; `run`, `chat` and `call` have them"));
+                let why = no_model(&app, None).await;
+                let have = "`run`, `chat` and `call` have them";
+                say(styled(DIM, format!("not listed: the llm__ tools, as {why}; {have}")));
             }
             if is_job_free {
                 say(styled(DIM, "`run` and `chat` have the job__ tools once a call goes on in the background"));
@@ -238,6 +242,15 @@ async fn none_for(app: &Toolwright, model: &str, min_score: f64) -> String {
     match can_answer(app, model).await {
         Ok(()) => measured,
         Err(why) => format!("{measured}; {why}"),
+    }
+}
+
+/// Why no model can be asked by tools: none is `named` nor the default, or that one cannot be asked.
+async fn no_model(app: &Toolwright, named: Option<String>) -> String {
+    let unset = || "no model is set".to_owned();
+    match named.or_else(|| app.config().sections.models.default.clone()) {
+        None => unset(),
+        Some(model) => can_answer(app, &model).await.err().unwrap_or_else(unset),
     }
 }
 
