@@ -197,3 +197,18 @@ fn the_owner_reads_no_manual_first() {
         assert!(manual.contains("All there is to know."), "{arguments:?}: {manual}");
     }
 }
+
+#[test]
+fn tools_that_are_not_there_say_why() {
+    let keyless = "models: {default: openai/gpt-5-mini}\n";
+    for (file, arguments, expect) in [
+        ("{}\n", &["tools", "ls"][..], "the llm__ tools, as no model is set"),
+        (keyless, &["tools", "ls"], "the llm__ tools, as openai/gpt-5-mini cannot be asked: there is no key for it"),
+        ("{}\n", &["call", "web__search", "query=x"], "name an engine under `web.search`"),
+        ("{}\n", &["call", "agent__todo", "{}"], "add `todo` to `defaults.agent_tools`"),
+    ] {
+        let said = stderr(&run(&Fixture::with(file), arguments));
+        let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(line.contains(expect), "{arguments:?}: {said}");
+    }
+}

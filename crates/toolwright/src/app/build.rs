@@ -297,6 +297,10 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             );
             absent.push((wire, why));
         }
+        if config.sections.web.search.is_empty() {
+            let why = "web__search is not listed: name an engine under `web.search`";
+            absent.push(("web__search".into(), why.into()));
+        }
         if !defaults.groups {
             absent.push(("group".into(), "the tools of groups are not listed: set `defaults.groups: true`".into()));
             if config.sections.channels.0.is_empty() {

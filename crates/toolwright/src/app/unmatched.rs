@@ -25,7 +25,9 @@ impl Toolwright {
     pub async fn unmatched(&self) -> Vec<String> {
         let builtins =
             builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&web::WebConfig::default()));
-        let builtins: Vec<ToolDefinition> = builtins.map(|tool| tool.definition()).collect();
+        let mut builtins: Vec<ToolDefinition> = builtins.map(|tool| tool.definition()).collect();
+        // Listed only where there are engines.
+        builtins.extend(ToolId::parse("web:search@1.0.0").map(|id| ToolDefinition::new(id, "", None)));
         let mut methods = Vec::new();
         for provider in self.catalogue().providers().await {
             let Some(source) = provider.methods() else { continue };
@@ -188,7 +190,8 @@ impl CallableTools {
         }
         let down = snapshot.providers().iter().filter(|status| status.error.is_some());
         known.open.extend(down.map(|status| status.name.clone()));
-        known.open.extend(absent(config).into_iter().map(|(name, _)| match name.split_once("__") {
+        let unknown = absent(config).into_iter().filter(|(name, _)| !known.wires.contains(name));
+        known.open.extend(unknown.map(|(name, _)| match name.split_once("__") {
             Some((namespace, _)) => namespace.to_owned(),
             None => name,
         }));
