@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use globset::{Glob, GlobBuilder};
+
 use super::schedule::with_jitter;
 use super::{Times, TriggerConfig, TriggerKind, zone_names};
 use crate::duration;
@@ -99,8 +101,8 @@ pub enum When {
     },
     /// When files change.
     Change {
-        /// Which.
-        globs: Vec<String>,
+        /// Which: a `*` matches no `/`.
+        globs: Vec<Glob>,
         /// How long there must be no further change.
         debounce: Duration,
     },
@@ -157,7 +159,8 @@ impl TriggerConfig {
                     let text = format!("`{glob}` leads out of the workspace; write globs from its root");
                     return Err(TriggerError::Bounds(text));
                 }
-                Ok(When::Change { globs: self.globs.clone(), debounce: self.debounce.unwrap_or(DEBOUNCE) })
+                let globs = self.globs.iter().map(|glob| compiled(glob)).collect::<Result<_, _>>()?;
+                Ok(When::Change { globs, debounce: self.debounce.unwrap_or(DEBOUNCE) })
             }
             TriggerKind::Webhook => {
                 let named: HashSet<&str> = self.secret_env.iter().map(|name| name.trim()).collect();
@@ -241,6 +244,16 @@ impl TriggerConfig {
     }
 }
 
+fn compiled(glob: &str) -> Result<Glob, TriggerError> {
+    let glob = glob.trim_start_matches("./");
+    GlobBuilder::new(glob).literal_separator(true).build().map_err(|error| {
+        let why = error.kind();
+        TriggerError::Bounds(format!(
+            "`{glob}` is no glob: {why}; write it like `src/**/*.rs`, and `[[]` for a bracket"
+        ))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -283,6 +296,12 @@ mod tests {
         check(json!({"type": "channel", "prompt": "p"}), "needs a `channel`");
         check(json!({"type": "file", "prompt": "p"}), "needs `globs`");
         check(json!({"type": "file", "prompt": "p", "globs": ["../x"]}), "out of the workspace");
+        check(json!({"type": "file", "prompt": "p", "globs": ["./src/**/*.{rs,md}"]}), "ok");
+        check(
+            json!({"type": "file", "prompt": "p", "globs": ["*.rs", "["]}),
+            "`[` is no glob: unclosed character class",
+        );
+        check(json!({"type": "file", "prompt": "p", "globs": ["{a"]}), "`{a` is no glob");
         check(json!({"type": "webhook", "prompt": "p"}), "needs a secret");
         check(json!({"type": "webhook", "prompt": "p", "secret_env": ["HOOK"]}), "ok");
     }

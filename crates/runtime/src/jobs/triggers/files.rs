@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobSet, GlobSetBuilder};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -44,7 +44,7 @@ impl FileWatch {
         manager: &Arc<TriggerManager>,
         trigger: &Trigger,
         root: &Path,
-        globs: &[String],
+        globs: &[Glob],
         debounce: Duration,
     ) -> Self {
         let files = Arc::new(Files::new(root, globs));
@@ -132,15 +132,12 @@ struct Files {
 }
 
 impl Files {
-    fn new(root: &Path, globs: &[String]) -> Self {
+    fn new(root: &Path, globs: &[Glob]) -> Self {
         let mut set = GlobSetBuilder::new();
         for glob in globs {
-            match GlobBuilder::new(glob.trim_start_matches("./")).literal_separator(true).build() {
-                Ok(glob) => drop(set.add(glob)),
-                Err(error) => tracing::warn!("{error}"),
-            }
+            set.add(glob.clone());
         }
-        let mut folders: Vec<PathBuf> = globs.iter().map(|glob| root.join(folder_of(glob))).collect();
+        let mut folders: Vec<PathBuf> = globs.iter().map(|glob| root.join(folder_of(glob.glob()))).collect();
         folders.sort();
         folders.dedup_by(|inner, outer| inner.starts_with(outer));
         Self { root: root.to_owned(), globs: set.build().unwrap_or_else(|_| GlobSet::empty()), folders }
@@ -279,7 +276,8 @@ mod tests {
         for (glob, folder) in [("src/**/*.rs", "src"), ("*.md", ""), ("./a.txt", ""), ("a/b/c.txt", "a/b")] {
             assert_eq!(folder_of(glob), Path::new(folder), "{glob}");
         }
-        let files = Files::new(Path::new("/r"), &["src/a/*.rs".into(), "src/**".into(), "docs/*".into()]);
+        let globs = ["src/a/*.rs", "src/**", "docs/*"].map(|glob| Glob::new(glob).expect("a glob"));
+        let files = Files::new(Path::new("/r"), &globs);
         assert_eq!(files.folders, [Path::new("/r/docs"), Path::new("/r/src")]);
     }
 }
