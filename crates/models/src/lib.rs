@@ -18,7 +18,9 @@ pub mod served;
 pub use api::{Api, EncodedRequest};
 pub use client::Models;
 pub use codec::{Decoder, EncodedTools, EncodedToolsCache, decode_whole, encode, encode_with, tools_json};
-pub use http::discover::{default_model, default_variables, endpoints_from_env, list_models, named_model};
+pub use http::discover::{
+    default_model, default_variables, endpoints_from_env, key_variable, list_models, named_model,
+};
 pub use http::embeddings::{EmbeddingsApi, HttpEmbedder};
 pub use http::endpoint::{Endpoint, Endpoints, ModelOverrides, TimeoutOverrides, ToolFormat};
 pub use http::{HttpModelClient, Timeouts};

@@ -5,10 +5,12 @@ use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
 use toolwright::core::duration::iso;
 use toolwright::core::error::ErrorKind;
+use toolwright::core::model::ModelClient as _;
 use toolwright::core::store::StoreError;
 use toolwright::core::trigger::{
     Creator, Firing, Target, Trigger, TriggerConfig, TriggerKind, TriggerRequest, Triggers as _,
 };
+use toolwright::models::key_variable;
 
 use crate::app::agent::unknown;
 use crate::app::{Global, not_nested, open};
@@ -111,6 +113,16 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             let config = config(*kind, keys)?;
             if let Some(agent) = config.agent.as_deref().filter(|agent| app.config().agent(agent).is_none()) {
                 return Err(unknown(&app.config(), agent));
+            }
+            if let Some(model) = &config.model
+                && let Err(why) = app.models().ready(model).await
+            {
+                // The process that runs it may have a key that this one lacks.
+                let provider = model.split_once('/').map_or("", |(provider, _)| provider);
+                if key_variable(provider).is_none() {
+                    return Err(Failure::usage(why));
+                }
+                say_warning(&format!("its firings fail where this is not set: {why}"));
             }
             let request = TriggerRequest {
                 id: None,

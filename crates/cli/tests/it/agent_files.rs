@@ -177,23 +177,28 @@ triggers:
   good: {type: channel, channel: shared, prompt: p, agent: bb}
   private: {type: channel, channel: mine, prompt: p}
   hook: {type: webhook, prompt: p}
+  files: {type: file, globs: ['['], prompt: p}
+  other: {type: timer, interval: 1h, prompt: p, model: opnai/m}
 ",
     );
     fixture.write(FILE, "---\nname: a\ndescription: d\n---\nText");
     let config = fixture.load();
     let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
     let triggers: Vec<&str> = config.sections.triggers.keys().map(String::as_str).collect();
-    assert_eq!((&names[..], &triggers[..]), (&["b"][..], &["good"][..]));
+    assert_eq!((&names[..], &triggers[..]), (&["b"][..], &["good", "other"][..]));
     let all = problems(&config).join("\n");
     for words in [
         "toolwright.yaml:3: warning: agents.b.router: the agent `a` was left out",
         "toolwright.yaml:6: warning: triggers.good: there is no agent `bb`: its firings fail; did you mean `b`?",
         "toolwright.yaml:7: entry left out: triggers.private: channel mine is private",
         "toolwright.yaml:8: entry left out: triggers.hook: a trigger of type webhook needs a secret",
+        "toolwright.yaml:9: entry left out: triggers.files: `[` is no glob",
+        "toolwright.yaml:10: warning: triggers.other.model: the model `opnai/m` is of a provider that is not known: \
+         `opnai`; did you mean `openai`?",
     ] {
         assert!(all.contains(words), "{words} is not in:\n{all}");
     }
-    assert_eq!(config.problems.len(), 4, "{all}");
+    assert_eq!(config.problems.len(), 6, "{all}");
     let found = json_of(&run(&fixture, &["validate"]));
     assert_eq!((&found["valid"], &found["agents"]), (&json!(false), &json!(["b"])), "{found}");
 }

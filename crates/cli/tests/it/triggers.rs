@@ -131,6 +131,8 @@ fn unusable_triggers_are_refused_by_the_program() {
     check(&["webhook", "prompt=p"], "needs a secret");
     check(&["timer", "interval=1h"], "needs a `prompt`");
     check(&["daily", "prompt=p"], "one of timer, schedule");
+    check(&["file", "globs=[", "prompt=p"], "`[` is no glob");
+    check(&["timer", "interval=1h", "prompt=p", "model=zz/m"], "zz");
     fails(&fixture, &["triggers", "rm", "timer_00000000"], 3, &["was not found"]);
     let unknown = "there is no agent `clrk`; did you mean `clerk`?";
     let timer = ["interval=1h", "prompt=p", "agent=clrk"];

@@ -64,7 +64,8 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
 }
 
 /// The variable that sets the key of a provider of this name, where the environment can name it.
-pub(crate) fn key_variable(provider: &str) -> Option<&'static str> {
+#[must_use]
+pub fn key_variable(provider: &str) -> Option<&'static str> {
     let (.., keys, _, _) = KEYED.iter().find(|(name, ..)| *name == provider)?;
     keys.last().copied()
 }

@@ -340,6 +340,7 @@ fn resolve(
     }
     // A program may have tools and models of its own.
     let (tools, providers) = if is_in_code { Default::default() } else { (tool_names(), providers(&endpoint_names)) };
+    let mut triggers = std::mem::take(&mut sections.triggers);
     let named = &sections.models;
     let models: Vec<&str> = (named.by_name.keys().chain(named.aliases.values()))
         .chain(named.default.as_ref())
@@ -357,8 +358,9 @@ fn resolve(
         skills: &skills,
     };
     config.agents = agents::load(agent_entries, folders, &names, &mut scope);
+    settle_triggers(&mut triggers, &merged, &config.agents, &names, scope.problems);
+    sections.triggers = triggers;
     config.skills = skills;
-    settle_triggers(&mut sections, &merged, &config.agents, scope.problems);
     // What stands beside a configuration that nobody has approved is a stranger's too.
     let beside = (!config.files.is_empty()).then_some(&*root);
     config.compat = models::compat(&sections, beside, &config.state_dir, &merged, scope.problems);

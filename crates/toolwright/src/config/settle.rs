@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use indexmap::IndexMap;
 use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::catalogue::declared::SCHEMA_NAMESPACE;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::server_namespace;
+use toolwright_core::trigger::TriggerConfig;
 use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
+use super::agents::{Names, check_model};
 use super::node::{At, Node, Problem, Severity};
 use super::sections::file::{ConfigFile, EmbeddingsConfig};
 use super::sections::variables::Scope;
@@ -64,17 +67,17 @@ pub(super) fn settle(sections: &mut ConfigFile, merged: &Node, state_dir: &Path,
     sections.selection.embeddings = embeddings.and_then(|embeddings| self::embeddings(embeddings, at, scope));
 }
 
-/// Takes out triggers that could never fire, and says of those whose agent is not there.
+/// Takes out triggers that could never fire, and says of those whose agent or model is not there.
 pub(super) fn settle_triggers(
-    sections: &mut ConfigFile,
+    triggers: &mut IndexMap<String, TriggerConfig>,
     merged: &Node,
     agents: &[AgentEntry],
+    known: &Names<'_>,
     problems: &mut Vec<Problem>,
 ) {
-    let ConfigFile { triggers, channels, .. } = sections;
     triggers.retain(|name, trigger| {
         let (at, field) = (merged.place("triggers", name), format!("triggers.{name}"));
-        if let Err(why) = agents::check_trigger(trigger, channels) {
+        if let Err(why) = agents::check_trigger(trigger, known.channels) {
             let remedy = "it is left out until then";
             problems.push(Problem::new(Severity::EntryDisabled, at, field, why, remedy));
             return false;
@@ -86,7 +89,10 @@ pub(super) fn settle_triggers(
                 || "`toolwright agents ls` lists the agents".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             );
-            problems.push(Problem::new(Severity::Warning, at, field, message, remedy));
+            problems.push(Problem::new(Severity::Warning, at, field.clone(), message, remedy));
+        }
+        if let Some((message, remedy)) = check_model(&mut trigger.model, known) {
+            problems.push(Problem::new(Severity::Warning, at, format!("{field}.model"), message, remedy));
         }
         true
     });

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use toolwright_agent::ReportConfig;
 use toolwright_core::agents::{AgentConfig, check_name, find_cycle, unknown_tools};
+use toolwright_core::model::is_replay;
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Effect;
 use toolwright_core::store::channel::Channels;
@@ -131,26 +132,40 @@ fn settle(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) -> 
         problems.push(draft.problem(Severity::Warning, "description", message, "say in a sentence when to use it"));
     }
     settle_model(draft, names, problems);
-    settle_triggers(draft, names.channels, problems);
+    settle_triggers(draft, names, problems);
     settle_skills(draft, names.skills, problems);
     check_tools(draft, names, problems);
     true
 }
 
-/// Takes out triggers that could never fire.
-fn settle_triggers(draft: &mut Draft, channels: &Channels, problems: &mut Vec<Problem>) {
-    let fault = |written: &Map<String, Value>| {
-        let trigger = serde_json::from_value::<TriggerConfig>(written.clone().into());
-        trigger.map_err(|error| error.to_string()).and_then(|trigger| check_trigger(&trigger, channels)).err()
+/// Takes out triggers that could never fire, and checks the models of the others.
+fn settle_triggers(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
+    let read = |written: &Map<String, Value>| {
+        let trigger =
+            serde_json::from_value::<TriggerConfig>(written.clone().into()).map_err(|error| error.to_string())?;
+        check_trigger(&trigger, names.channels).map(|()| trigger.model)
     };
     let mut number = 0;
     let mut triggers = std::mem::take(&mut draft.spec.triggers);
-    triggers.retain(|written| {
+    triggers.retain_mut(|written| {
         number += 1;
-        let Some(why) = fault(written) else { return true };
-        let message = format!("trigger {number} is left out: {why}");
-        problems.push(draft.problem(Severity::EntryDisabled, "triggers", message, "mend it, or take it out"));
-        false
+        let mut model = match read(written) {
+            Ok(model) => model,
+            Err(why) => {
+                let message = format!("trigger {number} is left out: {why}");
+                problems.push(draft.problem(Severity::EntryDisabled, "triggers", message, "mend it, or take it out"));
+                return false;
+            }
+        };
+        if let Some((message, remedy)) = check_model(&mut model, names) {
+            let message = format!("trigger {number}: {message}");
+            problems.push(draft.problem(Severity::Warning, "triggers", message, remedy));
+        }
+        match model {
+            Some(model) => drop(written.insert("model".into(), model.into())),
+            None => drop(written.shift_remove("model")),
+        }
+        true
     });
     draft.spec.triggers = triggers;
 }
@@ -220,28 +235,36 @@ fn check_agents(drafts: &[Draft], names: &Names<'_>, problems: &mut Vec<Problem>
 }
 
 fn settle_model(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem>) {
-    let Some(written) = draft.spec.model.clone() else { return };
+    if let Some((message, remedy)) = check_model(&mut draft.spec.model, names) {
+        problems.push(draft.problem(Severity::Warning, "model", message, remedy));
+    }
+}
+
+/// Puts a model in the place of its alias, and takes out what names none. What is wrong with it, and the remedy.
+pub(super) fn check_model(model: &mut Option<String>, names: &Names<'_>) -> Option<(String, String)> {
+    let written = model.clone()?;
     let Some((provider, _)) =
         written.split_once('/').filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
     else {
-        if let Some(model) = names.aliases.get(&written) {
-            draft.spec.model = Some(model.clone());
-        } else if claude::is_model_alias(&written) {
-            draft.spec.model = None;
+        if is_replay(&written) {
+            return None;
+        }
+        *model = names.aliases.get(&written).cloned();
+        if model.is_some() {
+            return None;
+        }
+        if claude::is_model_alias(&written) {
             let message =
                 format!("`models.aliases` does not say which model `{written}` is: the default model is used");
             let remedy = format!("write `models: {{aliases: {{{written}: PROVIDER/MODEL}}}}` in the configuration");
-            problems.push(draft.problem(Severity::Warning, "model", message, remedy));
-        } else if !written.starts_with("replay:") {
-            let message = format!("there is no model `{written}`: the default model is used");
-            let remedy = nearest(&written, names.aliases.keys().map(String::as_str)).map_or_else(
-                || "write it as provider/model, or give it a model under `models.aliases`".to_owned(),
-                |near| format!("did you mean `{near}`?"),
-            );
-            draft.spec.model = None;
-            problems.push(draft.problem(Severity::Warning, "model", message, remedy));
+            return Some((message, remedy));
         }
-        return;
+        let message = format!("there is no model `{written}`: the default model is used");
+        let remedy = nearest(&written, names.aliases.keys().map(String::as_str)).map_or_else(
+            || "write it as provider/model, or give it a model under `models.aliases`".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        return Some((message, remedy));
     };
     if !names.providers.is_empty() && !names.providers.iter().any(|known| known == provider) {
         let message = format!("the model `{written}` is of a provider that is not known: `{provider}`");
@@ -249,19 +272,17 @@ fn settle_model(draft: &mut Draft, names: &Names<'_>, problems: &mut Vec<Problem
             || format!("say where it is under `models.endpoints.{provider}`"),
             |near| format!("did you mean `{near}`?"),
         );
-        problems.push(draft.problem(Severity::Warning, "model", message, remedy));
-        return;
+        return Some((message, remedy));
     }
     // Nobody lists all models of a provider: one that has the words and the version of another, nearly, is a mistake.
     let digits = |name: &str| (name.split('-').count(), name.chars().filter(char::is_ascii_digit).collect::<String>());
     let is_like =
         |known: &&str| known.split_once('/').is_some_and(|(of, _)| of == provider) && digits(known) == digits(&written);
-    if !names.models.contains(&&*written)
-        && let Some(near) = nearest(&written, names.models.iter().copied().filter(is_like))
-    {
-        let message = format!("the configuration does not know the model `{written}`");
-        problems.push(draft.problem(Severity::Warning, "model", message, format!("did you mean `{near}`?")));
+    if names.models.contains(&&*written) {
+        return None;
     }
+    let near = nearest(&written, names.models.iter().copied().filter(is_like))?;
+    Some((format!("the configuration does not know the model `{written}`"), format!("did you mean `{near}`?")))
 }
 
 fn first_of_each_name(drafts: &mut Vec<Draft>, problems: &mut Vec<Problem>) {
