@@ -22,6 +22,9 @@ use crate::terminal::table::{Table, name, print_list};
 const NUMBERS: [&str; 2] = ["every", "hourly_at"];
 const LISTS: [&str; 2] = ["globs", "secret_env"];
 
+/// What installs the triggers of the configuration.
+const INSTALLS: &str = "`toolwright serve` and `toolwright chat` do that when they start";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TriggersCommand {
     /// Lists triggers and their latest firings.
@@ -84,17 +87,18 @@ pub(crate) async fn command(global: &Global, command: &TriggersCommand) -> Done 
 }
 
 async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) -> Done {
-    let (triggers, root) = (app.triggers(), app.config().root.clone());
+    let triggers = app.triggers();
     match command {
         TriggersCommand::Ls { firings, all } => {
-            let list = if *all { triggers.list(None).await } else { triggers.of_root(&root).await }.map_err(failure)?;
+            let (list, installed) = known(app, *all).await?;
             let mut shown = Vec::with_capacity(list.len());
             for trigger in list {
                 let latest = triggers.firings(Some(&trigger.id), *firings).await.map_err(failure)?;
                 shown.push((trigger, latest));
             }
-            let documents = shown.iter().map(|(trigger, latest)| {
+            let documents = shown.iter().enumerate().map(|(index, (trigger, latest))| {
                 let mut document = trigger.to_json();
+                document["installed"] = (index < installed).into();
                 document["firings"] = latest.iter().map(Firing::to_json).collect();
                 document["next"] = times(&triggers.next(trigger, 1));
                 if let Err(why) = app.principal_now(&trigger.rights.principal) {
@@ -107,6 +111,9 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
                 if let Err(why) = app.principal_now(&trigger.rights.principal) {
                     say_warning(&format!("trigger {} fires nothing: {why}", trigger.id));
                 }
+            }
+            for (trigger, _) in shown.iter().skip(installed) {
+                say_warning(&format!("trigger {} is not installed yet: {INSTALLS}", trigger.id));
             }
         }
         TriggersCommand::Add { kind, keys } => {
@@ -146,6 +153,12 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             }
         }
         TriggersCommand::Rm { ids } => {
+            let configured = app.configured_triggers();
+            if let Some(id) = ids.iter().find(|id| configured.iter().any(|trigger| trigger.id == **id)) {
+                return Err(Failure::usage(format!(
+                    "{id} stands in the configuration, which would install it again: take it out there; nothing is removed"
+                )));
+            }
             let mut missing = Vec::new();
             for id in ids {
                 if triggers.remove(id, None).await.map_err(failure)? {
@@ -163,6 +176,10 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             }
         }
         TriggersCommand::Fire { id } => {
+            let (list, installed) = known(app, false).await?;
+            if list.iter().skip(installed).any(|trigger| trigger.id == *id) {
+                return Err(Failure::failed(format!("{id} is not installed yet: {INSTALLS}")));
+            }
             let firing = triggers.fire(id).await.map_err(failure)?;
             if global.json {
                 print_json(&firing.to_json())?;
@@ -173,10 +190,13 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             }
         }
         TriggersCommand::Next { id, count } => {
-            let list = match id {
-                Some(id) => vec![triggers.get(id).await.map_err(failure)?],
-                None => triggers.of_root(&root).await.map_err(failure)?,
-            };
+            let (mut list, _) = known(app, id.is_some()).await?;
+            if let Some(id) = id {
+                list.retain(|trigger| trigger.id == *id);
+                if list.is_empty() {
+                    return Err(failure(StoreError::NotFound(format!("trigger {id}"))));
+                }
+            }
             let next: Vec<_> = list.iter().map(|trigger| (trigger, triggers.next(trigger, *count))).collect();
             let documents = next.iter().map(|(trigger, next)| json!({"trigger": trigger.id, "next": times(next)}));
             let mut table = Table::new(["trigger", "fires", "next"]);
@@ -189,6 +209,19 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
         }
     }
     Ok(Exit::Ok)
+}
+
+/// The triggers of this workspace or of all: first those of the store, and how many these are, then those of the
+/// configuration that no process has installed.
+async fn known(app: &Toolwright, all: bool) -> Result<(Vec<Trigger>, usize), Failure> {
+    let of = app.triggers();
+    let list = if all { of.list(None).await } else { of.of_root(&app.config().root).await };
+    let mut list = list.map_err(failure)?;
+    let installed = list.len();
+    let mut configured = app.configured_triggers();
+    configured.retain(|trigger| list.iter().all(|installed| installed.id != trigger.id));
+    list.extend(configured);
+    Ok((list, installed))
 }
 
 fn times(slots: &[u64]) -> Value {

@@ -127,9 +127,7 @@ async fn idle_triggers(app: &Toolwright) -> Vec<String> {
 }
 
 async fn unrun_triggers(app: &Toolwright, installed: &[Trigger]) -> Option<String> {
-    let config = app.config();
-    let of_agents = config.agents.iter().map(|agent| agent.spec.triggers.len()).sum::<usize>();
-    let written = config.sections.triggers.len() + of_agents;
+    let written = app.configured_triggers().len();
     let count = installed.iter().filter(|trigger| trigger.creator != Creator::Configuration).count() + written;
     if count == 0 || app.triggers().has_runner().await.ok()? {
         return None;

@@ -47,7 +47,7 @@ async fn serve_runs_what_triggers_start() {
     let (_gateway, _model) = serve(&fixture, script.into(), &[]).await;
     let id = add(&fixture, &["timer", "interval=1h", "immediate=true", "prompt=Look"]);
     fires(&fixture, &id, "done");
-    until("the configured one is there", || triggers(&fixture).len() == 2);
+    until("the configured one is there", || triggers(&fixture).iter().all(|trigger| trigger["installed"] == true));
     let all = triggers(&fixture);
     let timer = all.iter().find(|trigger| trigger["id"] == *id).expect("the timer");
     let run = timer["firings"][0]["run"].as_str().expect("a run").to_owned();
@@ -140,6 +140,26 @@ fn unusable_triggers_are_refused_by_the_program() {
     let called = run(&fixture, &[&["call", "trigger__timer"], &timer[..]].concat());
     assert!(String::from_utf8_lossy(&called.stdout).contains(unknown), "{called:?}");
     assert!(triggers(&fixture).is_empty());
+}
+
+#[test]
+fn configured_triggers_are_listed_and_kept() {
+    let fixture = Fixture::with(
+        "triggers: {nightly: {type: schedule, daily_at: '03:00', prompt: Sweep}}
+agents: {clerk: {description: d, triggers: [{type: timer, interval: 1h, prompt: Count}]}}
+",
+    );
+    let own = add(&fixture, &["timer", "interval=1h", "prompt=p"]);
+    let all = triggers(&fixture);
+    let found: Vec<_> = all.iter().map(|trigger| (&trigger["creator"], &trigger["installed"])).collect();
+    let (owner, written) = (json!("owner"), json!("configuration"));
+    assert_eq!(found, [(&owner, &json!(true)), (&written, &json!(false)), (&written, &json!(false))]);
+    let nightly = all[1]["id"].as_str().expect("an id");
+    assert!(stderr(&run(&fixture, &["triggers", "ls"])).contains(&format!("trigger {nightly} is not installed yet")));
+    assert!(ok(&fixture, &["triggers", "next", nightly]).contains("daily at 03:00"));
+    fails(&fixture, &["triggers", "fire", nightly], 1, &["is not installed yet"]);
+    fails(&fixture, &["triggers", "rm", &own, nightly], 2, &["stands in the configuration"]);
+    assert_eq!(triggers(&fixture).len(), 3, "nothing is removed");
 }
 
 #[test]

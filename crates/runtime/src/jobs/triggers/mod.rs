@@ -202,6 +202,14 @@ impl TriggerManager {
         }
     }
 
+    /// The trigger that the configuration of a workspace names so, as it would be if it were installed now.
+    #[must_use]
+    pub fn configured(&self, rights: &Rights, name: &str, config: TriggerConfig) -> Trigger {
+        let (id, now) = (configured_id(name, &rights.root), self.clock.wall_ms());
+        let (rights, creator) = (rights.clone(), Creator::Configuration);
+        Trigger { id, config, target: Target::Run, rights, creator, created_ms: now, cursor: now }
+    }
+
     /// Makes the triggers that the configuration of a workspace names those that it has: others of the configuration are
     /// removed. Returns what could not be installed, with its name.
     ///

@@ -63,8 +63,26 @@ impl Toolwright {
         if !self.runs_triggers.load(Ordering::Acquire) {
             return;
         }
-        let config = self.config();
+        match self.triggers.configure(&self.owners_rights(), self.named_triggers()).await {
+            Ok(refused) => {
+                for (name, error) in refused {
+                    tracing::warn!("triggers.{name}: {error}");
+                }
+            }
+            Err(error) => tracing::warn!("the triggers of the configuration are not installed: {error}"),
+        }
+    }
+
+    /// The triggers of the configuration, installed or not.
+    #[must_use]
+    pub fn configured_triggers(&self) -> Vec<Trigger> {
         let rights = self.owners_rights();
+        let named = self.named_triggers().into_iter();
+        named.map(|(name, config)| self.triggers.configured(&rights, &name, config)).collect()
+    }
+
+    fn named_triggers(&self) -> Vec<(String, TriggerConfig)> {
+        let config = self.config();
         let mut named: Vec<(String, TriggerConfig)> = config.sections.triggers.clone().into_iter().collect();
         for agent in &config.agents {
             for (number, written) in agent.spec.triggers.iter().enumerate() {
@@ -77,14 +95,7 @@ impl Toolwright {
                 }
             }
         }
-        match self.triggers.configure(&rights, named).await {
-            Ok(refused) => {
-                for (name, error) in refused {
-                    tracing::warn!("triggers.{name}: {error}");
-                }
-            }
-            Err(error) => tracing::warn!("the triggers of the configuration are not installed: {error}"),
-        }
+        named
     }
 
     /// The rights of triggers that the owner makes, by the command line or the configuration.
