@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::Value;
 use toolwright::Error;
 use toolwright::Toolwright;
-use toolwright::agent::{Dispatch, DriverError, Format, ReportConfig, RunReport, RunState, Status};
+use toolwright::agent::{ChildEnd, ChildNote, Dispatch, DriverError, Format, ReportConfig, RunReport, RunState, Status};
 use toolwright::app::Conversation;
 use toolwright::app::watch as watch_configuration;
 use toolwright::core::json::fault;
@@ -341,7 +341,16 @@ pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
     value
 }
 
-/// One line about a finished task, after those about its sources and files.
+/// What became of an agent that still worked when the run ended.
+fn ended(child: &ChildNote) -> String {
+    let end = match child.end {
+        ChildEnd::Cancelled => "was cancelled",
+        ChildEnd::Detached => "goes on by itself",
+    };
+    format!("agent {} (job {}) had not ended: it {end}", harmless(&child.agent), harmless(&child.job))
+}
+
+/// One line about a finished task, after those about its sources, its files and agents that had not ended.
 pub(crate) fn summary(report: &RunReport, cost: Cost) {
     for source in &report.sources {
         let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
@@ -355,6 +364,9 @@ pub(crate) fn summary(report: &RunReport, cost: Cost) {
             _ => format!("{} at the model's provider", file.name),
         };
         say(format_args!("file: {}, {}", harmless(&file.media_type), harmless(&at)));
+    }
+    for child in &report.children {
+        say(styled(WARN, ended(child)));
     }
     let usage = report.usage;
     let figures = format!(
@@ -577,6 +589,16 @@ fn tools(app: &Toolwright, words: &str) -> std::io::Result<()> {
 mod tests {
 
     use super::*;
+
+    #[test]
+    fn agents_that_had_not_ended_are_named() {
+        for (end, expect) in [
+            (ChildEnd::Cancelled, "agent slow (job 7) had not ended: it was cancelled"),
+            (ChildEnd::Detached, "agent slow (job 7) had not ended: it goes on by itself"),
+        ] {
+            assert_eq!(ended(&ChildNote { agent: "slow".into(), job: "7".into(), end }), expect);
+        }
+    }
 
     #[test]
     fn a_slash_begins_a_command_except_in_paths() {
