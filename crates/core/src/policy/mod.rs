@@ -111,6 +111,9 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// Every profile.
+    const ALL: [Self; 5] = [Self::Ask, Self::Client, Self::Workspace, Self::Trusted, Self::Owner];
+
     /// The profile's name on the command line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -299,10 +302,18 @@ impl Policy {
         match &self.within {
             Some(within) if own.effect != Effect::Deny => {
                 let outer = within.decide(query);
-                if outer.effect.strictness() > own.effect.strictness() { outer } else { own }
+                let is_tie = outer.effect == own.effect;
+                let is_stricter = outer.effect.strictness() > own.effect.strictness();
+                if is_stricter || (is_tie && self.is_wider(&own, &outer)) { outer } else { own }
             }
             _ => own,
         }
+    }
+
+    /// Whether this policy's profile decided, and left it to what is outside: a rule, or a stricter profile.
+    fn is_wider(&self, own: &Decision, outer: &Decision) -> bool {
+        let wider = Profile::ALL.iter().filter(|profile| self.profile.stricter(**profile) == self.profile);
+        own.rule == self.profile.rule() && wider.map(|profile| profile.rule()).all(|rule| rule != outer.rule)
     }
 
     /// A call that is several calls of another tool is decided part by part, and the first of the strictest counts.

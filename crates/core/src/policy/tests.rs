@@ -523,3 +523,20 @@ fn rules_see_each_part_of_a_call() {
     let selector: Selector = serde_json::from_value(json!({"tool": "fs:edit", "when": env})).expect("selector");
     assert_eq!(selector.selects(&own, &[]), Ok(true), "a guard on the other tool looks at it");
 }
+
+#[test]
+fn the_policy_that_decided_is_named() {
+    let read = tool("fs:read@1.0.0", Effects::READ);
+    let query = query(&read, HintTrust::Trusted);
+    let allows = || Policy { rules: vec![Rule::allow("fs:read")], ..Policy::of(Profile::Ask) };
+    for (own, outer, expect) in [
+        (Policy::of(Profile::Trusted), Policy::of(Profile::Ask), "profile ask"),
+        (Policy::of(Profile::Trusted).under(Policy::of(Profile::Trusted)), Policy::of(Profile::Ask), "profile ask"),
+        (Policy::of(Profile::Trusted), allows(), "rule 1"),
+        (Policy::of(Profile::Ask), Policy::of(Profile::Trusted), "profile ask"),
+        (Policy::of(Profile::Trusted), Policy::of(Profile::Trusted), "profile trusted"),
+        (allows(), Policy::of(Profile::Workspace), "rule 1"),
+    ] {
+        check(&own.under(outer), &query, Effect::Allow, expect);
+    }
+}
