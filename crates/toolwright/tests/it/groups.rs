@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
+use toolwright::core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright::core::store::MAX_HOPS;
 use toolwright::{Builder, Profile};
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Turn};
@@ -76,6 +77,27 @@ async fn a_member_survives_a_restart() {
     let mail = log.messages(&own.id, 0, 9).await.expect("mail");
     assert_eq!(mail[0].message().map(|message| &*message.text), Some("A lake."));
     assert!(model.failures().is_empty(), "{:?}", model.failures());
+    tw.shut_down().await;
+}
+
+#[tokio::test]
+async fn questions_of_members_name_them() {
+    let (dir, root) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+    let turns = vec![calls("fs__write", json!({"path": "a.txt", "content": "a"})), Turn::text("Written.")];
+    let (asked, mut questions) = tokio::sync::mpsc::unbounded_channel();
+    let approver = move |request: &ApprovalRequest| {
+        let _ = asked.send(request.agent_path());
+        ApprovalDecision::Approve
+    };
+    let groups = with_groups(dir.path()).root(root.path()).policy(Profile::Ask).approver(approver);
+    let (builder, _model) = scripted(groups, turns).await;
+    let tw = builder.build().await.expect("builds");
+    tw.call("group__add_agent", json!({"name": "scout"})).await.expect("added");
+    tw.call("group__start", json!({"name": "scout", "message": "Write."})).await.expect("started");
+    let _driven = tw.drive_groups();
+    let mut paths = async || tokio::time::timeout(LONG, questions.recv()).await.expect("in time").expect("asked");
+    // Before it, whoever added it may have been asked.
+    while paths().await.as_deref() != Some("scout") {}
     tw.shut_down().await;
 }
 

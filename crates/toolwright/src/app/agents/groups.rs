@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::task::JoinHandle;
 use toolwright_core::Cancel;
-use toolwright_core::approval::{Answers, Approver};
+use toolwright_core::approval::{AgentStep, Answers, ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::group::Member;
@@ -101,7 +102,8 @@ async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
 async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
     // A call that needs a person becomes a job that waits for one; a message tells how it ended.
     let inbox = || Arc::new(app.ask_inbox_for(PARKED, Answers::Elsewhere, |_| ())) as Arc<dyn Approver>;
-    let approver = app.own_approver().unwrap_or_else(inbox);
+    let asked = app.own_approver().unwrap_or_else(inbox);
+    let approver = Arc::new(MemberApprover { member: member.name.clone(), asked });
     let principal = app.principal_now(&member.rights.principal);
     let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).reading_mailbox();
     let agent = agent.shared_approver(approver);
@@ -118,6 +120,34 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
         if cancel.cause().is_some() {
             return Ok(());
         }
+    }
+}
+
+/// Asks for a member: its name stands first on the way of agents.
+struct MemberApprover {
+    member: String,
+    asked: Arc<dyn Approver>,
+}
+
+#[async_trait]
+impl Approver for MemberApprover {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        let mut request = request.clone();
+        request.agents.insert(0, AgentStep { agent: self.member.clone(), reason: String::new() });
+        self.asked.ask(&request).await
+    }
+
+    fn answers(&self) -> Answers {
+        self.asked.answers()
+    }
+
+    fn otherwise(&self) -> Option<Arc<dyn Approver>> {
+        let asked = self.asked.otherwise()?;
+        Some(Arc::new(Self { member: self.member.clone(), asked }))
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        self.asked.answer_timeout()
     }
 }
 
