@@ -9,6 +9,9 @@ use super::StoreError;
 use super::session_log::SessionLog;
 use crate::identity::session::{Session, SessionId};
 
+/// What stands before the names of channels in their mailboxes.
+const MAILBOX: &str = "channel/";
+
 /// Characters of a channel's name.
 const MAX_NAME: usize = 64;
 
@@ -110,10 +113,17 @@ impl ChannelConfig {
     /// Those of the log.
     pub async fn mailbox(&self, name: &str, session: &Session, log: &dyn SessionLog) -> Result<SessionId, StoreError> {
         Ok(match self.reach {
-            Reach::Private => SessionId::new(format!("channel/session/{}/{name}", log.root(&session.id).await?)),
-            Reach::Shared => SessionId::new(format!("channel/principal/{}/{name}", session.principal.id)),
+            Reach::Private => SessionId::new(format!("{MAILBOX}session/{}/{name}", log.root(&session.id).await?)),
+            Reach::Shared => SessionId::new(format!("{MAILBOX}principal/{}/{name}", session.principal.id)),
         })
     }
+}
+
+/// The mailbox as whoever writes to it knows it: a channel by its name.
+#[must_use]
+pub fn mailbox_name(mailbox: &SessionId) -> String {
+    let channel = mailbox.as_str().strip_prefix(MAILBOX).and_then(|rest| rest.rsplit('/').next());
+    channel.map_or_else(|| mailbox.to_string(), |name| format!("channel {name}"))
 }
 
 #[cfg(test)]
@@ -160,5 +170,7 @@ mod tests {
         assert_ne!(mailbox(Reach::Private, "a"), mailbox(Reach::Private, "b"));
         assert_eq!(mailbox(Reach::Private, "a-child"), mailbox(Reach::Private, "a"));
         assert_eq!(mailbox(Reach::Shared, "a"), mailbox(Reach::Shared, "b"));
+        let shared = mailbox(Reach::Shared, "a");
+        assert_eq!((&*mailbox_name(&shared), &*mailbox_name(&SessionId::new("a"))), ("channel news", "a"));
     }
 }

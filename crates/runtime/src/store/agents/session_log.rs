@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 use toolwright_core::session::{CallId, SessionId};
-use toolwright_core::store::channel::Delivery;
+use toolwright_core::store::channel::{Delivery, mailbox_name};
 use toolwright_core::store::{
     AppendedRow, Author, LogEntry, LogMessage, LogRow, MAX_HOPS, MAX_PRINCIPAL_BYTES, MAX_ROW_BYTES, MAX_SESSION_BYTES,
     MAX_WAITING, MessageKind, Method, NewRow, SessionLog, StoreError, ValueWatcher, Written, superseded,
@@ -308,6 +308,7 @@ impl SqliteStore {
 impl Full {
     fn describe(&self, session: &SessionId) -> String {
         let bytes = |bytes: u64| format!("{} MiB", bytes >> 20);
+        let session = mailbox_name(session);
         match self {
             Self::Hops => format!(
                 "agents have woken each other {MAX_HOPS} times in a row without a word from outside, so this message was not \
