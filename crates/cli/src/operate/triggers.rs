@@ -6,14 +6,15 @@ use toolwright::Toolwright;
 use toolwright::core::duration::iso;
 use toolwright::core::error::ErrorKind;
 use toolwright::core::model::ModelClient as _;
+use toolwright::core::pattern::nearest;
 use toolwright::core::store::StoreError;
 use toolwright::core::trigger::{
-    Creator, Firing, Target, Trigger, TriggerConfig, TriggerKind, TriggerRequest, Triggers as _,
+    Creator, Firing, MIN_SECRET, Target, Trigger, TriggerConfig, TriggerKind, TriggerRequest, Triggers as _,
 };
 use toolwright::models::key_variable;
 
 use crate::app::agent::unknown;
-use crate::app::{Global, not_nested, open};
+use crate::app::{Global, not_nested, open, variable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{print_json, say, say_warning};
 use crate::terminal::table::{Table, name, print_list};
@@ -142,6 +143,14 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
                 ErrorKind::InvalidParameters => Failure::usage(error),
                 _ => Failure::failed(error),
             })?;
+            let secrets = &installed.trigger.config.secret_env;
+            let is_set = |name: &String| variable(name).is_some_and(|secret| secret.len() >= MIN_SECRET);
+            if !secrets.is_empty() && !secrets.iter().any(is_set) {
+                let names = secrets.join(" or ");
+                say_warning(&format!(
+                    "no secret is set here: set {names} to at least {MIN_SECRET} bytes where `toolwright serve` runs"
+                ));
+            }
             let mut document = installed.trigger.to_json();
             document["next"] = times(&installed.next);
             if global.json {
@@ -251,6 +260,15 @@ fn config(kind: TriggerKind, keys: &[String]) -> Result<TriggerConfig, Failure> 
         let (key, value) = pair
             .split_once('=')
             .ok_or_else(|| Failure::usage(format!("`{pair}` is no KEY=VALUE; write it like interval=10m")))?;
+        let keys = TriggerConfig::keys();
+        if !keys.iter().any(|known| known == key) {
+            let remedy = nearest(key, keys.iter().map(String::as_str))
+                .map_or_else(|| format!("the keys are {}", keys.join(", ")), |near| format!("did you mean `{near}`?"));
+            return Err(Failure::usage(format!("a trigger has no key `{key}`; {remedy}")));
+        }
+        if NUMBERS.contains(&key) && value.trim().parse::<u32>().is_err() {
+            return Err(Failure::usage(format!("`{key}` is a whole number of minutes, not `{value}`")));
+        }
         written.insert(key.to_owned(), typed(key, value));
     }
     written.entry("prompt").or_insert_with(|| "".into());
@@ -308,7 +326,14 @@ mod tests {
             &["globs=a/*, b/*", "prompt=p"],
             json!({"type": "file", "prompt": "p", "globs": ["a/*", "b/*"]}),
         );
-        assert!(config(TriggerKind::Timer, &["interval".to_owned()]).is_err());
-        assert!(config(TriggerKind::Timer, &["intervall=1m".to_owned()]).is_err());
+        for (word, expect) in [
+            ("interval", "write it like interval=10m"),
+            ("intrval=1m", "did you mean `interval`?"),
+            ("zzz=1", "the keys are "),
+            ("every=-3", "`every` is a whole number of minutes, not `-3`"),
+        ] {
+            let said = config(TriggerKind::Timer, &[word.to_owned()]).map_err(|failure| failure.message);
+            assert!(said.as_ref().is_err_and(|said| said.contains(expect)), "{word}: {said:?}");
+        }
     }
 }

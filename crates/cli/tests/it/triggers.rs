@@ -143,6 +143,16 @@ fn unusable_triggers_are_refused_by_the_program() {
 }
 
 #[test]
+fn unset_secrets_of_webhooks_are_told_of() {
+    let fixture = Fixture::new();
+    let added = run(&fixture, &["triggers", "add", "webhook", "secret_env=HOOK_A,HOOK_B", "prompt=p"]);
+    assert!(
+        added.status.success() && stderr(&added).contains("set HOOK_A or HOOK_B to at least 16 bytes"),
+        "{added:?}"
+    );
+}
+
+#[test]
 fn configured_triggers_are_listed_and_kept() {
     let fixture = Fixture::with(
         "triggers: {nightly: {type: schedule, daily_at: '03:00', prompt: Sweep}}

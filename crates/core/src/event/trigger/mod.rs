@@ -234,6 +234,14 @@ impl TriggerConfig {
         }
     }
 
+    /// The keys that a trigger may have.
+    #[must_use]
+    pub fn keys() -> Vec<String> {
+        let schema = schemars::schema_for!(Self);
+        let properties = schema.get("properties").and_then(Value::as_object);
+        properties.map(|keys| keys.keys().cloned().collect()).unwrap_or_default()
+    }
+
     /// What becomes of a firing while an earlier one runs.
     #[must_use]
     pub fn overlap(&self) -> Overlap {
