@@ -353,7 +353,10 @@ pub(super) fn refuse<'c>(calls: impl Iterator<Item = &'c mut TurnCall>, why: &st
 /// Refuses every hand-off but the first: one agent answers.
 pub(super) fn refuse_later_handoffs(calls: &mut [TurnCall]) {
     let handoffs = calls.iter_mut().filter(|call| call.is_handoff() && !call.is_answered());
-    refuse(handoffs.skip(1), "a request is handed over once: the first hand-off of this answer counts");
+    refuse(
+        handoffs.skip(1),
+        "only the first hand-off of an answer is tried; if it failed, hand the request over again",
+    );
 }
 
 /// The calls to run, the approvals that people gave, the calls that already run, and those that are not to run.
