@@ -141,6 +141,13 @@ async function ai(module, openaiModule, anthropicModule) {
     for await (const piece of streamed.textStream) text += piece;
     assert.ok(text.endsWith('It rains.'), text);
     assert.equal(asked.length, 4);
+    // Of what the server has kept, the next turn gives the ids alone.
+    const { prompt, ...rest } = options;
+    const first = await generateText({ ...rest, messages: [{ role: 'user', content: prompt }] });
+    const said = first.responseMessages ?? first.response.messages;
+    const messages = [{ role: 'user', content: prompt }, ...said, { role: 'user', content: 'And now?' }];
+    assert.equal((await generateText({ ...rest, messages })).text, 'It rains.');
+    assert.equal(asked.length, 8);
   }
   const [openaiEcho, anthropicEcho] = [createOpenAI, createAnthropic].map((create) => create({ baseURL: `${echo}/v1`, apiKey: key }));
   for (const one of [openaiEcho(model), openaiEcho.chat(model), anthropicEcho(model)]) {

@@ -141,6 +141,24 @@ def test_messages_clients_run_their_own_tools():
         assert text_of(last) == "It rains.", last
 
 
+def test_tool_runners_go_on_without_threads():
+    from anthropic import beta_tool
+
+    asked = []
+
+    @beta_tool
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        asked.append(city)
+        return "rain"
+
+    with served(CALLS) as root:
+        messages = [{"role": "user", "content": "Weather?"}]
+        runner = anthropic(root).beta.messages.tool_runner(model=MODEL, max_tokens=99, messages=messages, tools=[weather])
+        last = runner.until_done()
+        assert (text_of(last), asked) == ("It rains.", ["Oslo"]), last
+
+
 def test_parallel_calls_are_answered_together():
     with served(PARALLEL) as root:
         user = [{"role": "user", "content": "Weather?"}]
@@ -416,7 +434,8 @@ def test_old_python_sdks_pass_as_well(name):
 @cases(*((name,) for name in ("openai", "openai-old", "anthropic", "anthropic-old", "agents", "agents-old", "ai", "ai-old")))
 def test_javascript_clients_pass(name):
     script = shutil.copy(HERE / "facade_clients.mjs", PEERS / "node/facade_clients.mjs")
-    with served(PARALLEL) as root, served([{"text": '{"city": "{{user}}"}'}]) as echo:
+    turns = [PARALLEL[0] | {"text": "Let me see."}, PARALLEL[1]]
+    with served(turns) as root, served([{"text": '{"city": "{{user}}"}'}]) as echo:
         passes([NODE, script, name, root, echo, TOKEN, MODEL], {"OPENAI_AGENTS_DISABLE_TRACING": "1"})
 
 

@@ -1,5 +1,6 @@
 //! The endpoints that answer: models, and one handler for every API.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use toolwright_core::cancel::CancelOnDrop;
 use toolwright_core::tool_id::short_hash;
-use toolwright_models::served::{Fault, ServedApi, ServedRequest, read_request};
+use toolwright_models::served::{Fault, References, ServedApi, ServedRequest, read_request};
 
 use super::output::{Frame, Output, Refusal};
 use super::stored_responses::Parameters;
@@ -59,7 +60,7 @@ pub(super) async fn count_tokens(
 ) -> Response {
     let api = ServedApi::Messages;
     let count = async {
-        let (request, ..) = facade.read(api, body).await?;
+        let (request, ..) = facade.read(api, &identity.principal().id, body).await?;
         facade.target(&request.model, identity.principal())?;
         Ok(json!({"input_tokens": request.request.tokens()}))
     };
@@ -138,19 +139,43 @@ fn listed(name: &str, is_anthropic: bool) -> Value {
 }
 
 impl Facade {
-    /// Reads a request.
-    async fn read(&self, api: ServedApi, body: Body) -> Result<(ServedRequest, Bytes, BodyRoom), Refusal> {
-        let (bytes, room) = self.body(body).await?;
+    /// Reads a request of `owner`.
+    async fn read(&self, api: ServedApi, owner: &str, body: Body) -> Result<(ServedRequest, Bytes, BodyRoom), Refusal> {
+        let (mut bytes, room) = self.body(body).await?;
+        if api == ServedApi::Responses {
+            bytes = self.with_items(owner, bytes).await?;
+        }
         Ok((read_request(api, &bytes)?, bytes, room))
+    }
+
+    /// A request to Responses with the items of the owner's kept responses that it refers to.
+    async fn with_items(&self, owner: &str, bytes: Bytes) -> Result<Bytes, Refusal> {
+        let Some(references) = References::of(&bytes) else { return Ok(bytes) };
+        let (objects, mut found) = (self.source.objects(), HashMap::new());
+        for id in references.responses()? {
+            let Some(mut kept) = objects.object(owner, Kind::Response.as_str(), &id).await? else { continue };
+            for items in [kept["response"]["output"].take(), kept["input"].take()] {
+                let Value::Array(items) = items else { continue };
+                for item in items {
+                    if let Some(id) = item["id"].as_str().map(str::to_owned) {
+                        found.entry(id).or_insert(item);
+                    }
+                }
+            }
+        }
+        let resolved = references.resolve(found)?;
+        if resolved.len() > self.bodies.limit() { Err(self.too_large()) } else { Ok(resolved.into()) }
+    }
+
+    fn too_large(&self) -> Refusal {
+        Refusal::new(Fault::TooLarge, format!("a request has at most {} bytes", self.bodies.limit()))
     }
 
     /// Reads a body within the bounds of the server.
     pub(super) async fn body(&self, body: Body) -> Result<(Bytes, BodyRoom), Refusal> {
         self.bodies.read(body).await.map_err(|error| match error {
             BodyError::TimedOut => Refusal::new(Fault::Invalid, "the body did not arrive in time"),
-            BodyError::TooLarge => {
-                Refusal::new(Fault::TooLarge, format!("a request has at most {} bytes", self.bodies.limit()))
-            }
+            BodyError::TooLarge => self.too_large(),
             BodyError::Full => Refusal::new(Fault::Overloaded, "too much is being sent at once; try again"),
         })
     }
@@ -179,7 +204,7 @@ async fn begin(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let (mut request, bytes, room) = facade.read(api, body).await?;
+    let (mut request, bytes, room) = facade.read(api, &identity.principal().id, body).await?;
     let permits = facade.admit()?;
     let (is_stream, is_background) = (request.stream, request.background);
     let is_kept = api == ServedApi::Responses && request.store;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use toolwright_core::model::{StopReason, Usage, WrittenCall};
 
+use super::references::item_id;
 use super::writer::{Writer, event};
 use super::{End, Piece, ResponseHead};
 use crate::api::Api;
@@ -41,7 +42,7 @@ impl ResponsesWriter {
 
     /// The id of the item at this place.
     fn item_id(&self, prefix: &str, index: usize) -> String {
-        format!("{prefix}_{}_{index}", self.head.id.trim_start_matches("resp_"))
+        item_id(prefix, &self.head.id, index)
     }
 
     /// Begins an item.

@@ -90,6 +90,7 @@ pub const SHAPES: &[Shape] = &[
     )
     .ignoring("caller name namespace"),
     Shape::of(Responses, "item", &["mcp_approval_response"], "type approval_request_id approve reason id"),
+    Shape::of(Responses, "item", &["item_reference"], "type id"),
     Shape::of(Responses, "item", &["assistant"], "type role content:part id status").ignoring("phase").of_answers(),
     Shape::of(Responses, "item", &["function_call"], "type call_id name namespace arguments id status")
         .ignoring("async caller")

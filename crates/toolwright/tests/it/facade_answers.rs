@@ -394,3 +394,42 @@ async fn conversations_keep_a_repeated_answer_once() {
     assert_eq!(model.requests().len(), 2);
     served.end().await;
 }
+
+/// As the AI SDK does: it sends what was kept by its id alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn items_are_referred_to_by_their_ids() {
+    let heard = Turn::computed(|asked| Reply::text(format!("heard {}", asked.last_user_text())));
+    let call = vec![("weather", json!({"city": "Oslo"}))];
+    let script = vec![Turn::text_and_calls("Let me see.", call), last_result(), heard];
+    let settings = json!({"server": {"tokens": {"guest": {"token": "other"}}}});
+    let (builder, model) = scripted(builder().settings(settings), script).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/responses";
+    let mut first = request(path, "Weather?", false);
+    first["tools"] = client_tool(path);
+    let asked = served.post(path, first.clone()).await.json();
+    let reference = |item: &Value| json!({"type": "item_reference", "id": item["id"]});
+    let mut input = vec![json!({"role": "user", "content": "Weather?"})];
+    input.extend(asked["output"].as_array().expect("items").iter().map(reference));
+    let call = asked["output"].as_array().and_then(|items| items.last()).expect("a call")["call_id"].clone();
+    input.push(json!({"type": "function_call_output", "call_id": call, "output": "rain"}));
+    first["input"] = json!(input);
+    let done = served.post(path, first.clone()).await.json();
+    assert_eq!(text_of(&done), "rain", "{done}");
+    input.extend(done["output"].as_array().expect("items").iter().map(reference));
+    input.push(json!({"role": "user", "content": "And then?"}));
+    first["input"] = json!(input);
+    assert_eq!(text_of(&served.post(path, first.clone()).await.json()), "heard And then?");
+    let sent = model.requests()[2].body.to_string();
+    for said in ["Weather?", "Let me see.", "Oslo", "rain", "And then?"] {
+        assert!(sent.contains(said), "{said}: {sent}");
+    }
+    let stranger = served.send("POST", path, "x-api-key: other", &first).await;
+    assert_eq!(
+        (stranger.status, &stranger.json()["error"]["param"]),
+        (400, &json!("input[1].id")),
+        "{}",
+        stranger.text
+    );
+    served.end().await;
+}
