@@ -67,7 +67,12 @@ impl Fault {
 pub fn error_body(api: ServedApi, fault: Fault, message: &str, field: Option<&str>) -> Value {
     let kind = fault.kind(api);
     if api == ServedApi::Messages {
-        return json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": null});
+        let mut error = json!({"type": kind, "message": message});
+        // The tool runners of the API's own SDKs send it unasked, and go on without it where an error says so.
+        if (fault, field) == (Fault::Invalid, Some("thread")) {
+            error["details"] = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
+        }
+        return json!({"type": "error", "error": error, "request_id": null});
     }
     let code = match fault {
         Fault::NotFound if field == Some("model") => Some("model_not_found"),

@@ -444,6 +444,17 @@ fn errors_have_the_form_of_the_api() {
     );
     let anthropic = error_body(ServedApi::Messages, Fault::Overloaded, "full", None);
     assert_eq!(anthropic["error"], json!({"type": "overloaded_error", "message": "full"}));
+    let mut body = least(ServedApi::Messages);
+    body["thread"] = json!({"type": "create"});
+    let refused = read_request(ServedApi::Messages, body.to_string().as_bytes()).unwrap_err();
+    assert_eq!(
+        refused.body(ServedApi::Messages)["error"],
+        json!({
+            "type": "invalid_request_error",
+            "message": "thread: it is not supported here: send the whole conversation",
+            "details": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+        })
+    );
 }
 
 fn object() -> impl Strategy<Value = String> {
