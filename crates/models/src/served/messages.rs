@@ -8,8 +8,9 @@ use toolwright_core::model::{
 
 use super::chat::chosen;
 use super::reading::{Conversation, Object, Read, content, distinct, file, function, image, output, resource};
+use super::shapes::is_foreign;
 use super::writer::{Writer, event};
-use super::{End, Piece, ResponseHead, ServedRequest};
+use super::{End, Piece, ResponseHead, ServedApi, ServedRequest};
 use crate::api::Api;
 
 pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
@@ -152,7 +153,7 @@ fn read_assistant(message: &Object<'_>, out: &mut Conversation) -> Read<()> {
             }),
             // What ran here is in the texts that follow it.
             "server_tool_use" | "mcp_tool_use" | "mcp_tool_result" => {}
-            kind if kind.ends_with("_tool_result") => {}
+            kind if kind.ends_with("_tool_result") || is_foreign(ServedApi::Messages, "block", kind) => {}
             other => return Err(part.wrong("type", format!("blocks of the type `{other}` are not taken here"))),
         }
     }

@@ -8,7 +8,7 @@ use toolwright_core::model::{Message, ModelRequest, ModelSettings, ShownTool, Wr
 
 use super::chat::tool_choice;
 use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
-use super::shapes::{check_fields, named};
+use super::shapes::{check_fields, is_foreign, named};
 use super::{Namespaced, RequestError, ServedApi, ServedRequest};
 use crate::api::Api;
 
@@ -264,6 +264,7 @@ fn read_items(
             }
             // What ran here is in the texts that follow it.
             "reasoning" | "mcp_call" | "mcp_list_tools" | "mcp_approval_request" | "web_search_call" => {}
+            other if is_foreign(ServedApi::Responses, "item", other) => {}
             other => return Err(item.wrong("type", format!("items of the type `{other}` are not taken here"))),
         }
     }

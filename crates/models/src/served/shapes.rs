@@ -55,6 +55,36 @@ impl Shape {
     }
 }
 
+/// Items and blocks of an answer that other servers write: they are passed over, and the answer names their types.
+const FOREIGN: [(ServedApi, &str, &[&str]); 2] = [
+    (
+        Responses,
+        "item",
+        &[
+            "apply_patch_call",
+            "apply_patch_call_output",
+            "code_interpreter_call",
+            "compaction",
+            "computer_call",
+            "computer_call_output",
+            "file_search_call",
+            "image_generation_call",
+            "local_shell_call",
+            "local_shell_call_output",
+            "shell_call",
+            "shell_call_output",
+            "tool_search_call",
+            "tool_search_output",
+        ],
+    ),
+    (Messages, "block", &["compaction", "container_upload", "fallback"]),
+];
+
+/// Whether an object of this shape and kind is passed over, as only other servers write it.
+pub(super) fn is_foreign(api: ServedApi, name: &str, kind: &str) -> bool {
+    FOREIGN.iter().any(|(of, shape, kinds)| (*of, *shape) == (api, name) && kinds.contains(&kind))
+}
+
 /// Every shape. Objects of other types are refused by their type, but for items and blocks that show what ran on a server:
 /// those are passed over.
 pub const SHAPES: &[Shape] = &[
@@ -203,6 +233,13 @@ pub(super) fn check(
     }
 }
 
+/// Adds a path once, if there is room.
+pub(super) fn note(path: String, ignored: &mut Vec<String>) {
+    if ignored.len() < MAX_IGNORED && !ignored.contains(&path) {
+        ignored.push(path);
+    }
+}
+
 /// Checks the fields of an object of this shape; `place`: where it stands, if it is not the whole body.
 pub(super) fn check_fields(
     (api, name, in_answer): (ServedApi, &str, bool),
@@ -214,7 +251,12 @@ pub(super) fn check_fields(
     // A message has its type only if it is written out.
     let kind = text("type").filter(|kind| *kind != "message").or(text("role")).unwrap_or_default();
     // Its reader says what is wrong with one of another kind.
-    let Some(shape) = SHAPES.iter().find(|shape| shape.matches(api, name, kind)) else { return Ok(()) };
+    let Some(shape) = SHAPES.iter().find(|shape| shape.matches(api, name, kind)) else {
+        if is_foreign(api, name, kind) {
+            note(format!("{}={kind}", Place::Field(place, "type").path(false)), ignored);
+        }
+        return Ok(());
+    };
     let in_answer = in_answer || shape.is_answer;
     for (field, value) in map.iter().filter(|(_, value)| !value.is_null()) {
         let place = Place::Field(place, field);
@@ -224,10 +266,7 @@ pub(super) fn check_fields(
         } else if is_in(shape.refused) {
             return Err(RequestError::new(place.path(true), "it is not supported here"));
         } else if in_answer || is_in(shape.ignored) {
-            let path = place.path(false);
-            if ignored.len() < MAX_IGNORED && !ignored.contains(&path) {
-                ignored.push(path);
-            }
+            note(place.path(false), ignored);
         } else {
             return Err(RequestError::new(place.path(true), "this API has no such field"));
         }

@@ -317,6 +317,30 @@ fn hosted_searches_are_listed_as_ignored() {
     }
 }
 
+/// A conversation that began at another server.
+#[test]
+fn what_other_servers_ran_is_passed_over() {
+    let user = |text: &str| json!({"role": "user", "content": text});
+    for kind in ["file_search_call", "computer_call", "computer_call_output", "tool_search_call", "compaction"] {
+        let mut body = least(ServedApi::Responses);
+        let item = json!({"type": kind, "id": "x", "status": "completed", "odd": {"a": 1}});
+        body["input"] = json!([user("a"), item, {"role": "assistant", "content": "b"}, item, user("c")]);
+        let read = read(ServedApi::Responses, &body).unwrap();
+        assert_eq!((read.ignored, read.request.messages.len()), (vec![format!("input[].type={kind}")], 3));
+    }
+    for kind in ["compaction", "fallback", "container_upload"] {
+        let mut body = least(ServedApi::Messages);
+        let block = json!({"type": kind, "odd": 1});
+        let said = json!({"role": "assistant", "content": [block, {"type": "text", "text": "b"}]});
+        body["messages"] = json!([user("a"), said, user("c")]);
+        let passed = read(ServedApi::Messages, &body).unwrap();
+        let named = vec![format!("messages[].content[].type={kind}")];
+        assert_eq!((passed.ignored, passed.request.messages.len()), (named, 3));
+        body["messages"][0]["content"] = json!([block]);
+        assert_eq!(read(ServedApi::Messages, &body).err().as_deref(), Some("messages[0].content[0].type"));
+    }
+}
+
 #[test]
 fn functions_of_namespaces_are_called_in_them() {
     let mut body = least(ServedApi::Responses);
