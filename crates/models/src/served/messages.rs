@@ -8,6 +8,7 @@ use toolwright_core::model::{
 
 use super::chat::chosen;
 use super::reading::{Conversation, Object, Read, content, distinct, file, function, image, output, resource};
+use super::references::item_id;
 use super::shapes::is_foreign;
 use super::writer::{Writer, event};
 use super::{End, Piece, ResponseHead, ServedApi, ServedRequest};
@@ -357,7 +358,9 @@ impl Writer for MessagesWriter {
                 self.call("tool_use", &call.id, &call.name, object_text(&call.arguments), out);
             }
             Piece::Began(call) => {
-                self.call("server_tool_use", &call.id, &call.name, object_text(&call.arguments), out);
+                // Runs number their calls anew, and a client may have the blocks of several.
+                let id = item_id("srvtoolu", &self.head.id, self.content.len());
+                self.call("server_tool_use", &id, &call.name, object_text(&call.arguments), out);
             }
             Piece::Opaque(data) if data.api == Api::Anthropic.as_str() => self.signed(&data.data, out),
             Piece::Ended { .. } | Piece::Opaque(_) => {}

@@ -13,9 +13,10 @@ const REFERENCE: &str = "item_reference";
 /// What begins the ids of items that are nothing to a model: they may be missing.
 const PASSED_OVER: [&str; 3] = ["mcp_", "rs_", "appr_"];
 
-/// The id of the item at this place of a response.
-pub(super) fn item_id(prefix: &str, response: &str, index: usize) -> String {
-    format!("{prefix}_{}_{index}", response.trim_start_matches("resp_"))
+/// The id of the item at this place of a response, or of the block of a message.
+pub(super) fn item_id(prefix: &str, answer: &str, index: usize) -> String {
+    let answer = answer.strip_prefix("resp_").or(answer.strip_prefix("msg_")).unwrap_or(answer);
+    format!("{prefix}_{answer}_{index}")
 }
 
 /// The response that an item is of, by its id.

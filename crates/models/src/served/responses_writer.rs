@@ -1,5 +1,7 @@
 //! Writes answers of OpenAI Responses: items, and the events that build them.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 use toolwright_core::model::{StopReason, Usage, WrittenCall};
 
@@ -22,6 +24,8 @@ enum Open {
 pub(super) struct ResponsesWriter {
     head: ResponseHead,
     output: Vec<Value>,
+    /// The items of calls that run here and have not ended, by the ids of the calls.
+    running: HashMap<String, usize>,
     open: Option<Open>,
     end: Option<End>,
     error: Value,
@@ -30,7 +34,15 @@ pub(super) struct ResponsesWriter {
 
 impl ResponsesWriter {
     pub(super) fn new(head: ResponseHead) -> Self {
-        Self { head, output: Vec::new(), open: None, end: None, error: Value::Null, sequence: 0 }
+        Self {
+            head,
+            output: Vec::new(),
+            running: HashMap::new(),
+            open: None,
+            end: None,
+            error: Value::Null,
+            sequence: 0,
+        }
     }
 
     fn event(&mut self, kind: &str, mut body: Value, out: &mut String) {
@@ -183,7 +195,7 @@ impl ResponsesWriter {
     /// A call that runs here has begun.
     fn began(&mut self, call: &WrittenCall, out: &mut String) {
         self.close(out);
-        let id = format!("mcp_{}", call.id);
+        let id = self.item_id("mcp", self.output.len());
         let item = json!({
             "id": id, "type": "mcp_call", "status": "in_progress", "server_label": SERVER, "name": call.name,
             "arguments": "", "output": null, "error": null, "approval_request_id": null,
@@ -193,15 +205,13 @@ impl ResponsesWriter {
         let arguments = json!({"item_id": id, "output_index": index, "arguments": call.arguments});
         self.event("response.mcp_call_arguments.done", arguments, out);
         self.output[index]["arguments"] = json!(call.arguments);
+        self.running.insert(call.id.clone(), index);
     }
 
     /// A call that ran here has ended.
     fn ended(&mut self, call: &str, ok: bool, text: &str, out: &mut String) {
-        let id = format!("mcp_{call}");
-        let Some(index) = self.output.iter().rposition(|item| item["id"] == id && item["status"] == "in_progress")
-        else {
-            return;
-        };
+        let Some(index) = self.running.remove(call) else { return };
+        let id = self.output[index]["id"].clone();
         let (status, key) = if ok { ("completed", "output") } else { ("failed", "error") };
         self.output[index]["status"] = json!(status);
         self.output[index][key] = json!(text);

@@ -317,6 +317,31 @@ fn hosted_searches_are_listed_as_ignored() {
     }
 }
 
+/// Runs number their calls anew, also where the model's API has no ids.
+#[test]
+fn calls_that_run_here_have_ids_of_their_answer() {
+    let call = || WrittenCall { id: "call_0".into(), name: "look".into(), arguments: "{}".into() };
+    let ended = |ok| Piece::Ended { id: "call_0".into(), ok, text: "done".into() };
+    for (api, answer, list, expect) in [
+        (ServedApi::Responses, "resp_1a", "output", ["mcp_1a_0", "mcp_1a_1"]),
+        (ServedApi::Responses, "resp_2b", "output", ["mcp_2b_0", "mcp_2b_1"]),
+        (ServedApi::Messages, "msg_1a", "content", ["srvtoolu_1a_0", "srvtoolu_1a_1"]),
+    ] {
+        let mut writer = ResponseWriter::new(api, ResponseHead { id: answer.into(), ..ResponseHead::default() });
+        let mut stream = writer.begin();
+        for piece in [Piece::Began(call()), ended(true), Piece::Began(call()), ended(false)] {
+            stream.push_str(&writer.piece(&piece));
+        }
+        stream.push_str(&writer.end(End::default()));
+        assert_eq!(check_stream(api.path(), &stream), Ok(()));
+        let items = writer.body()[list].clone();
+        assert_eq!([&items[0]["id"], &items[1]["id"]], expect, "{items}");
+        if api == ServedApi::Responses {
+            assert_eq!([&items[0]["status"], &items[1]["status"]], ["completed", "failed"], "{items}");
+        }
+    }
+}
+
 /// A conversation that began at another server.
 #[test]
 fn what_other_servers_ran_is_passed_over() {
