@@ -155,6 +155,9 @@ pub struct FacadeConfig {
     /// What Chat Completions shows of calls that run here, as it has no items for them: `hidden` for nothing, or `reasoning`
     /// for lines of `reasoning_content`.
     pub chat_calls: ChatCalls,
+    /// What Responses shows of calls that run here: `shown` for an `mcp_call` item for each, or `hidden` for nothing, as some
+    /// clients take such items for errors.
+    pub responses_calls: ResponsesCalls,
 }
 
 impl Default for FacadeConfig {
@@ -165,6 +168,7 @@ impl Default for FacadeConfig {
             on_disconnect: OnDisconnect::Cancel,
             approvals: FacadeApprovals::Inbox,
             chat_calls: ChatCalls::Hidden,
+            responses_calls: ResponsesCalls::Shown,
         }
     }
 }
@@ -209,6 +213,16 @@ pub enum ChatCalls {
     Hidden,
     /// A line for each call and one for its result, as reasoning.
     Reasoning,
+}
+
+/// What Responses shows of calls that run here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResponsesCalls {
+    /// An item for each.
+    Shown,
+    /// Nothing.
+    Hidden,
 }
 
 /// Tokens are not shown.

@@ -17,7 +17,7 @@ use super::reserve::Busy;
 use super::work::Work;
 use super::{Facade, Live};
 use crate::agents::Target;
-use crate::config::{ChatCalls, OnDisconnect};
+use crate::config::{ChatCalls, OnDisconnect, ResponsesCalls};
 use crate::http::{Connection, Identity};
 
 /// A run that a process left.
@@ -59,7 +59,11 @@ impl Facade {
             model: request.model.clone(),
             created,
             include_usage: request.include_usage,
-            shows_calls: self.config.chat_calls == ChatCalls::Reasoning,
+            shows_calls: match api {
+                ServedApi::Chat => self.config.chat_calls == ChatCalls::Reasoning,
+                ServedApi::Responses => self.config.responses_calls == ResponsesCalls::Shown,
+                ServedApi::Messages => true,
+            },
             echo: std::mem::take(&mut request.echo),
             custom_tools: request.custom_tools.clone(),
             namespaced: request.namespaced.clone(),

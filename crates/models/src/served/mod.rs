@@ -219,7 +219,7 @@ pub struct ResponseHead {
     pub created: u64,
     /// Whether a stream of Chat ends with its usage.
     pub include_usage: bool,
-    /// Whether Chat shows calls that run here, as reasoning.
+    /// Whether it shows calls that run here; Chat does as reasoning, and Messages always.
     pub shows_calls: bool,
     /// Fields that Responses repeats.
     pub echo: Map<String, Value>,

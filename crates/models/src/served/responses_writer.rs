@@ -262,6 +262,7 @@ impl Writer for ResponsesWriter {
             Piece::Reasoning(text) => self.grow(Open::Reasoning, text, out),
             Piece::Break => self.close(out),
             Piece::Call(call) => self.call(call, out),
+            Piece::Began(_) if !self.head.shows_calls => self.close(out),
             Piece::Began(call) => self.began(call, out),
             Piece::Ended { id, ok, text } => self.ended(id, *ok, text, out),
             Piece::Question { id, call } => self.question(id, call, out),

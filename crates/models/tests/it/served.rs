@@ -327,7 +327,8 @@ fn calls_that_run_here_have_ids_of_their_answer() {
         (ServedApi::Responses, "resp_2b", "output", ["mcp_2b_0", "mcp_2b_1"]),
         (ServedApi::Messages, "msg_1a", "content", ["srvtoolu_1a_0", "srvtoolu_1a_1"]),
     ] {
-        let mut writer = ResponseWriter::new(api, ResponseHead { id: answer.into(), ..ResponseHead::default() });
+        let head = ResponseHead { id: answer.into(), shows_calls: true, ..ResponseHead::default() };
+        let mut writer = ResponseWriter::new(api, head);
         let mut stream = writer.begin();
         for piece in [Piece::Began(call()), ended(true), Piece::Began(call()), ended(false)] {
             stream.push_str(&writer.piece(&piece));
@@ -645,7 +646,13 @@ proptest! {
             (false, false) => StopReason::ToolCalls,
         };
         for api in ServedApi::ALL {
-            let head = ResponseHead { id: "resp_1".into(), model: "m".into(), include_usage, ..ResponseHead::default() };
+            let head = ResponseHead {
+                id: "resp_1".into(),
+                model: "m".into(),
+                include_usage,
+                shows_calls: api == ServedApi::Responses,
+                ..ResponseHead::default()
+            };
             let mut writer = ResponseWriter::new(api, head);
             let mut stream = writer.begin();
             for piece in &pieces {
@@ -733,7 +740,13 @@ fn signed_reasoning_is_written_and_read_back() {
 
 /// The stream of an answer: text, a call that runs here and one of the client; `error`: it breaks off with one.
 fn stream(api: ServedApi, error: bool) -> String {
-    let head = ResponseHead { id: "resp_1".into(), model: "m".into(), include_usage: true, ..ResponseHead::default() };
+    let head = ResponseHead {
+        id: "resp_1".into(),
+        model: "m".into(),
+        include_usage: true,
+        shows_calls: api == ServedApi::Responses,
+        ..ResponseHead::default()
+    };
     let mut writer = ResponseWriter::new(api, head);
     let call = |id: &str| WrittenCall { id: id.into(), name: "look".into(), arguments: "{\"a\":1}".into() };
     let mut stream = writer.begin();

@@ -524,6 +524,22 @@ async fn chat_shows_calls_as_reasoning_if_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_hide_calls_if_asked() {
+    let settings = json!({"server": {"facades": {"responses_calls": "hidden"}}});
+    let turns = |_| [Turn::text_and_calls("Let me see.", vec![("math__add", sum(2, 40))]), Turn::text("It is 42.")];
+    let (builder, _model) = scripted(builder().tool(Add).settings(settings), (0..2).flat_map(turns).collect()).await;
+    let served = Served::of(builder).await;
+    let path = "/v1/responses";
+    let whole = served.post(path, request(path, "2 + 40?", false)).await.json();
+    let kinds: Vec<&str> =
+        whole["output"].as_array().expect("items").iter().filter_map(|item| item["type"].as_str()).collect();
+    assert_eq!((kinds, text_of(&whole).as_str()), (vec!["message", "message"], "Let me see.It is 42."));
+    let streamed = served.post(path, request(path, "2 + 40?", true)).await;
+    assert!(!streamed.text.contains("mcp_call") && streamed.text.contains("It is 42."), "{}", streamed.text);
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn budgets_models_and_views_of_tokens_hold() {
     let settings = json!({
         "views": {"sums": {"allow": ["math__*"]}},
