@@ -125,7 +125,7 @@ fields! {
         context_management: Ignored, "room is made as configured";
         conversation (conversation): Honoured, "";
         image: Refused(&[]), "answers are text";
-        include: Honoured, "`reasoning.encrypted_content`, of models themselves, lost with agents and other APIs; the rest has no effect";
+        include: Honoured, "`reasoning.encrypted_content`, of models themselves, lost with agents and other APIs; the other documented values have no effect";
         input (item): Honoured, "texts, images, text files and PDFs as data URLs, calls and their outputs; addresses and ids of files are refused";
         instructions: Honoured, "";
         max_output_tokens: Honoured, "of each answer of the model";

@@ -8,12 +8,24 @@ use toolwright_core::model::{Message, ModelRequest, ModelSettings, ShownTool, Wr
 
 use super::chat::tool_choice;
 use super::reading::{Conversation, Object, Read, content, distinct, file, function, image_by_url, output};
-use super::shapes::{check_fields, is_foreign, named};
+use super::shapes::{check_fields, is_foreign, named, note};
 use super::{Namespaced, RequestError, ServedApi, ServedRequest};
 use crate::api::Api;
 
 /// Entries of `metadata`, and characters of a name and of a value, as the API bounds them.
 const METADATA: (usize, usize, usize) = (16, 64, 512);
+/// What `include` adds to an answer.
+const SIGNED: &str = "reasoning.encrypted_content";
+/// What it adds to items that no answer here has.
+const WITHOUT_EFFECT: [&str; 7] = [
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];
 /// Items that are added to a conversation at once, as the API bounds them.
 const MAX_NEW_ITEMS: usize = 20;
 
@@ -30,7 +42,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
     for tool in root.objects("tools")? {
         given.read(&tool)?;
     }
-    let Tools { shown: tools, custom: custom_tools, namespaced, ignored } = given;
+    let Tools { shown: tools, custom: custom_tools, namespaced, mut ignored } = given;
     distinct(&tools)?;
     let text = root.object("text")?;
     let format = text.as_ref().map(|text| text.object("format")).transpose()?.flatten();
@@ -67,7 +79,7 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
         },
         stream: root.bool("stream")?.unwrap_or(false),
         wants_reasoning: summary,
-        wants_signatures: root.list("include")?.iter().any(|wanted| wanted == "reasoning.encrypted_content"),
+        wants_signatures: includes(&root, &mut ignored)?,
         max_calls: root.count("max_tool_calls")?,
         user: root.text("user")?.map(str::to_owned),
         metadata,
@@ -83,6 +95,22 @@ pub(super) fn read(body: &Map<String, Value>) -> Read<ServedRequest> {
         ignored,
         include_usage: false,
     })
+}
+
+/// Whether encrypted reasoning is asked for. Adds what else is asked for to `ignored`.
+fn includes(root: &Object<'_>, ignored: &mut Vec<String>) -> Read<bool> {
+    let mut wants_signatures = false;
+    for (at, wanted) in root.list("include")?.iter().enumerate() {
+        match wanted.as_str() {
+            Some(SIGNED) => wants_signatures = true,
+            Some(known) if WITHOUT_EFFECT.contains(&known) => note(format!("include[]={known}"), ignored),
+            _ => {
+                let why = format!("it is not one of {SIGNED}, {}", WITHOUT_EFFECT.join(", "));
+                return Err(root.wrong(&format!("include[{at}]"), why));
+            }
+        }
+    }
+    Ok(wants_signatures)
 }
 
 fn metadata(root: &Object<'_>) -> Read<Option<Metadata>> {
@@ -158,6 +186,11 @@ fn echo(body: &Map<String, Value>) -> Map<String, Value> {
         if let Some(given) = body.get(key).filter(|given| !given.is_null()) {
             *value = given.clone();
         }
+    }
+    match body.get("conversation") {
+        Some(id @ Value::String(_)) => drop(echo.insert("conversation".into(), json!({"id": id}))),
+        Some(Value::Object(given)) => drop(echo.insert("conversation".into(), json!({"id": given.get("id")}))),
+        _ => {}
     }
     echo
 }

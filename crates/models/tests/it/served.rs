@@ -102,6 +102,8 @@ fn wrong_values_name_their_place() {
         (Responses, "metadata", json!({"a": "é".repeat(513)}), "metadata.a"),
         (Responses, "metadata", json!({"a".repeat(65): "b"}), "metadata"),
         (Responses, "max_tool_calls", json!("x"), "max_tool_calls"),
+        (Responses, "include", json!(["reasoning.encrypted_content", "foo"]), "include[1]"),
+        (Responses, "include", json!([1]), "include[0]"),
     ] {
         let mut body = least(api);
         body[key] = value;
@@ -314,6 +316,31 @@ fn hosted_searches_are_listed_as_ignored() {
         body["tools"] = json!([{"type": kind, "name": "web_search"}]);
         let read = read(api, &body).unwrap();
         assert_eq!((read.ignored, read.request.tools.len()), (vec![format!("tools[0].type={kind}")], 0));
+    }
+}
+
+#[test]
+fn values_of_include_without_effect_are_named() {
+    let mut body = least(ServedApi::Responses);
+    let sources = "web_search_call.action.sources";
+    body["include"] = json!([sources, "reasoning.encrypted_content", sources]);
+    let read = read(ServedApi::Responses, &body).unwrap();
+    assert_eq!((read.wants_signatures, read.ignored), (true, vec![format!("include[]={sources}")]));
+}
+
+#[test]
+fn responses_name_their_conversation() {
+    for (given, expect) in [
+        (json!("conv_1"), json!({"id": "conv_1"})),
+        (json!({"id": "conv_1"}), json!({"id": "conv_1"})),
+        (Value::Null, Value::Null),
+    ] {
+        let mut body = least(ServedApi::Responses);
+        body["conversation"] = given;
+        let echo = read(ServedApi::Responses, &body).unwrap().echo;
+        let mut writer = ResponseWriter::new(ServedApi::Responses, ResponseHead { echo, ..ResponseHead::default() });
+        writer.begin();
+        assert_eq!(writer.body()["conversation"], expect);
     }
 }
 
