@@ -40,6 +40,8 @@ pub(super) struct Earlier {
     answers: Option<Value>,
     /// The run that this very answer began before.
     pub(super) repeats: Option<String>,
+    /// What that came to, if it has ended.
+    pub(super) came_to: Option<Value>,
     /// Keeps others from continuing the same.
     pub(super) busy: Vec<Busy>,
 }
@@ -66,6 +68,11 @@ impl Earlier {
         let system = saved["system"].as_array().into_iter().flatten();
         let system = system.filter_map(|text| text.as_str().map(str::to_owned)).collect();
         Ok(Self { state, messages, session, items, system, calls, turn, ..Self::default() })
+    }
+
+    /// Whether the request answers calls that waited: it may be sent again.
+    pub(super) fn is_answer(&self) -> bool {
+        self.answers.is_some() || self.repeats.is_some()
     }
 
     /// The results by the run's own ids of their calls.
@@ -127,7 +134,11 @@ impl Facade {
             earlier = Earlier { busy: earlier.busy, ..Earlier::read(&left)? };
         }
         match left["answered"]["by"].as_str() {
-            Some(by) if left["answered"]["with"] == hash_of_answer(request) => earlier.repeats = Some(by.to_owned()),
+            Some(by) if left["answered"]["with"] == hash_of_answer(request) => {
+                let answer = objects.object(owner, Kind::Answer.as_str(), by).await?;
+                earlier.came_to = answer.map(|mut answer| answer["said"].take()).filter(Value::is_object);
+                earlier.repeats = Some(by.to_owned());
+            }
             // Whoever holds the conversation may go on from there in another way, as after an interruption: by what it sends.
             Some(_) if !is_chained && !decides(request) => return Ok(Earlier::default()),
             Some(by) => {

@@ -218,11 +218,14 @@ async fn begin(
     };
     let is_raw = matches!(facade.target(&request.model, identity.principal())?, Target::Raw(_));
     let mut earlier = facade.earlier(&identity.principal().id, &request).await?;
-    earlier.repeats.take_if(|_| is_raw);
+    if is_raw {
+        (earlier.repeats, earlier.came_to) = (None, None);
+    }
     request.request.system = earlier.system(&request.request.system);
     // The same answer to the same calls gets the same run, under its id.
     let id = earlier.repeats.clone().unwrap_or_else(|| format!("{prefix}{}", uuid::Uuid::new_v4().simple()));
-    let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let created = earlier.came_to.as_ref().and_then(|said| said["created"].as_u64()).unwrap_or(now);
     let ignored = request.ignored.join(", ");
     let mut work = facade.work_of(api, (identity, connection), request, (id.clone(), created))?;
     let session = text(headers, SESSION).or(work.request.user.as_deref());

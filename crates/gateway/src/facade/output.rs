@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolwright_agent::RunWatcher;
 use toolwright_core::approval::ApprovalRequest;
@@ -114,6 +115,8 @@ pub(super) struct Shows {
 
 struct State {
     writer: ResponseWriter,
+    /// What was written, texts in one piece.
+    pieces: Vec<Piece>,
     /// What the client of a stream has not read.
     unread: Option<Unread>,
     begun: bool,
@@ -143,6 +146,7 @@ impl Output {
         let id = head.id.clone();
         let state = State {
             writer: ResponseWriter::new(api, head),
+            pieces: Vec::new(),
             unread: is_stream.then(Unread::default),
             begun: false,
             broken: false,
@@ -282,13 +286,20 @@ impl Output {
 
     /// Adds a piece.
     pub(super) fn piece(&self, piece: &Piece) {
-        self.write(|state| {
-            state.has_question |= matches!(piece, Piece::Question { .. });
-            if matches!(piece, Piece::Call(_) | Piece::Began(_) | Piece::Question { .. }) {
-                state.broken = true;
-            }
-            state.write(piece);
-        });
+        self.write(|state| state.write(piece));
+    }
+
+    /// What was written so far, for [`Output::replay`].
+    pub(super) fn pieces(&self) -> Value {
+        json!(self.state().pieces)
+    }
+
+    /// Writes what an answer said that was kept; what cannot be read of it is left out.
+    pub(super) fn replay(&self, pieces: &Value) {
+        let pieces = pieces.as_array().into_iter().flatten();
+        for piece in pieces.filter_map(|piece| Piece::deserialize(piece).ok()) {
+            self.piece(&piece);
+        }
     }
 
     /// What the model refused or failed with last, if nothing came after.
@@ -364,9 +375,13 @@ impl Output {
         }
     }
 
-    /// Shows that a call waits for a person.
+    /// Shows that a call waits for a person, unless that is shown already.
     pub(super) fn question(&self, request: &ApprovalRequest, name: &str) {
         let id = self.id_of_question(request.call_id.as_str());
+        let is_shown = |piece: &Piece| matches!(piece, Piece::Question { id: shown, .. } if *shown == id);
+        if self.state().pieces.iter().any(is_shown) {
+            return;
+        }
         let arguments = request.arguments.to_string();
         self.piece(&Piece::Question { id: id.clone(), call: WrittenCall { id, name: name.to_owned(), arguments } });
     }
@@ -390,14 +405,30 @@ impl State {
         self.begin();
         let events = self.writer.piece(piece);
         self.send(&events);
+        match piece {
+            Piece::Text(text) => self.said.push_str(text),
+            Piece::Break => self.said.clear(),
+            Piece::Call(_) => self.broken = true,
+            Piece::Began(call) => {
+                self.broken = true;
+                self.calls.insert(call.id.clone());
+            }
+            Piece::Ended { id, .. } => drop(self.calls.remove(id)),
+            Piece::Question { .. } => (self.broken, self.has_question) = (true, true),
+            Piece::Reasoning(_) | Piece::Opaque(_) => {}
+        }
+        match (self.pieces.last_mut(), piece) {
+            (Some(Piece::Text(whole)), Piece::Text(more)) | (Some(Piece::Reasoning(whole)), Piece::Reasoning(more)) => {
+                whole.push_str(more);
+            }
+            _ => self.pieces.push(piece.clone()),
+        }
     }
 
     fn say(&mut self, piece: &str) {
         if std::mem::take(&mut self.broken) {
-            self.said.clear();
             self.write(&Piece::Break);
         }
-        self.said.push_str(piece);
         self.write(&Piece::Text(piece.to_owned()));
     }
 }
@@ -423,7 +454,7 @@ impl RunWatcher for Output {
     }
 
     fn began(&self, call: &ToolCall) {
-        if call.name == OWN || !self.state().calls.insert(call.id.to_string()) {
+        if call.name == OWN || self.state().calls.contains(call.id.as_str()) {
             return;
         }
         let arguments = match &call.arguments {
@@ -436,7 +467,7 @@ impl RunWatcher for Output {
 
     fn ended(&self, outcome: &Outcome) {
         let id = outcome.call_id.to_string();
-        if outcome.pending.is_some() || !self.state().calls.remove(&id) {
+        if outcome.pending.is_some() || !self.state().calls.contains(&id) {
             return;
         }
         let text = head_and_tail(&text_for_model(&outcome.content), SHOWN_RESULT);

@@ -72,6 +72,7 @@ impl Facade {
         Ok(Work {
             output: Arc::new(Output::new(api, head, shows, request.stream)),
             id,
+            created,
             api,
             target,
             tools: self.tools_of(identity),
@@ -120,7 +121,7 @@ impl Facade {
             };
             if let Err(refusal) = &done {
                 output.fail(refusal);
-                if let Err(error) = facade.leave(&work, refusal.fault.status(), &refusal.body(work.api)).await {
+                if let Err(error) = facade.leave(&work, refusal.fault.status(), &refusal.body(work.api), None).await {
                     tracing::error!("answer {} was not kept: {}", work.id, error.message);
                 }
                 // What waits for a person when the server ends is taken up by the next.
@@ -170,6 +171,9 @@ impl Facade {
         work.busy = Some(busy);
         work.body = Bytes::from(body.to_owned());
         work.session = kept["of_session"].as_str().map(str::to_owned);
+        // Nobody reads it as a stream.
+        work.output.leave();
+        work.output.replay(&kept["pieces"]);
         let session = work.session.clone().unwrap_or_else(|| work.id.clone());
         let (driver, options, spec) = self.prepare(&work, session).await?;
         match driver.load(&options).await {

@@ -92,7 +92,9 @@ impl Facade {
         }
         let objects = self.source.objects();
         let was_kept = objects.remove_object(owner, Kind::Response.as_str(), id).await?;
-        objects.remove_object(owner, Kind::Turn.as_str(), id).await?;
+        for kind in [Kind::Turn, Kind::Answer] {
+            objects.remove_object(owner, kind.as_str(), id).await?;
+        }
         if was_kept || live.is_some() { Ok(deleted(Kind::Response, id)) } else { Err(missing(Kind::Response, id)) }
     }
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use toolwright_agent::{ClientRunOptions, Driver, DriverError, RunConfig, RunOptions, RunReport, RunState, Status};
 use toolwright_core::Profile;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver, NoApprover};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{Message, ModelRequest, StopReason};
+use toolwright_core::model::{Message, ModelRequest, StopReason, Usage};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
 use toolwright_models::served::{End, Fault, Piece, ServedApi, ServedRequest, input_system};
@@ -37,6 +38,8 @@ const APPROVE: &str = "approve_tool_call";
 /// One request that is worked on.
 pub(super) struct Work {
     pub(super) id: String,
+    /// When it began, in seconds since the epoch.
+    pub(super) created: u64,
     pub(super) api: ServedApi,
     pub(super) request: ServedRequest,
     /// The request as it was sent, if its answer is kept.
@@ -109,7 +112,11 @@ impl Facade {
 
     /// Answers, and keeps what the next request may refer to. Returns what sends the end.
     async fn answer(&self, work: &Work, earlier: Earlier, resumed: Option<Resumed>) -> Result<impl FnOnce(), Refusal> {
-        let (items, is_repeat) = (earlier.items.clone(), earlier.repeats.is_some());
+        if let Some(said) = &earlier.came_to {
+            work.output.replay(&said["pieces"]);
+            return Ok(work.output.end(end_of(said)?));
+        }
+        let (items, is_repeat, is_answer) = (earlier.items.clone(), earlier.repeats.is_some(), earlier.is_answer());
         let mut system = earlier.system.clone();
         system.extend(input_system(&work.request.items)?);
         let answering = async {
@@ -141,6 +148,11 @@ impl Facade {
                 objects.put_object(owner, Kind::Call.as_str(), call, &json!(work.id)).await?;
             }
         }
+        let end = &left.end;
+        let said = (is_answer && left.state.is_some() && !is_deleted()).then(|| {
+            let created = work.created;
+            json!({"pieces": work.output.pieces(), "stop": end.stop, "usage": end.usage, "created": created})
+        });
         let send_end = work.output.end(left.end);
         if work.api == ServedApi::Responses {
             if let Some(id) = &work.request.conversation {
@@ -161,15 +173,26 @@ impl Facade {
             }
             self.keep(work, Some(&saved)).await?;
         }
-        self.leave(work, 200, &work.output.body()).await?;
+        self.leave(work, 200, &work.output.body(), said).await?;
         Ok(send_end)
     }
 
-    /// Keeps an answer of an API without state, if it goes on without its client.
-    pub(super) async fn leave(&self, work: &Work, status: u16, body: &Value) -> Result<(), Refusal> {
-        if work.is_left() {
+    /// Keeps an answer of an API without state, if it goes on without its client; and what the answer `said`, if the request
+    /// may be sent again.
+    pub(super) async fn leave(
+        &self,
+        work: &Work,
+        status: u16,
+        body: &Value,
+        said: Option<Value>,
+    ) -> Result<(), Refusal> {
+        let mut kept = if work.is_left() { json!({"status": status, "body": body}) } else { Value::Null };
+        if let Some(said) = said {
+            kept["said"] = said;
+        }
+        if !kept.is_null() {
             let (owner, kind) = (work.principal.id.as_str(), Kind::Answer.as_str());
-            self.source.objects().put_object(owner, kind, &work.id, &json!({"status": status, "body": body})).await?;
+            self.source.objects().put_object(owner, kind, &work.id, &kept).await?;
         }
         Ok(())
     }
@@ -185,6 +208,7 @@ impl Facade {
         if kept["response"]["status"] == "in_progress" {
             kept["request"] = json!(String::from_utf8_lossy(&work.body));
             kept["of_session"] = json!(work.session);
+            kept["pieces"] = work.output.pieces();
         }
         if saved.is_none() && work.cancel.cause().is_some() {
             (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
@@ -373,6 +397,16 @@ impl Work {
         let base = self.id.trim_start_matches("resp_");
         toolwright_models::served::input_items(&self.request.items, |at| format!("in_{base}_{at}"))
     }
+}
+
+/// The end of an answer that was kept.
+fn end_of(said: &Value) -> Result<End, Refusal> {
+    let damaged = |error: serde_json::Error| {
+        Refusal::new(Fault::Internal, format!("the end of an answer that was kept cannot be read: {error}"))
+    };
+    let stop = StopReason::deserialize(&said["stop"]).map_err(damaged)?;
+    let usage = Usage::deserialize(&said["usage"]).map_err(damaged)?;
+    Ok(End { stop, usage, pending: false })
 }
 
 /// The state of a run that has begun, reopened if it was broken off; `None` if it was not saved.

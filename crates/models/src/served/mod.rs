@@ -19,6 +19,7 @@ mod writer;
 use std::collections::HashMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolwright_core::model::{ModelRequest, OpaqueData, StopReason, Usage, WrittenCall};
 
@@ -165,7 +166,8 @@ fn read_body(body: &[u8]) -> Result<Map<String, Value>, RequestError> {
 }
 
 /// A part of an answer, in the order in which it is written.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Piece {
     /// A piece of text.
     Text(String),

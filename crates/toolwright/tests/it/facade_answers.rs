@@ -433,3 +433,63 @@ async fn items_are_referred_to_by_their_ids() {
     );
     served.end().await;
 }
+
+/// Brings the client's tool for approvals, where calls are not asked about by items. Returns the request that says yes.
+fn approval(path: &str, first: &mut Value) -> impl Fn(&Value) -> Value + use<> {
+    let tool = match path {
+        "/v1/messages" => json!([{"name": "approve_tool_call", "input_schema": {"type": "object"}}]),
+        "/v1/responses" => Value::Null,
+        _ => json!([{"type": "function", "function": {"name": "approve_tool_call", "parameters": {"type": "object"}}}]),
+    };
+    if !tool.is_null() {
+        first["tools"] = tool;
+    }
+    let (path, first) = (path.to_owned(), first.clone());
+    move |asked| {
+        if path != "/v1/responses" {
+            return with_result(&path, &first, asked, "yes");
+        }
+        let items = asked["output"].as_array().expect("items");
+        let question = items.iter().find(|item| item["type"] == "mcp_approval_request").expect("a question");
+        let answer = json!({"type": "mcp_approval_response", "approval_request_id": question["id"], "approve": true});
+        json!({"model": MODEL, "previous_response_id": asked["id"], "input": [answer]})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeated_answers_are_the_kept_ones() {
+    let folder = tempfile();
+    let settings = json!({"server": {"facades": {"approvals": "tool"}}});
+    let script = (0..3).flat_map(|_| [calls("mail__send", json!({"to": "me"})), last_result()]).collect();
+    let builder = || builder().tool(Send).settings(settings.clone()).state_dir(&folder);
+    let (first_builder, model) = scripted(builder(), script).await;
+    let served = Served::of(first_builder).await;
+    let mut all = Vec::new();
+    for path in PATHS {
+        let mut first = request(path, "mail me", false);
+        let yes = approval(path, &mut first);
+        let next = yes(&served.post(path, first).await.json());
+        let done = served.post(path, next.clone()).await;
+        assert_eq!(text_of(&done.json()), "sent to me", "{path}: {}", done.text);
+        let shows = done.text.contains("mail__send");
+        assert_eq!(shows, path != "/v1/chat/completions", "{path}: {}", done.text);
+        assert_eq!(served.post(path, next.clone()).await.text, done.text, "{path}");
+        all.push((path, next, done));
+    }
+    served.end().await;
+    let served = Served::of(with_model(builder(), &model)).await;
+    for (path, mut next, done) in all {
+        assert_eq!(served.post(path, next.clone()).await.text, done.text, "{path}: after a restart");
+        next["stream"] = json!(true);
+        let streamed = served.post(path, next).await;
+        assert!(streamed.text.contains("sent to me"), "{path}: {}", streamed.text);
+        assert_eq!(streamed.text.contains("mail__send"), done.text.contains("mail__send"), "{path}: {}", streamed.text);
+        if path == "/v1/responses" {
+            let id = done.json()["id"].as_str().expect("an id").to_owned();
+            assert_eq!(served.get(&format!("{path}/{id}")).await.text, done.text, "what is kept stays");
+        }
+    }
+    assert_eq!(model.requests().len(), 6, "no model is asked again");
+    served.end().await;
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

@@ -377,8 +377,8 @@ async fn completed(served: &Served, path: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pending_responses_go_on_after_a_restart() {
     let folder = tempfile();
-    let script =
-        vec![calls("mail__send", json!({"to": "me"})), Turn::computed(|asked| Reply::text(asked.last_result_text()))];
+    let first = Turn::text_and_calls("Sending. ", vec![("mail__send", json!({"to": "me"}))]);
+    let script = vec![first, Turn::computed(|asked| Reply::text(asked.last_result_text()))];
     let settings = json!({"server": {"shutdown_grace": "100ms"}});
     let builder = || builder().tool(Send).state_dir(&folder).settings(settings.clone());
     let (first, model) = scripted(builder(), script).await;
@@ -390,7 +390,10 @@ async fn pending_responses_go_on_after_a_restart() {
     let path = format!("/v1/responses/{}", pending["id"].as_str().expect("an id"));
     // However many ask for it, it is driven once.
     let polls = futures_util::future::join_all((0..4).map(|_| served.get(&path))).await;
-    assert!(polls.iter().all(|poll| poll.json()["status"] == "in_progress"), "{}", polls[0].text);
+    for poll in polls {
+        let now = poll.json();
+        assert_eq!((&now["status"], &now["output"]), (&json!("in_progress"), &pending["output"]), "{now}");
+    }
     let inbox = served.tw.inbox();
     let question = loop {
         let asked = inbox.questions(Some(QuestionState::Pending), 9).await.expect("questions");
@@ -404,7 +407,15 @@ async fn pending_responses_go_on_after_a_restart() {
     };
     inbox.answer(&question, &ApprovalDecision::Approve, "test").await.expect("answered");
     let done = completed(&served, &path).await;
-    assert_eq!((done["status"].clone(), text_of(&done).as_str()), (json!("completed"), "sent to me"), "{done}");
+    assert_eq!(
+        (done["status"].clone(), text_of(&done).as_str()),
+        (json!("completed"), "Sending. sent to me"),
+        "{done}"
+    );
+    let kinds: Vec<&str> =
+        done["output"].as_array().into_iter().flatten().filter_map(|item| item["type"].as_str()).collect();
+    assert_eq!(kinds, ["message", "mcp_call", "mcp_approval_request", "message"], "{done}");
+    assert_eq!(done["output"][1]["status"], "completed", "{done}");
     assert_eq!(model.requests().len(), 2, "the model was asked by one run");
     served.end().await;
     std::fs::remove_dir_all(&folder).expect("removed");
