@@ -245,6 +245,10 @@ fn begin(work: &Work, earlier: Earlier, spec: RunConfig) -> Result<RunState, Ref
     if waits || is_chained {
         answered_once(&state, &results).map_err(|refusal| refusal.about(field_of_results(work)))?;
     }
+    if waits && !(results.is_empty() && approvals.is_empty()) {
+        all_answered(&state, &results, &earlier.calls)
+            .map_err(|refusal| refusal.about(if work.request.items.is_empty() { "messages" } else { "input" }))?;
+    }
     state.respecify(spec);
     if waits {
         let mut decisions: Vec<(CallId, ApprovalDecision)> = Vec::new();
@@ -291,6 +295,18 @@ fn answered_once(state: &RunState, results: &[CallResult]) -> Result<(), Refusal
         }
     }
     Ok(())
+}
+
+/// Checks that each call that waits for the client has its result: the model is asked next. `calls` has the own ids of calls
+/// by those that the client knows.
+fn all_answered(state: &RunState, results: &[CallResult], calls: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    let waiting = state.client_calls();
+    let Some(call) = waiting.iter().find(|call| results.iter().all(|result| result.call_id != call.id)) else {
+        return Ok(());
+    };
+    let known = calls.iter().find(|(_, own)| **own == call.id).map_or(&call.id, |(known, _)| known);
+    let why = format!("call `{known}` has no result: send the results of all calls of an answer in one request");
+    Err(Refusal::new(Fault::Invalid, why))
 }
 
 /// Where a request gives the results of calls.

@@ -493,3 +493,55 @@ async fn repeated_answers_are_the_kept_ones() {
     served.end().await;
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_call_needs_its_result() {
+    let both = || Turn::calls(vec![("weather", json!({"city": "Oslo"})), ("weather", json!({"city": "Rome"}))]);
+    let last = || {
+        Turn::computed(|asked| {
+            let results: Vec<String> = asked.last_results().into_iter().map(|result| result.text).collect();
+            Reply::text(results.join(" and "))
+        })
+    };
+    let (builder, model) = scripted(builder(), (0..3).flat_map(|_| [both(), last()]).collect()).await;
+    let served = Served::of(builder).await;
+    for (path, calls, id, field) in [
+        ("/v1/chat/completions", "/choices/0/message/tool_calls/1", "id", "messages"),
+        ("/v1/responses", "/output/1", "call_id", "input"),
+        ("/v1/messages", "/content/1", "id", "messages"),
+    ] {
+        let mut first = request(path, "Weather?", false);
+        first["tools"] = client_tool(path);
+        let asked = served.post(path, first.clone()).await.json();
+        let second = asked.pointer(calls).map(|call| call[id].clone()).expect("a second call");
+        let partial = with_result(path, &first, &asked, "rain");
+        let refused = served.post(path, partial.clone()).await;
+        assert_eq!(refused.status, 400, "{path}: {}", refused.text);
+        let error = refused.json()["error"].clone();
+        let missing = second.as_str().expect("an id");
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(missing)), "{path}: {error}");
+        if path != "/v1/messages" {
+            assert_eq!(error["param"], field, "{path}: {error}");
+        }
+        let mut whole = partial;
+        match path {
+            "/v1/responses" => {
+                let result = json!({"type": "function_call_output", "call_id": second, "output": "sun"});
+                whole["input"].as_array_mut().expect("items").push(result);
+            }
+            "/v1/messages" => {
+                let result = json!({"type": "tool_result", "tool_use_id": second, "content": "sun"});
+                let blocks = whole.pointer_mut("/messages/2/content").and_then(Value::as_array_mut);
+                blocks.expect("blocks").push(result);
+            }
+            _ => {
+                let result = json!({"role": "tool", "tool_call_id": second, "content": "sun"});
+                whole["messages"].as_array_mut().expect("messages").push(result);
+            }
+        }
+        let done = served.post(path, whole).await;
+        assert_eq!(text_of(&done.json()), "rain and sun", "{path}: {}", done.text);
+    }
+    assert_eq!(model.requests().len(), 6);
+    served.end().await;
+}
