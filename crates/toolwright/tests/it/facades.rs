@@ -282,6 +282,9 @@ async fn refusals_have_the_form_of_the_api() {
         body["model"] = json!("nobody");
         let unknown = served.post(path, body).await;
         assert_eq!(unknown.status, 404, "{}", unknown.text);
+        let ends = "); `GET /v1/models` lists what there is";
+        let message = unknown.json()["error"]["message"].clone();
+        assert!(message.as_str().is_some_and(|message| message.ends_with(ends)), "{message}");
         let kind = if anthropic { "not_found_error" } else { "invalid_request_error" };
         assert_eq!(unknown.json()["error"]["type"], kind);
         let stranger = served.send("POST", path, "x-api-key: wrong", &request(path, "x", false)).await;

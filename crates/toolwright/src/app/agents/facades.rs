@@ -35,7 +35,9 @@ impl Facades {
                 let names = self.names();
                 let near = nearest(name, names.iter().map(String::as_str));
                 let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-                Err(format!("there is no agent or model `{name}`{hint} GET /v1/models lists what there is ({error})"))
+                Err(format!(
+                    "there is no agent or model `{name}`{hint} ({error}); `GET /v1/models` lists what there is"
+                ))
             }
         }
     }
