@@ -344,10 +344,8 @@ impl Facade {
                     open.insert(call.id.clone(), own);
                     output.piece(&Piece::Call(call));
                 }
-                let snapshot = self.gateway.options.catalogue.snapshot();
                 for request in &report.pending {
-                    let name = snapshot.get(request.tool.as_str()).map(|entry| entry.wire_name.clone());
-                    let name = name.unwrap_or_else(|| request.tool.to_string());
+                    let name = name_of_tool(&self.gateway, request);
                     open.insert(question(work, request, &name), format!("{QUESTION}{}", request.call_id.as_str()));
                 }
             }
@@ -423,6 +421,13 @@ async fn again(driver: &Driver, options: &RunOptions, spec: &RunConfig) -> Resul
     }
 }
 
+/// The name by which the model calls the tool that is asked about.
+fn name_of_tool(gateway: &Gateway, request: &ApprovalRequest) -> String {
+    let snapshot = gateway.options.catalogue.snapshot();
+    let entry = snapshot.get(request.tool.as_str());
+    entry.map_or_else(|| request.tool.to_string(), |entry| entry.wire_name.clone())
+}
+
 /// Asks the client about a call: by its tool, or by an item. Returns the id of the question.
 fn question(work: &Work, request: &ApprovalRequest, name: &str) -> String {
     let id = work.output.id_of_question(request.call_id.as_str());
@@ -464,7 +469,7 @@ struct InInbox {
 impl Approver for InInbox {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         if let Some(output) = &self.output {
-            output.question(request, &request.tool.to_string());
+            output.question(request, &name_of_tool(&self.gateway, request));
             // The run waits here. Where a client decides in its next request, the answer ends with the question.
             output.asked.notify_one();
         }

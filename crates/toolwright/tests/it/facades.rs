@@ -355,7 +355,8 @@ async fn pending_responses_are_fetched_once_decided() {
     let pending = served.post("/v1/responses", request("/v1/responses", "mail me", false)).await.json();
     assert_eq!(pending["status"], "in_progress", "{pending}");
     let items = pending["output"].as_array().expect("items");
-    assert!(items.iter().any(|item| item["type"] == "mcp_approval_request"), "{pending}");
+    let question = items.iter().find(|item| item["type"] == "mcp_approval_request").expect("a question");
+    assert_eq!(question["name"], "mail__send", "the name that its call has");
     let inbox = served.tw.inbox();
     let asked = inbox.questions(Some(QuestionState::Pending), 9).await.expect("questions");
     inbox.answer(&asked[0].id, &ApprovalDecision::Approve, "test").await.expect("answered");
