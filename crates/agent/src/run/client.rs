@@ -44,7 +44,8 @@ impl ClientRunOptions {
     }
 
     /// The tools of a request with those of the client.
-    pub(crate) fn beside(&self, tools: &[ShownTool]) -> Vec<ShownTool> {
+    #[must_use]
+    pub fn beside(&self, tools: &[ShownTool]) -> Vec<ShownTool> {
         let others = tools.iter().filter(|tool| self.tool(&tool.name).is_none());
         others.chain(&self.tools).cloned().collect()
     }

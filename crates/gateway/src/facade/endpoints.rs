@@ -15,6 +15,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use toolwright_core::cancel::CancelOnDrop;
+use toolwright_core::model::ModelRequest;
 use toolwright_core::tool_id::short_hash;
 use toolwright_models::served::{Fault, References, ServedApi, ServedRequest, read_request};
 
@@ -56,13 +57,13 @@ pub(super) async fn answer(
 pub(super) async fn count_tokens(
     State(facade): State<Arc<Facade>>,
     Extension(identity): Extension<Identity>,
+    Extension(connection): Extension<Connection>,
     body: Body,
 ) -> Response {
     let api = ServedApi::Messages;
     let count = async {
         let (request, ..) = facade.read(api, &identity.principal().id, body).await?;
-        facade.target(&request.model, identity.principal())?;
-        Ok(json!({"input_tokens": request.request.tokens()}))
+        Ok(json!({"input_tokens": facade.tokens((&identity, &connection), request).await?}))
     };
     match count.await {
         Ok(counted) => respond(200, &counted),
@@ -139,6 +140,20 @@ fn listed(name: &str, is_anthropic: bool) -> Value {
 }
 
 impl Facade {
+    /// Estimated tokens of the first request that a model gets: with the prompt and the tools of the agent, if one answers.
+    async fn tokens(&self, sender: (&Identity, &Connection), request: ServedRequest) -> Result<usize, Refusal> {
+        let id = format!("count_{}", uuid::Uuid::new_v4().simple());
+        let work = self.work_of(ServedApi::Messages, sender, request, (id.clone(), 0))?;
+        let asked = &work.request.request;
+        if matches!(work.target, Target::Raw(_)) {
+            return Ok(asked.tokens());
+        }
+        let (driver, options, spec) = self.prepare(&work, id).await?;
+        let preview = driver.preview(&spec, &options).await;
+        let (system, tools) = (preview.prompt.text(), spec.client.beside(&preview.tools).into());
+        Ok(ModelRequest { system, tools, ..asked.clone() }.tokens())
+    }
+
     /// Reads a request of `owner`.
     async fn read(&self, api: ServedApi, owner: &str, body: Body) -> Result<(ServedRequest, Bytes, BodyRoom), Refusal> {
         let (mut bytes, room) = self.body(body).await?;

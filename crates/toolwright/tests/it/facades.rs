@@ -683,9 +683,26 @@ async fn models_are_listed_in_both_forms() {
         );
     }
     assert_eq!(served.get(&format!("/v1/models/{MODEL}")).await.json()["id"], MODEL);
-    let counted = served
-        .post("/v1/messages/count_tokens", json!({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}))
-        .await;
-    assert!(counted.json()["input_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{}", counted.text);
     served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counted_tokens_include_prompts_and_tools() {
+    let count = async |builder: Builder, model: &str, tools: bool| {
+        let (builder, asked) = scripted(builder, Vec::new()).await;
+        let served = Served::of(builder).await;
+        let mut body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]});
+        if tools {
+            body["tools"] = client_tool("/v1/messages");
+        }
+        let counted = served.post("/v1/messages/count_tokens", body).await;
+        assert!(asked.requests().is_empty(), "no model is asked");
+        served.end().await;
+        counted.json()["input_tokens"].as_u64().unwrap_or_else(|| panic!("{}", counted.text))
+    };
+    let raw = count(builder(), &format!("raw/{MODEL}"), false).await;
+    let bare = count(builder(), MODEL, false).await;
+    let with_own = count(builder().tool(Add), MODEL, false).await;
+    let with_both = count(builder().tool(Add), MODEL, true).await;
+    assert!(0 < raw && raw < bare && bare < with_own && with_own < with_both, "{raw} {bare} {with_own} {with_both}");
 }
