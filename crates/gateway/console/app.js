@@ -40,8 +40,9 @@ const FIRST = new Set(["chat", "tools", "costs"]);
 const KEPT = 200;
 
 const place = () => {
-  const [page, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  return { page: page || "overview", id: rest.map(decodeURIComponent).join("/") };
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page, ...rest] = path.split("/");
+  return { page: page || "overview", id: rest.map(decodeURIComponent).join("/"), op: new URLSearchParams(query).get("op") };
 };
 
 /** The address holds its token only now: whoever goes to a page takes it out. */
@@ -136,7 +137,7 @@ function App() {
       <ul ref=${reveal}>${PAGES.map(([name, title]) => html`<li class=${FIRST.has(name) ? "first" : ""}><a href=${`#/${name}`} aria-current=${name === page[0] ? "page" : undefined}>${title}
         ${name === "approvals" && waiting > 0 && html` <span class="count">${waiting}<span class="hidden"> waiting</span></span>`}</a></li>`)}</ul>
       <p class="foot" role="status"><${State} of=${link} />${me.principal && !me.changes && html`<span class="dim">read only</span>`} <button class="small" onClick=${() => setHelp(true)}>Keys</button></p></nav>
-    <${Shown} key=${page[0]} of=${page} id=${at.id} events=${events} waiting=${waiting} />
+    <${Shown} key=${page[0]} of=${page} id=${at.id} op=${at.op} events=${events} waiting=${waiting} />
     ${help && html`<${Keys} close=${() => setHelp(false)} />`}`;
 }
 

@@ -53,8 +53,10 @@ export function Approvals({ events }) {
   const answer = (question, decision, more) => {
     setSaid(null);
     answered.add(question.id);
-    answerer(question, (result) => { setSaid(result); again(); })(decision, more);
+    answerer(question, (result) => { setSaid({ ...result, of: question.id }); again(); })(decision, more);
   };
+  // What came of an answer stands at its question while that is open.
+  const problem = ids.includes(said?.of) ? null : said?.error;
   // The keys of the chosen question, which draws them. A key is for what is drawn, which effects are too late to know.
   const keys = useRef({});
   keys.current = {};
@@ -71,11 +73,11 @@ export function Approvals({ events }) {
   return html`<${Page} title="Approvals" about="Calls that wait for your word, and what servers ask."
       actions=${html`<label class="check"><input type="checkbox" checked=${all} onChange=${() => setAll(!all)} /> Also what is settled</label>`}>
     <${Problem} error=${error} />
-    <p role="status" class=${said?.error ? "problem" : "note"}>${said?.error?.message ?? said?.message ?? ""}</p>
+    <p role="status" class=${problem ? "problem" : "note"}>${problem?.message ?? said?.message ?? ""}</p>
     ${said?.saved && html`<${Diff} text=${said.saved.diff} label="What was written" />${!said.saved.in_force && html`<p class="note">The project's file has to be approved before it counts: <code>toolwright trust</code>.</p>`}`}
     ${data && !open.length && html`<${Empty}>Nothing waits for you.<//>`}
     ${open.map((question) => html`<${Question} key=${question.id} question=${question} chosen=${question.id === chosen} choose=${() => choose(question.id)} keys=${question.id === chosen ? keys : null}
-      answer=${(decision, more) => answer(question, decision, more)} />`)}
+      problem=${question.id === said?.of ? said.error : null} answer=${(decision, more) => answer(question, decision, more)} />`)}
     ${all && data?.filter((one) => one.state !== "pending").map((one) => html`<article key=${one.id}><h2><${State} of=${one.state} /> ${one.tool ?? one.message ?? one.id}
       <span class="dim"> ${clock(one.created)}${one.decided_by ? `, by ${one.decided_by}` : ""}</span></h2></article>`)}
     <${More} shown=${data?.length} total=${page?.total} limit=${limit} most=${1000} more=${setLimit} />
@@ -94,8 +96,9 @@ export function Standing() {
     ]} />`;
 }
 
-/** How much a call can do, in a word. */
-const risk = ({ effects: can, scope, tainted }) => (scope === "configuration" ? "changes Toolwright's own configuration" : tainted?.length ? "works on what an untrusted tool wrote" : can ? effects(can) : "");
+/** How much a call can do, and what makes it worse, in a few words each. */
+const risks = ({ effects: can, scope, tainted }) =>
+  [scope === "configuration" ? "changes Toolwright's own configuration" : can && effects(can), tainted?.length > 0 && "works on what an untrusted tool wrote"].filter(Boolean);
 
 /** Arguments as JSON, with what the user named and what untrusted tools wrote marked. */
 function Arguments({ of, named = [], tainted = [] }) {
@@ -115,9 +118,6 @@ function Arguments({ of, named = [], tainted = [] }) {
   return html`<pre role="group" tabindex="0" aria-label="Arguments">${draw(of, "", "")}</pre>${named.length > 0 && html`<p class="note"><mark>Marked</mark>: the user named it.</p>`}`;
 }
 
-/** The tools that a taint names. */
-const sources = (from) => (Array.isArray(from) ? from : Object.values(from ?? {}).flat()).map((one) => (typeof one === "string" ? one : one.tool ?? JSON.stringify(one))).join(", ");
-
 /** What the answers mean, the widest last: key, word, what it covers, and how it is sent. */
 const answers = ({ always_covers: covers }, rule) => [
   ["a", "Approve once", "", "approve"],
@@ -126,7 +126,7 @@ const answers = ({ always_covers: covers }, rule) => [
   ...(rule ? [["w", "Always", "Not asked again: this rule is written.", "approve", rule]] : []),
 ];
 
-export function Question({ question, chosen, choose, answer, keys }) {
+export function Question({ question, chosen, choose, answer, keys, problem }) {
   const [reason, setReason] = useState("");
   const isCall = question.kind === "call";
   const { data } = useLoad(isCall ? `/api/approvals/${encodeURIComponent(question.id)}` : null);
@@ -138,15 +138,14 @@ export function Question({ question, chosen, choose, answer, keys }) {
   const deny = () => answer("deny", reason.trim() ? { reason: reason.trim() } : {});
   if (keys && ways.length) keys.current = { ...Object.fromEntries(ways.map(([key, , , decision, rule]) => [key, () => answer(decision, { rule })])), d: deny };
   return html`<article ref=${box} class=${chosen ? "question chosen" : "question"} onClick=${choose} aria-current=${chosen ? "true" : undefined}>
-    <h2>${isCall ? plain(question.tool) : `${question.tool ?? "A server"} asks`} ${isCall && risk(question) && html`<span class="risk"><span aria-hidden="true">▲</span> ${risk(question)}</span>`}
+    <h2>${isCall ? plain(question.tool) : `${question.tool ?? "A server"} asks`} ${isCall && risks(question).map((risk) => html`<span key=${risk} class="risk"><span aria-hidden="true">▲</span> ${risk}</span>`)}
       <span class="dim when">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
     ${question.agents?.length > 0 && html`<ol class="way" aria-label="Path of agents">${question.agents.map((step) => html`<li><strong>${step.agent}</strong> ${step.reason}</li>`)}</ol>`}
     ${question.reason && html`<p class="why">${question.reason}</p>`}
     ${question.untrusted && html`<p class="problem">Untrusted: ${question.untrusted}.</p>`}
     ${question.asker && html`<p>On the wish of ${question.asker}.</p>`}
     ${!isCall ? (me.changes ? html`<${Wants} question=${question} answer=${answer} />` : html`<p>${question.message}</p>`)
-      : html`${question.tainted?.map((one) => html`<p class="bad"><code>${one.path || "the arguments"}</code> came out of ${sources(one.from) || "an untrusted tool"}.</p>`)}
-        ${changes && html`<h3>What it changes</h3><${Diff} text=${changes} label="What it changes" />`}
+      : html`${changes && html`<h3>What it changes</h3><${Diff} text=${changes} label="What it changes" />`}
         ${changes ? html`<details><summary>Arguments</summary><${Arguments} of=${question.arguments} named=${question.named} tainted=${question.tainted} /></details>`
           : html`<${Arguments} of=${question.arguments} named=${question.named} tainted=${question.tainted} />`}
         ${me.changes && html`<div class="answers">${ways.map(([key, word, about, decision, rule]) => html`<button key=${key} class=${key === "a" ? "main" : ""} title=${about} onClick=${() => answer(decision, { rule })}>${word} <kbd>${key}</kbd></button>`)}
@@ -155,14 +154,14 @@ export function Question({ question, chosen, choose, answer, keys }) {
           <dl class="reach">${ways.filter(([, , about]) => about).map(([key, word, about, , rule]) => html`<div key=${key}><dt>${word}</dt><dd>${about}
             ${rule && html`<pre role="group" tabindex="0" aria-label="The rule that always writes">${rule.rule}</pre><span>It goes into ${rule.file}, of which a copy is kept. <a href="#/policy">Policy</a> lists it.</span>`}</dd></div>`)}
             ${always?.why && html`<div><dt>Always</dt><dd>No rule is offered: ${always.why}.</dd></div>`}</dl>`}`}
-  </article>`;
+    <${Problem} error=${problem} /></article>`;
 }
 
 /** A form of a server, or a page that it wants opened. */
 function Wants({ question, answer }) {
   const { message, schema, address: url } = question;
-  return html`<p>${message}</p>${url && html`<p>It wants this page opened: <code>${url}</code></p>`}
-    ${schema ? html`<${Form} schema=${schema} label="Send" submit=${(content) => answer("accept", { content })} />`
+  return html`<p>${message}</p>${url && html`<p>It wants this page opened: ${/^https?:/i.test(url) ? html`<a href=${url} target="_blank" rel="noopener noreferrer">${url}</a>` : html`<code>${url}</code>`}</p>`}
+    ${schema ? html`<${Form} schema=${schema} strict of=${`${question.id}-`} label="Send" submit=${(content) => answer("accept", { content })} />`
       : html`<button class="main" onClick=${() => answer("accept")}>Accept</button>`}
     <button class="danger" onClick=${() => answer("decline")}>Decline</button>`;
 }

@@ -49,7 +49,7 @@ export function Overview({ waiting }) {
     <${Table} label="Sources of tools" rows=${providers.data} none="No source is configured: toolwright add NAME -- COMMAND adds one." columns=${[
       ["source", (row) => row.name], ["kind", (row) => row.kind], ["state", (row) => html`<${State} of=${row.state} />`],
       ["tools", (row) => number(row.tools), "n"],
-      ["why, and what helps", (row) => html`${row.error ? `${row.error}. ` : ""}${row.withheld.length > 0 && html`<a href="#/pins">${row.withheld.length === 1 ? "A tool is withheld" : `${row.withheld.length} tools are withheld`}</a>. `}${remedy(row)}`],
+      ["why, and what helps", (row) => (row.error || row.withheld.length > 0) && html`${row.error ? `${row.error.replace(/[.?!]$/, "")}${/[?!]$/.exec(row.error) ?? "."} ` : ""}${row.withheld.length > 0 && html`<a href="#/pins">${row.withheld.length === 1 ? "A tool is withheld" : `${row.withheld.length} tools are withheld`}</a>. `}${remedy(row)}`],
     ]} />
     <h2>Last runs and sessions</h2>
     <${Table} label="Last runs and sessions" rows=${traces.data?.traces} none="Nothing was called yet." keyOf=${(row) => row.run ?? row.session}

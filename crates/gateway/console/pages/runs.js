@@ -5,8 +5,8 @@ import {
 } from "../ui.js";
 import { get } from "../api.js";
 
-export function Runs({ id, events }) {
-  return id ? html`<${Tree} key=${id} id=${id} events=${events} />` : html`<${List} events=${events} />`;
+export function Runs({ id, op, events }) {
+  return id ? html`<${Tree} key=${`${id} ${op}`} id=${id} op=${op} events=${events} />` : html`<${List} events=${events} />`;
 }
 
 function List({ events }) {
@@ -194,7 +194,7 @@ function useTrace(id, events) {
 
 const VIEWS = [["tree", "Operations"], ["talk", "Conversation"], ["play", "Playback"]];
 
-function Tree({ id, events }) {
+function Tree({ id, op, events }) {
   const { trace, error, again } = useTrace(id, events);
   const saved = useLoad(trace?.run ? `/api/runs/${encodeURIComponent(trace.run)}` : null);
   const session = useLoad(trace && !trace.run ? `/api/sessions/${encodeURIComponent(trace.session)}` : null);
@@ -212,7 +212,7 @@ function Tree({ id, events }) {
     ${trace.left_out > 0 && html`<p class="note">${number(trace.left_out)} earlier operations are not shown.</p>`}
     <${Todo} items=${todo} />
     <${Tabs} label="Views of the run" of=${VIEWS.filter(([name]) => name !== "talk" || saved.data)} at=${view} go=${setView} />
-    ${view === "tree" ? html`<${Operations} id=${id} trace=${trace} />` : view === "talk" && saved.data ? html`<${Conversation} messages=${saved.data.messages} />` : html`<${Playback} id=${id} trace=${trace} />`}
+    ${view === "tree" ? html`<${Operations} id=${id} first=${op} trace=${trace} />` : view === "talk" && saved.data ? html`<${Conversation} messages=${saved.data.messages} />` : html`<${Playback} id=${id} trace=${trace} />`}
   <//>`;
 }
 
@@ -220,10 +220,10 @@ function Tree({ id, events }) {
 const limits = (of) => Object.entries(of?.limits ?? {}).filter(([, value]) => ["number", "string"].includes(typeof value))
   .map(([name, value]) => [`${name} at most`, typeof value === "number" ? number(value) : value]);
 
-function Operations({ id, trace }) {
+function Operations({ id, first, trace }) {
   const [folded, setFolded] = useState(new Set());
   const [filter, setFilter] = useState("");
-  const [chosen, setChosen] = useState(null);
+  const [chosen, setChosen] = useState(first);
   const rows = useMemo(() => flatten(trace, folded, filter.trim().toLowerCase()), [trace, folded, filter]);
   const fold = (op) => setFolded((old) => {
     const next = new Set(old);

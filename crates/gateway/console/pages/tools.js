@@ -1,6 +1,6 @@
 // The catalogue: every tool with what it costs a model, how it does, and a form to try it.
 
-import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, Facts, Tabs, clock, number, duration } from "../ui.js";
+import { html, useLoad, useState, useMemo, Page, Problem, Table, Json, State, Empty, Facts, Tabs, More, clock, number, duration, short } from "../ui.js";
 import { get, me, post } from "../api.js";
 import { Form } from "../form.js";
 
@@ -53,7 +53,7 @@ function Catalogue() {
   const usage = useLoad("/api/usage?by=tool", 15000);
   const [api, setApi] = useState(me.model_apis[0] ?? "openai_chat");
   const [model, setModel] = useState("");
-  const models = useLoad("/v1/models");
+  const models = useLoad(me.changes ? "/v1/models" : null);
   const names = [...new Set(models.data?.data.map(({ id }) => id.replace(/^raw\//, "")).filter((id) => id.includes("/")))];
   const counted = useLoad(`/api/tokens?api=${api}${model && `&model=${encodeURIComponent(model)}`}`, 15000);
   const exact = counted.data?.model;
@@ -100,7 +100,8 @@ function Tool({ id }) {
   const [text, setText] = useState("{}");
   const [busy, setBusy] = useState(false);
   const [ended, setEnded] = useState([]);
-  const past = useLoad(`/api/tools/${encodeURIComponent(id)}/calls`, 15000);
+  const [limit, setLimit] = useState(20);
+  const past = useLoad(`/api/tools/${encodeURIComponent(id)}/calls?limit=${limit}`, 15000);
   const run = async (args) => {
     setBusy(true);
     const asked = { args, at: Date.now() };
@@ -112,6 +113,7 @@ function Tool({ id }) {
     setEnded((old) => [asked, ...old].slice(0, 20));
     setBusy(false);
     past.again();
+    usage.again();
   };
   if (!tool) return html`<${Page} title=${id}><${Problem} error=${error} />${!error && html`<${Empty}>Loading.<//>`}<//>`;
   const warns = !tool.effects.read_only;
@@ -126,16 +128,18 @@ function Tool({ id }) {
         ? html`<form class="fields" onSubmit=${(event) => { event.preventDefault(); run(text); }}><label for="raw">Arguments</label>
             <textarea id="raw" rows="8" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} /><button class="main" disabled=${busy || !me.changes}>Run</button></form>`
         : html`<${Form} schema=${tool.parameters} busy=${busy || !me.changes} submit=${run} />`}
-      <div aria-live="polite">${ended.map((one) => html`<${Ended} key=${one.at} ...${one} />`)}</div>
-      <h2>Last calls</h2>
-      <${Problem} error=${past.error} />
-      <${Table} label="Last calls" rows=${past.data?.calls} none="Nobody has called it yet." keyOf=${(row) => row.id} columns=${[
-        ["when", (row) => html`<a href=${`#/runs/${encodeURIComponent(row.run ?? row.session)}`}>${clock(row.at_ms)}</a>`], ["by", (row) => row.principal],
-        ["came to", (row) => html`<${State} of=${row.status} />`], ["took", (row) => duration(row.latency_us / 1000), "n"],
-        ["arguments", (row) => row.arguments ? html`<span class="short"><code>${row.arguments}</code></span> <button class="small" onClick=${() => { setText(row.arguments); setAsJson(true); }}>Use</button>` : html`<span class="dim">not kept</span>`],
-      ]} /></section>
+      <div aria-live="polite">${ended.map((one) => html`<${Ended} key=${one.at} ...${one} />`)}</div></section>
     <section><h2>Schema of the arguments</h2><${Json} value=${tool.parameters ?? "none is published"} label="Schema" />
       ${tool.definition.output_schema && html`<h2>Schema of the result</h2><${Json} value=${tool.definition.output_schema} />`}</section></div>
+    <h2>Last calls</h2>
+    <${Problem} error=${past.error} />
+    <${Table} label="Last calls" rows=${past.data?.calls} none="Nobody has called it yet." keyOf=${(row) => row.id} href=${(row) => `#/runs/${encodeURIComponent(row.run ?? row.session)}?op=${row.id}`} columns=${[
+      ["when", (row) => clock(row.at_ms)], ["by", (row) => row.principal],
+      ["came to", (row) => html`<${State} of=${row.status} />`], ["took", (row) => duration(row.latency_us / 1000), "n"],
+      ["arguments", (row) => (row.arguments ? html`<span class="short"><code>${row.arguments}</code></span> <button class="small" onClick=${() => { setText(row.arguments); setAsJson(true); }}>Use</button>` : html`<span class="dim">not kept</span>`)],
+      ["result", (row) => (row.result ? html`<span class="short"><code>${short(row.result, 200)}</code></span>` : row.note && html`<span class="short bad">${row.note}</span>`)],
+    ]} />
+    <${More} shown=${past.data?.calls.length} total=${of?.tool_calls} limit=${limit} most=${100} more=${setLimit} />
   <//>`;
 }
 
@@ -149,6 +153,15 @@ function Stored({ handle }) {
     <${Problem} error=${error} />${lines.map((text, index) => html`<${Json} key=${index} value=${text} label=${`Part ${index + 1} of the result`} />`)}`;
 }
 
+/** What a result holds beside its text. */
+function Block({ of }) {
+  if (of.type === "text") return null;
+  if (of.type === "image" && of.data) return html`<img class="result" src=${`data:${of.mimeType};base64,${of.data}`} alt="Image in the result" />`;
+  const { uri, name, description, text } = of.resource ?? of;
+  const link = /^https?:/i.test(uri ?? "") ? html`<a href=${uri} target="_blank" rel="noopener noreferrer">${uri}</a>` : uri && html`<code>${uri}</code>`;
+  return html`<p>${of.type.replace("_", " ")} ${link || of.mimeType} <span class="dim">${[name, description].filter(Boolean).join(": ")}</span></p>${text && html`<${Json} value=${text} label="Resource" />`}`;
+}
+
 function Ended({ args, outcome, error, at }) {
   if (error) return html`<article><${Problem} error=${error} /></article>`;
   const waits = outcome.status === "approval";
@@ -158,6 +171,7 @@ function Ended({ args, outcome, error, at }) {
     ${outcome.error && html`<p class="bad">${outcome.error.message}</p>`}
     ${outcome.text && html`<${Json} value=${outcome.text} label="Result" />`}
     ${outcome.structured !== undefined && html`<${Json} value=${outcome.structured} label="Structured result" />`}
+    ${(outcome.content ?? []).map((block, index) => html`<${Block} key=${index} of=${block} />`)}
     ${outcome.extras?.tool_output?.handle && html`<${Stored} handle=${outcome.extras.tool_output.handle} />`}
     <details><summary>Arguments</summary><${Json} value=${args} /></details></article>`;
 }
