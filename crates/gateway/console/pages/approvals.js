@@ -44,6 +44,9 @@ export function Approvals({ events }) {
   const [, draw] = useState(0);
   const [said, setSaid] = useState(null);
   const open = data?.filter((one) => one.state === "pending") ?? [];
+  // Who began the work that asks.
+  const { data: agents } = useLoad(open.some(({ kind }) => kind === "call") ? "/api/agents?limit=100" : null, 5000);
+  const rootOf = ({ session }) => agents?.trees.find((tree) => tree.agents.some(({ run }) => run === session))?.agents[0]?.name;
   // What was drawn last: the chosen question, all that were open, and those that were answered here.
   const drawn = useRef({ id: null, ids: [], answered: new Set() });
   const ids = open.map((one) => one.id);
@@ -77,7 +80,7 @@ export function Approvals({ events }) {
     ${said?.saved && html`<${Diff} text=${said.saved.diff} label="What was written" />${!said.saved.in_force && html`<p class="note">The project's file has to be approved before it counts: <code>toolwright trust</code>.</p>`}`}
     ${data && !open.length && html`<${Empty}>Nothing waits for you.<//>`}
     ${open.map((question) => html`<${Question} key=${question.id} question=${question} chosen=${question.id === chosen} choose=${() => choose(question.id)} keys=${question.id === chosen ? keys : null}
-      problem=${question.id === said?.of ? said.error : null} answer=${(decision, more) => answer(question, decision, more)} />`)}
+      root=${rootOf(question)} problem=${question.id === said?.of ? said.error : null} answer=${(decision, more) => answer(question, decision, more)} />`)}
     ${all && data?.filter((one) => one.state !== "pending").map((one) => html`<article key=${one.id}><h2><${State} of=${one.state} /> ${one.tool ?? one.message ?? one.id}
       <span class="dim"> ${clock(one.created)}${one.decided_by ? `, by ${one.decided_by}` : ""}</span></h2></article>`)}
     <${More} shown=${data?.length} total=${page?.total} limit=${limit} most=${1000} more=${setLimit} />
@@ -126,13 +129,14 @@ const answers = ({ always_covers: covers }, rule) => [
   ...(rule ? [["w", "Always", "Not asked again: this rule is written.", "approve", rule]] : []),
 ];
 
-export function Question({ question, chosen, choose, answer, keys, problem }) {
+export function Question({ question, chosen, choose, answer, keys, problem, root }) {
   const [reason, setReason] = useState("");
   const isCall = question.kind === "call";
   const { data } = useLoad(isCall ? `/api/approvals/${encodeURIComponent(question.id)}` : null);
   const { changes, always } = data?.prospect ?? {};
   const box = useRef(null);
   useEffect(() => { if (chosen) box.current?.scrollIntoView({ block: "nearest" }); }, [chosen]);
+  const way = [...(root ? [{ agent: root }] : []), ...(question.agents ?? [])];
   const left = question.expires - Date.now();
   const ways = isCall && me.changes ? answers(question, always?.rule && always) : [];
   const deny = () => answer("deny", reason.trim() ? { reason: reason.trim() } : {});
@@ -140,7 +144,7 @@ export function Question({ question, chosen, choose, answer, keys, problem }) {
   return html`<article ref=${box} class=${chosen ? "question chosen" : "question"} onClick=${choose} aria-current=${chosen ? "true" : undefined}>
     <h2>${isCall ? plain(question.tool) : `${question.tool ?? "A server"} asks`} ${isCall && risks(question).map((risk) => html`<span key=${risk} class="risk"><span aria-hidden="true">▲</span> ${risk}</span>`)}
       <span class="dim when">${question.principal}, ${left > 0 ? `expires in ${duration(left)}` : "expires now"}</span></h2>
-    ${question.agents?.length > 0 && html`<ol class="way" aria-label="Path of agents">${question.agents.map((step) => html`<li><strong>${step.agent}</strong> ${step.reason}</li>`)}</ol>`}
+    ${way.length > 0 && html`<ol class="way" aria-label="Path of agents">${way.map((step) => html`<li><strong>${step.agent}</strong> ${step.reason}</li>`)}</ol>`}
     ${question.reason && html`<p class="why">${question.reason}</p>`}
     ${question.untrusted && html`<p class="problem">Untrusted: ${question.untrusted}.</p>`}
     ${question.asker && html`<p>On the wish of ${question.asker}.</p>`}

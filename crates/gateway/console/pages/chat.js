@@ -102,7 +102,7 @@ function Conversation({ agent }) {
   return html`<div class="talk"><div class="said" role="log" aria-label="Conversation" tabindex="0">
       ${!items.length && html`<p class="empty">Say what you want done.</p>`}
       ${items.map((item) => html`<${Item} key=${item.id} item=${item} />`)}
-      ${asked.map((question, index) => html`<${Question} key=${question.id} question=${question} keys=${index === 0 ? keys : null} problem=${said?.of === question.id ? said.error : null} answer=${answer(question)} />`)}
+      ${asked.map((question, index) => html`<${Question} key=${question.id} question=${question} keys=${index === 0 ? keys : null} root=${question.agents?.length > 0 && agent} problem=${said?.of === question.id ? said.error : null} answer=${answer(question)} />`)}
       ${ending && !asked.length && html`<p class="dim" role="status">It works.</p>`}
       <div ref=${end} /></div>
     ${!isOfQuestion && html`<${Problem} error=${said?.error} />`}

@@ -8,13 +8,24 @@ const CALLS = [100, 1000, 10_000];
 /** Milliseconds without a key before a draft is checked. */
 const PAUSE = 300;
 
+/** Milliseconds from one look to the next whether what was saved is in force, and how many looks. */
+const LOOK = 1000;
+const LOOKS = 10;
+
+/** A draft that is not saved, and the policy that it changes. It stays while another page is shown. */
+let unsaved = null;
+
 const selects = ({ effect, reason, index, ...rest }) => Object.entries(rest).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ") || "every call";
 const Effect = ({ of }) => html`<span class=${`state ${{ allow: "good", ask: "busy", deny: "bad" }[of]}`}>${of}</span>`;
 
 export function Policy() {
   const [calls, setCalls] = useState(1000);
   const { data, error, again } = useLoad(`/api/policy?calls=${calls}`);
-  const [draft, setDraft] = useState(null);
+  const [draft, setDraft] = useState(unsaved?.text ?? null);
+  const write = (text) => {
+    unsaved = text === null ? null : { text, base: unsaved?.base ?? data.base };
+    setDraft(text);
+  };
   const [tried, setTried] = useState(null);
   const [said, setSaid] = useState(null);
   const text = draft ?? data?.text ?? "";
@@ -24,7 +35,14 @@ export function Policy() {
     return () => clearTimeout(timer);
   }, [draft, calls]);
   const isTried = tried && tried.of === draft;
-  const save = () => post("/api/policy/save", { draft, base: data.base }).then((saved) => { setSaid({ saved }); setDraft(null); setTried(null); again(); }, (problem) => setSaid({ error: problem }));
+  const save = () => post("/api/policy/save", { draft, base: unsaved.base }).then((saved) => { setSaid({ saved }); write(null); setTried(null); again(); }, (problem) => setSaid({ error: problem }));
+  // The server takes up the file soon after it was written.
+  useEffect(() => {
+    if (!said?.saved) return undefined;
+    let looks = 0;
+    const timer = setInterval(() => { again(); if ((looks += 1) >= LOOKS) clearInterval(timer); }, LOOK);
+    return () => clearInterval(timer);
+  }, [said]);
   const hits = data?.hits;
   return html`<${Page} title="Policy" about=${data && `Profile ${data.profile} decides where no rule does. ${data.file ?? "No file is in use."}`}
       actions=${html`<label>Over the last <select value=${calls} onChange=${(event) => setCalls(Number(event.target.value))}>${CALLS.map((n) => html`<option value=${n}>${number(n)} calls</option>`)}</select></label>`}>
@@ -38,13 +56,13 @@ export function Policy() {
     ${data && html`<p class="note">Over ${number(data.calls)} recorded calls.${data.unknown > 0 && ` ${number(data.unknown)} more cannot be decided again: their tools are gone, or their arguments were not kept.`}</p>`}
     <div class="columns editor"><section><h2>Editor</h2>
       <label for="draft" class="line">The section <code>policy</code> of the configuration, as YAML</label>
-      <textarea id="draft" rows="16" spellcheck=${false} readonly=${!me.changes} value=${text} aria-describedby="checks" onInput=${(event) => { setSaid(null); setDraft(event.target.value); }} />
-      <div id="checks" aria-live="polite">${draft === null ? html`<p class="note">Each change is checked as you type, and tried on the recorded calls. Nothing is written before you save.</p>`
+      <textarea id="draft" rows="16" spellcheck=${false} readonly=${!me.changes} value=${text} aria-describedby="checks" onInput=${(event) => { setSaid(null); write(event.target.value); }} />
+      <div id="checks" aria-live="polite">${!me.changes ? html`<p class="note">This token only reads: it cannot change the policy.</p>` : draft === null ? html`<p class="note">Each change is checked as you type, and tried on the recorded calls. Nothing is written before you save.</p>`
         : !isTried ? html`<p class="note">Checking.</p>`
           : tried.problems.length ? html`<ul class="changes">${tried.problems.map((one) => html`<li class="bad">${one.line > 0 && `line ${one.line}: `}${one.message}${one.remedy && html` <span class="dim">${one.remedy}</span>`}</li>`)}</ul>`
             : html`<p class="good">It can be used. ${number(tried.changed.length)} of ${number(tried.calls)} decisions change.</p>`}</div>
       ${me.changes && html`<div class="answers"><button class="main" disabled=${draft === null || !isTried || tried.problems.length > 0} onClick=${save}>Save</button>
-        <button disabled=${draft === null} onClick=${() => { setDraft(null); setTried(null); }}>Discard</button></div>`}
+        <button disabled=${draft === null} onClick=${() => { write(null); setTried(null); }}>Discard</button></div>`}
       <div role="status">${said?.error && html`<${Problem} error=${said.error} />`}${said?.saved && html`<p class="note">Written to ${said.saved.file}; the file as it was is ${said.saved.backup}.
         ${!said.saved.in_force && " The project's file has to be approved before it counts: toolwright trust."}</p><${Diff} text=${said.saved.diff} />`}</div></section>
     <section><h2>Decisions that change</h2>

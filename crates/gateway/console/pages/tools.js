@@ -34,7 +34,7 @@ function Prompt() {
     <form class="say" onSubmit=${ask}><label class="hidden" for="prompt">Prompt</label><textarea id="prompt" rows="2" value=${prompt} placeholder="What the user wants done" onInput=${(event) => setPrompt(event.target.value)} />
       <button class="main" disabled=${!prompt.trim()}>Show</button></form>
     <${Problem} error=${error} />
-    ${result && html`<p class="note">${number(result.candidates)} tools could be picked; ${result.scorer} ordered them${most ? `; the first ${most} are shown` : ""}.
+    ${result && html`<p class="note">${number(result.candidates)} tools could be picked; ${result.scorer} ordered them${!most || !result.picks.length ? "" : result.picks.length > most ? `; the first ${most} are shown` : "; all that fit are shown"}.
         ${result.fell_back.map((one) => ` ${one.scorer} did not score: ${one.reason}.`)}</p>
       <${Table} label="Tools that fit" rows=${result.picks.map((pick, index) => ({ ...pick, index }))} none="No tool has anything to do with it." keyOf=${(row) => row.wire_name} href=${(row) => `#/tools/${encodeURIComponent(row.wire_name)}`} columns=${[
         ["tool", (row) => row.wire_name], ["shown", (row) => (most && row.index >= most ? html`<span class="dim">found by search</span>` : html`<span class="state good">shown</span>`)],
