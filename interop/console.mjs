@@ -158,6 +158,9 @@ await step('try a tool by its form', page, async () => {
   await call.waitFor();
   await call.getByRole('button', { name: 'Use' }).click();
   await page.waitForFunction(() => document.querySelector('#raw')?.value.includes('Oslo'));
+  check((await call.innerText()).includes('no warnings for Oslo'), 'the result of a call is not listed');
+  await call.locator('a').click();
+  await page.waitForFunction(() => document.querySelector('aside h2')?.innerText.startsWith('weather:alerts'));
 });
 
 await step('what tools cost a model', page, async () => {
@@ -318,7 +321,10 @@ await step('see what a call would write', page, async () => {
 await step('fill in the form of a server', page, async () => {
   const asking = api('/api/call', { tool: 'everything__trigger-elicitation-request', arguments: {} });
   await page.waitForSelector('article.question form');
-  await typed(page, '#field-name', 'Ada');
+  check(await page.locator('article form fieldset input[type=checkbox]').count() > 4, 'choices are not listed');
+  await pressed(page, 'Send');
+  await says(page, 'This is required.');
+  await typed(page, 'article form [id$="-name"]', 'Ada');
   await pressed(page, 'Send');
   await says(page, 'accept.');
   const outcome = await asking;
@@ -514,18 +520,25 @@ await step('chat, and approve inline', view, async () => {
   await go(view, '#/chat/buyer', 'Chat');
   await typed(view, '#say', 'Order lemonade for the picnic.');
   await view.keyboard.press('Enter');
-  // Questions of the team wait too; they have a path of agents.
-  const asked = '.said article.question:not(:has(.way))';
+  const asked = '.said article.question';
   await view.waitForSelector(asked);
+  // A second message waits for the end of the first, and the conversation stays while another page is shown.
+  await view.keyboard.insertText('And more.');
+  await view.keyboard.press('Enter');
+  await go(view, '#/overview', 'Overview');
+  await go(view, '#/chat/buyer', 'Chat');
+  await view.waitForSelector(asked);
+  check(await view.locator('.turn-user').count() === 1, 'two messages are under way');
+  check(await view.locator(asked).count() === 1, 'the question of the team is shown');
   await view.locator('h1').focus();
-  await pressed(view, 'Approve once', `${asked} button`);
+  await view.keyboard.press('a');
   await view.waitForFunction((asked) => !document.querySelector(asked), asked);
   await says(view, 'Ordered: order');
   check(await view.locator('.turn-call').count() >= 2, 'calls are not shown');
 });
 
 await step('stop a chat, and go on', view, async () => {
-  const asked = '.said article.question:not(:has(.way))';
+  const asked = '.said article.question';
   await typed(view, '#say', 'Order more lemonade.');
   await view.keyboard.press('Enter');
   await view.waitForSelector(asked);

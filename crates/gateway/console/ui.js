@@ -66,7 +66,7 @@ export const number = (n) => (n === null || n === undefined ? "" : NUMBER.format
 export const money = (usd) => (usd === null || usd === undefined ? "–" : `$${usd < 0.1 && usd > 0 ? usd.toFixed(4) : usd.toFixed(2)}`);
 export function duration(ms) {
   if (ms === null || ms === undefined) return "";
-  if (ms < 1) return `${ms.toFixed(2)} ms`;
+  if (ms > 0 && ms < 1) return `${ms.toFixed(2)} ms`;
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 59_950) return `${(ms / 1000).toFixed(1)} s`;
   const [seconds, minutes] = [Math.round(ms / 1000), Math.round(ms / 60_000)];
@@ -96,6 +96,10 @@ export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) 
 
 /** A run or session, by its agent's name where it has one. */
 export const Named = ({ name, id }) => html`${name && html`<strong>${name}</strong> `}<span class=${name ? "id" : ""}>${id}</span>`;
+
+/** When a run or session ended, and how long it took until then or takes until now. */
+export const Ended = ({ of }) => (of.live ? html`<${State} of="running" />` : html`<time title=${clock(of.ended_ms)}>${ago(of.ended_ms)}</time>`);
+export const tookOf = ({ live, started_ms, ended_ms }) => (live ? Math.max(ended_ms, Date.now()) : ended_ms) - started_ms;
 
 export const Problem = ({ error }) => (error ? html`<p class="problem" role="alert">${error.message}</p>` : null);
 /** How many of all are shown, and a button for more of them. */

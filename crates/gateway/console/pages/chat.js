@@ -19,18 +19,18 @@ export function Chat({ id }) {
 
 /** The conversations of this page, by agent. They go on while another page is shown. */
 const talks = new Map();
-const begun = () => ({ items: [], text: "", ending: null, previous: null, responses: new Set(), said: null, draw() {} });
+const begun = () => ({ items: [], text: "", ending: null, previous: null, responses: new Set(), over: new Set(), asked: [], said: null, draw() {} });
 function talkOf(agent) {
   if (!talks.has(agent)) talks.set(agent, begun());
   return talks.get(agent);
 }
 
-/** The questions that the calls of these responses, and of the agents below them, ask. */
-async function questionsOf(responses) {
+/** The questions that the calls of a conversation, whose session is its first response, and of the agents below it, ask. */
+async function questionsOf({ responses, over }) {
   const { questions } = await get("/api/approvals");
   const below = questions.some((one) => one.agents?.length > 0 && !responses.has(one.session)) ? (await get("/api/agents?limit=50")).trees : [];
   const ours = new Set([...responses, ...below.filter((tree) => responses.has(tree.run)).flatMap((tree) => tree.agents.map(({ run }) => run))]);
-  return questions.filter(({ session }) => ours.has(session));
+  return questions.filter(({ id, session }) => ours.has(session) && !over.has(id));
 }
 
 /** Sends what the user wrote, and puts what comes back into the conversation. */
@@ -61,6 +61,8 @@ async function send(talk, agent) {
     if (error.name !== "AbortError") talk.said = { error };
   }
   talk.ending = null;
+  talk.asked.forEach(({ id }) => talk.over.add(id));
+  talk.asked = [];
   talk.draw();
 }
 
@@ -68,8 +70,7 @@ function Conversation({ agent }) {
   const [, setRound] = useState(0);
   const draw = () => setRound((n) => n + 1);
   const talk = talkOf(agent);
-  const { items, ending, said } = talk;
-  const [asked, setAsked] = useState([]);
+  const { items, ending, said, asked } = talk;
   const end = useRef(null);
   useEffect(() => { talk.draw = draw; return () => { talk.draw = () => {}; }; }, []);
   useEffect(() => { end.current?.scrollIntoView({ block: "nearest" }); }, [items, asked.length]);
@@ -77,10 +78,10 @@ function Conversation({ agent }) {
   useEffect(() => {
     if (!ending) return undefined;
     let isOver = false;
-    const look = () => questionsOf(talk.responses).then((questions) => isOver || setAsked(questions), () => {});
+    const look = () => questionsOf(talk).then((questions) => { if (!isOver && talk.ending) { talk.asked = questions; draw(); } }, () => {});
     const timer = setInterval(look, 700);
     look();
-    return () => { isOver = true; clearInterval(timer); setAsked([]); };
+    return () => { isOver = true; clearInterval(timer); };
   }, [ending]);
   // The keys of the first question, which draws them.
   const keys = useRef({});
@@ -92,7 +93,7 @@ function Conversation({ agent }) {
   });
   const answer = (question) => answerer(question, (result) => {
     talk.said = result.error ? { ...result, of: question.id } : null;
-    if (!result.error) setAsked((old) => old.filter((one) => one.id !== question.id));
+    if (!result.error) talk.asked = talk.asked.filter((one) => one.id !== question.id);
     draw();
   });
   const submit = (event) => { event.preventDefault(); send(talk, agent); };

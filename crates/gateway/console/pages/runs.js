@@ -1,7 +1,7 @@
 // Runs and sessions, and each as the tree of its operations, which grows while it runs.
 
 import {
-  html, useLoad, useNews, useKeys, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, Facts, More, Named, Tabs, Todo, Json, number, money, duration, clock, ago, tokens, short, plain,
+  html, useLoad, useNews, useKeys, useState, useEffect, useMemo, useRef, Page, Problem, Table, LongList, State, Empty, Facts, More, Named, Ended, tookOf, Tabs, Todo, Json, number, money, duration, clock, tokens, short, plain,
 } from "../ui.js";
 import { get } from "../api.js";
 
@@ -23,8 +23,8 @@ function List({ events }) {
       <option value="failed">with failures</option><option value="runs">runs of agents</option></select></label></div>
     <${Table} label="Runs and sessions" rows=${rows} none="Nothing was called yet." keyOf=${(row) => row.run ?? row.session}
       href=${(row) => `#/runs/${encodeURIComponent(row.run ?? row.session)}`} columns=${[
-        ["run or session", (row) => html`<${Named} name=${names.get(row.run)} id=${row.run ?? row.session} />`], ["of", (row) => row.principal], ["ended", (row) => html`<time title=${clock(row.ended_ms)}>${ago(row.ended_ms)}</time>`],
-        ["took", (row) => duration(row.ended_ms - row.started_ms), "n"], ["turns", (row) => row.turns || "", "n"],
+        ["run or session", (row) => html`<${Named} name=${names.get(row.run)} id=${row.run ?? row.session} />`], ["of", (row) => row.principal], ["ended", (row) => html`<${Ended} of=${row} />`],
+        ["took", (row) => duration(tookOf(row)), "n"], ["turns", (row) => row.turns || "", "n"],
         ["calls", (row) => number(row.tool_calls), "n"], ["requests", (row) => number(row.model_calls), "n"],
         ["failed", (row) => (row.failures ? html`<span class="bad">${number(row.failures)}</span>` : "0"), "n"],
         ["tokens", (row) => number(tokens(row.usage)), "n"], ["cost", (row) => money(row.cost_usd), "n"],
@@ -126,7 +126,7 @@ class Growing {
       children.forEach((child) => visit(child, turn));
     };
     part.turns.forEach((turn) => turn.ops.forEach((op) => visit(op, turn.turn)));
-    Object.assign(this.trace, { totals: part.totals, latency_ms: part.latency_ms });
+    Object.assign(this.trace, { totals: part.totals, latency_ms: part.latency_ms, live: part.live });
     const lost = [...this.ops.values()].some((op) => op.status === "running" && !seen.has(op.op));
     return !lost && this.ended + this.left >= this.counted();
   }
@@ -205,15 +205,27 @@ function Tree({ id, op, events }) {
   if (!trace) return html`<${Page} title=${id}><${Problem} error=${error} />${!error && html`<${Empty}>Loading.<//>`}<//>`;
   const { totals } = trace;
   const todo = saved.data?.todo ?? session.data?.todo;
-  return html`<${Page} title=${trace.run ?? trace.session} about=${`Began ${clock(trace.started_ms)}, took ${duration(trace.latency_ms)}.`}
+  return html`<${Page} title=${trace.run ?? trace.session} about=${`Began ${clock(trace.started_ms)}, ${trace.live ? "and goes on" : `took ${duration(trace.latency_ms)}`}.`}
       actions=${html`<a href="#/runs">All runs</a> <button onClick=${again}>Read again</button>`}>
     <${Facts} of=${[["calls", number(totals.tool_calls)], ["requests", number(totals.model_calls)], ["failed", number(totals.failures), totals.failures ? "bad" : ""],
       ["tokens", number(tokens(totals.usage))], ["cost", money(totals.cost_usd)], ["agent", typeof saved.data?.agent === "string" ? saved.data.agent : ""], ["model", saved.data?.model], ...limits(saved.data)]} />
     ${trace.left_out > 0 && html`<p class="note">${number(trace.left_out)} earlier operations are not shown.</p>`}
+    ${trace.live && html`<${Waiting} trace=${trace} />`}
     <${Todo} items=${todo} />
     <${Tabs} label="Views of the run" of=${VIEWS.filter(([name]) => name !== "talk" || saved.data)} at=${view} go=${setView} />
     ${view === "tree" ? html`<${Operations} id=${id} first=${op} trace=${trace} />` : view === "talk" && saved.data ? html`<${Conversation} messages=${saved.data.messages} />` : html`<${Playback} id=${id} trace=${trace} />`}
   <//>`;
+}
+
+/** The calls of a run, and of the agents below it, that wait for a person. They are no operations yet. */
+function Waiting({ trace }) {
+  const { data } = useLoad("/api/approvals?limit=100", 2000);
+  if (!data?.questions.length) return null;
+  const ours = new Set([trace.session, trace.run]);
+  const visit = (op) => { if (op.agent) ours.add(op.agent.run); op.children.forEach(visit); };
+  trace.turns.forEach((turn) => turn.ops.forEach(visit));
+  const waiting = data.questions.filter((one) => ours.has(one.session));
+  return waiting.map((one) => html`<p key=${one.id}><${State} of="waiting" /> <code>${plain(one.tool ?? one.id)}</code> waits for a person: <a href="#/approvals">approvals</a></p>`);
 }
 
 /** What a run may use at most. */
@@ -224,6 +236,13 @@ function Operations({ id, first, trace }) {
   const [folded, setFolded] = useState(new Set());
   const [filter, setFilter] = useState("");
   const [chosen, setChosen] = useState(first);
+  // What runs takes longer as one looks.
+  const [, draw] = useState(0);
+  useEffect(() => {
+    if (!trace.live) return undefined;
+    const timer = setInterval(() => document.hidden || draw((n) => n + 1), 1000);
+    return () => clearInterval(timer);
+  }, [trace.live]);
   const rows = useMemo(() => flatten(trace, folded, filter.trim().toLowerCase()), [trace, folded, filter]);
   const fold = (op) => setFolded((old) => {
     const next = new Set(old);
@@ -294,15 +313,17 @@ function Playback({ id, trace }) {
 }
 
 function Row({ op, depth, trace, folded, chosen, fold, choose }) {
-  const span = Math.max(1, trace.latency_ms);
+  const until = (since, took) => Math.max(took, Date.now() - since);
+  const took = op.status === "running" ? until(op.started_ms, op.latency_ms) : op.latency_ms;
+  const span = Math.max(1, trace.live ? until(trace.started_ms, trace.latency_ms) : trace.latency_ms);
   const left = Math.min(99, (100 * (op.started_ms - trace.started_ms)) / span);
-  const width = Math.max(0.5, Math.min(100 - left, (100 * op.latency_ms) / span));
+  const width = Math.max(0.5, Math.min(100 - left, (100 * took) / span));
   return html`<div id=${`op-${op.op}`} class=${`row ${chosen ? "chosen" : ""}`} role="treeitem" aria-level=${depth + 1} aria-selected=${chosen}
       aria-expanded=${fold && op.children.length ? !folded : undefined}>
     <span class="name" style=${{ paddingLeft: `${Math.min(depth, 12) * 16}px` }}>
       ${fold && op.children.length ? html`<button class="fold" aria-label=${folded ? "Unfold" : "Fold"} onClick=${fold}>${folded ? "▸" : "▾"}</button>` : html`<span class="fold" />`}
       <button class="link" onClick=${choose}>${plain(op.name)}</button>${op.agent && html` <span class="dim">agent</span>`}</span>
-    <${State} of=${op.status} /><span class="n">${duration(op.latency_ms)}</span>
+    <${State} of=${op.status} /><span class="n">${duration(took)}</span>
     <svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class=${failed(op) ? "failed" : op.kind} x=${left} y="1" width=${width} height="6" rx="1" /></svg></div>`;
 }
 
