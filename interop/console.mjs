@@ -365,6 +365,8 @@ await step('a reader decides nothing', page, async () => {
   await held('Lima');
   const reading = await browser.newContext(browsing);
   const eye = await open(reading, 'reader');
+  const refusals = [];
+  eye.on('response', (response) => response.status() === 403 && refusals.push(response.url()));
   await eye.goto(reader.link);
   await go(eye, '#/approvals', 'Approvals');
   await questions(eye, 1);
@@ -372,6 +374,10 @@ await step('a reader decides nothing', page, async () => {
   await eye.keyboard.press('a');
   await go(eye, '#/tools/weather__alerts', 'weather__alerts');
   check(await eye.locator('button.main').isDisabled(), 'a reader may call');
+  await go(eye, '#/tools', 'Tools');
+  await go(eye, '#/chat', 'Chat');
+  await says(eye, 'This token only reads');
+  check(!refusals.length, `a reader's pages ask what is refused: ${refusals}`);
   const { id } = (await api('/api/approvals')).questions[0];
   const refused = [await send('/api/call', { tool: 'weather__alerts', arguments: { city: 'Oslo' } }, reader.token), await send(`/api/approvals/${id}`, { decision: 'approve' }, reader.token)];
   check(refused.every(({ status }) => status === 403), `a reader is answered ${refused.map(({ status }) => status)}`);
