@@ -150,7 +150,7 @@ function SignedOut({ error }) {
 
 const KEYS = [
   ["g, then " + PAGES.map(([, , letter]) => letter).join(" "), "Opens a page"], ["/", "Searches"], ["j, k", "Next, previous (approvals)"],
-  ["a, t, s, w, d", "Approve once, these arguments, this session, always, deny (approvals)"], ["↑, ↓, ←, →", "Choose, fold and unfold operations (runs)"], ["←, →", "Step back, on (playback)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
+  ["a, t, s, w, d", "Approve once, these arguments, this session, always, deny (approvals, chat)"], ["↑, ↓, ←, →", "Choose, fold and unfold operations (runs)"], ["←, →", "Step back, on (playback)"], ["?", "Shows or hides this list"], ["Esc", "Closes"],
 ];
 function Keys({ close }) {
   return html`<div class="dialog" role="dialog" aria-modal="true" aria-label="Keys"><h2>Keys</h2>

@@ -84,7 +84,9 @@ export function Form({ schema, busy, submit, label = "Run", strict = false, of =
     event.preventDefault();
     const result = read(schema, fields, strict);
     setErrors(result.errors);
-    if (!Object.keys(result.errors).length) submit(result.values);
+    const [wrong] = Object.keys(result.errors);
+    if (wrong === undefined) submit(result.values);
+    else document.getElementById(`field-${of}${wrong}`)?.focus();
   };
   return html`<form class="fields" onSubmit=${send}>
     ${properties.length === 0 && html`<p>It takes no arguments.</p>`}
@@ -112,7 +114,7 @@ function Field({ id, name, title, schema, needed, value, error, change }) {
       ${kind === "json" ? " (JSON)" : ""} ${bounds(schema)}</p>`;
   if (kind === "set") {
     const put = (one, isIn) => change(choices(schema.items).map(([item]) => item).filter((item) => (item === one ? isIn : value.includes(item))));
-    return html`<fieldset class="field" aria-describedby=${`${id}-about`}><legend>${head}</legend>${choices(schema.items).map(([one, says]) => html`<label class="check" key=${one}>
+    return html`<fieldset id=${id} tabindex="-1" class="field" aria-describedby=${`${id}-about`}><legend>${head}</legend>${choices(schema.items).map(([one, says]) => html`<label class="check" key=${one}>
       <input type="checkbox" checked=${value.includes(one)} onChange=${(event) => put(one, event.target.checked)} /> ${says}</label>`)}${about}</fieldset>`;
   }
   const input = options

@@ -101,7 +101,7 @@ export function Standing() {
 
 /** How much a call can do, and what makes it worse, in a few words each. */
 const risks = ({ effects: can, scope, tainted }) =>
-  [scope === "configuration" ? "changes Toolwright's own configuration" : can && effects(can), tainted?.length > 0 && "works on what an untrusted tool wrote"].filter(Boolean);
+  [scope === "configuration" ? "changes Toolwright's own configuration" : can && effects(can), tainted?.length > 0 && "takes what an untrusted tool wrote"].filter(Boolean);
 
 /** Arguments as JSON, with what the user named and what untrusted tools wrote marked. */
 function Arguments({ of, named = [], tainted = [] }) {

@@ -109,8 +109,8 @@ function Conversation({ agent }) {
     ${!isOfQuestion && html`<${Problem} error=${said?.error} />`}
     <form class="say" onSubmit=${submit}><label class="hidden" for="say">Message</label>
       <textarea id="say" rows="2" value=${talk.text} placeholder="Message; Enter sends" onInput=${write} onKeyDown=${(event) => { if (event.key === "Enter" && !event.shiftKey) submit(event); }} />
-      ${ending ? html`<button type="button" class="danger" onClick=${() => ending.abort()}>Stop</button>` : html`<button class="main">Send</button>`}
-      ${!ending && items.length > 0 && html`<button type="button" onClick=${anew}>Begin anew</button>`}</form></div>`;
+      ${ending ? html`<button type="button" class="danger" onClick=${() => ending.abort()}>Stop</button>` : html`<button class="main">Send</button>`}</form>
+    ${!ending && items.length > 0 && html`<p class="more"><button class="small" onClick=${anew}>Begin anew</button></p>`}</div>`;
 }
 
 function Item({ item }) {
