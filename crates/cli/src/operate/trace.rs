@@ -400,6 +400,7 @@ mod tests {
             within: None,
             started_ms: 0,
             ended_ms: 1000,
+            live: false,
             turns: 1,
             sums,
         }

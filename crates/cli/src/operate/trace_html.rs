@@ -107,6 +107,7 @@ mod tests {
             within: None,
             started_ms: 0,
             ended_ms: 9,
+            live: false,
             turns: 0,
             sums: TraceSums::default(),
         };

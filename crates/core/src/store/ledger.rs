@@ -210,11 +210,22 @@ pub struct TraceSummary {
     pub started_ms: u64,
     /// Milliseconds since the epoch at the end of the last.
     pub ended_ms: u64,
+    /// Whether it goes on: a process drives the run, or an operation of it or below it has begun and not ended.
+    #[serde(default)]
+    pub live: bool,
     /// Turns of the run.
     pub turns: u32,
     /// Sums over them.
     #[serde(flatten)]
     pub sums: TraceSums,
+}
+
+impl TraceSummary {
+    /// The run, or the session where no agent made them.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.run.as_deref().unwrap_or_else(|| self.session.as_str())
+    }
 }
 
 /// A part of the list of runs and sessions.

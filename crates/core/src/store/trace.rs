@@ -27,6 +27,8 @@ pub struct Trace {
     pub started_ms: u64,
     /// Milliseconds from there to the end of the last.
     pub latency_ms: u64,
+    /// Whether it goes on.
+    pub live: bool,
     /// Sums over all of them.
     pub totals: TraceSums,
     /// Operations that are not among the turns: only the last are read of very many.
@@ -165,6 +167,7 @@ impl Trace {
             session: summary.session.to_string(),
             started_ms: summary.started_ms,
             latency_ms: summary.ended_ms.saturating_sub(summary.started_ms),
+            live: summary.live,
             totals: sums,
             left_out: counted.saturating_sub(shown),
             turns,
@@ -311,6 +314,7 @@ mod tests {
             within: None,
             started_ms: 0,
             ended_ms: 100,
+            live: false,
             turns: 2,
             sums,
         };
@@ -377,6 +381,7 @@ mod tests {
             within: None,
             started_ms: 0,
             ended_ms: 1,
+            live: false,
             turns: 0,
             sums: short.totals,
         };

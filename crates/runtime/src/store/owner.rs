@@ -72,6 +72,15 @@ pub(super) fn gone(db: &Connection) -> rusqlite::Result<Vec<i64>> {
     Ok(over.into_iter().filter(|(_, owner)| is_gone(owner)).map(|(id, _)| id).collect())
 }
 
+/// The runs whose process lives.
+pub(super) fn driven(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let claims: Vec<(String, Owner)> = db
+        .prepare_cached("SELECT run, pid, boot, started FROM run_claims")?
+        .query_map([], |row| Ok((row.get(0)?, Owner { pid: row.get(1)?, boot: row.get(2)?, started: row.get(3)? })))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(claims.into_iter().filter(|(_, owner)| owner == Owner::this() || owner.is_alive()).map(|(run, _)| run).collect())
+}
+
 fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

@@ -72,10 +72,11 @@ impl LedgerStore for SqliteStore {
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             let next = cut(&mut rows, limit, |(last, number)| TraceCursor { ended_ms: last.ended_ms, number: *number });
             let mut traces: Vec<_> = rows.into_iter().map(|(trace, _)| trace).collect();
+            let live = running::live(db)?;
             for root in &mut traces {
-                for below in tree(db, root)?.iter().skip(1) {
-                    root.sums.add_all(&below.sums);
-                }
+                let tree = tree(db, root)?;
+                tree.iter().skip(1).for_each(|below| root.sums.add_all(&below.sums));
+                root.live = tree.iter().any(|one| live.contains(one.name()));
             }
             Ok(TracePage { traces, total: total.cast_unsigned(), next })
         })
@@ -84,7 +85,14 @@ impl LedgerStore for SqliteStore {
 
     async fn find_traces(&self, name: &str) -> Result<Vec<TraceSummary>, StoreError> {
         let name = name.to_owned();
-        self.inspect("find a trace", move |db| find(db, &name)).await
+        self.inspect("find a trace", move |db| {
+            let (mut found, live) = (find(db, &name)?, running::live(db)?);
+            for one in &mut found {
+                one.live = tree(db, one)?.iter().any(|one| live.contains(one.name()));
+            }
+            Ok(found)
+        })
+        .await
     }
 
     async fn trace_tree(&self, of: &TraceSummary) -> Result<Vec<TraceSummary>, StoreError> {
@@ -170,6 +178,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
         },
         started_ms: unsigned(row, 3)?,
         ended_ms: unsigned(row, 4)?,
+        live: false,
         turns: row.get(5)?,
         sums: TraceSums {
             tool_calls: unsigned(row, 6)?,

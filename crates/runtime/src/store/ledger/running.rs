@@ -1,5 +1,7 @@
 //! Lists the operations that have begun and not ended.
 
+use std::collections::HashSet;
+
 use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{LedgerEntry, RUNNING, UNKNOWN_OUTCOME};
@@ -49,6 +51,13 @@ pub(super) fn left(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
             Ok(entry)
         })?
         .collect()
+}
+
+/// The runs that a process drives, and the runs and sessions of what is running.
+pub(super) fn live(db: &Connection) -> rusqlite::Result<HashSet<String>> {
+    let of = |entry: &LedgerEntry| entry.op.lineage.run.as_deref().unwrap_or(entry.session.as_str()).to_owned();
+    let begun = left(db)?.into_iter().filter(|entry| entry.status == RUNNING);
+    Ok(begun.map(|entry| of(&entry)).chain(owner::driven(db)?).collect())
 }
 
 /// Enters what processes that are gone have left, as of an unknown outcome.
@@ -121,6 +130,9 @@ mod tests {
             assert_eq!(rows_of(store).await, (rows(&[(1, "ok"), (2, RUNNING)]), 1));
             let totals = store.totals().await.expect("totals");
             assert_eq!((totals.by_status["tool"][RUNNING], totals.tool_failures), (1, 0));
+            assert!(
+                store.traces(1).await.expect("traces")[0].live && store.find_traces("s").await.expect("traces")[0].live
+            );
         }
         store.append(LedgerEntry { status: ErrorKind::Timeout.as_str().into(), ..entry(2) });
         // The end may overtake the beginning, where the call was cancelled meanwhile.
@@ -128,6 +140,7 @@ mod tests {
         entered.expect("entered");
         store.flush().await.expect("flush");
         assert_eq!(rows_of(&other).await, (rows(&[(1, "ok"), (2, "timeout"), (3, "ok")]), 3));
+        assert!(!other.traces(1).await.expect("traces")[0].live, "all has ended");
     }
 
     #[tokio::test]
