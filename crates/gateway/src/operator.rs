@@ -50,6 +50,9 @@ pub trait Operator: std::fmt::Debug + Send + Sync {
     /// Fires a trigger.
     async fn fire(&self, trigger: &str) -> Result<Value, StoreError>;
 
+    /// The MCP servers of the configuration that were left out of it, and why, with the remedy.
+    fn left_out(&self) -> Vec<(String, String)>;
+
     /// The conversation of a saved run with its calls and results, its limits and its to-do list.
     async fn run(&self, run: &str) -> Result<Value, StoreError>;
 

@@ -188,6 +188,16 @@ fn http_gives_no_shell_unasked() {
 }
 
 #[test]
+fn a_server_left_out_is_listed_with_its_remedy() {
+    let fixture = Fixture::with("mcp_servers:\n  gone: {command: cat, env: {X: \"${NO_SUCH_VARIABLE}\"}}\n");
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
+    let providers = got(&fixture, &gateway.address(), "/api/providers");
+    let gone = providers.as_array().and_then(|all| all.iter().find(|one| one["name"] == "gone")).expect("it is listed");
+    let error = gone["error"].as_str().unwrap_or_default();
+    assert!(gone["state"] == "failed" && error.contains("set NO_SUCH_VARIABLE"), "{gone}");
+}
+
+#[test]
 fn an_approval_for_always_writes_what_it_shows() {
     let fixture = Fixture::with(
         "policy:\n  rules:\n    # never\n    - {effect: deny, tool: \"fs:write\", when: \"args.path == 'no.txt'\"}\n    - effect: ask\n      tool: fs:write\n",

@@ -50,7 +50,13 @@ pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
         let (name, kind) = (provider.name(), provider.kind());
         json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error, "withheld": withheld})
     };
-    api.ok(&api.providers().into_iter().map(shown).collect::<Value>())
+    let providers: Vec<Value> = api.providers().into_iter().map(shown).collect();
+    let mut left_out = api.operator.as_ref().map(|operator| operator.left_out()).unwrap_or_default();
+    left_out.retain(|(name, _)| providers.iter().all(|known| known["name"] != json!(name)));
+    let left_out = left_out.into_iter().map(
+        |(name, why)| json!({"name": name, "kind": "mcp", "tools": 0, "state": "failed", "error": why, "withheld": []}),
+    );
+    api.ok(&providers.into_iter().chain(left_out).collect::<Value>())
 }
 
 /// `GET /health`: the process answers.

@@ -23,7 +23,7 @@ use toolwright_search::PickOptions;
 
 use super::Toolwright;
 use crate::config::trust::{TrustStore, write_approved};
-use crate::config::{Config, PolicyConfig, Problem, policy_file};
+use crate::config::{Config, PolicyConfig, Problem, Severity, policy_file};
 use crate::import::edit;
 
 /// Bytes of a text in a saved conversation; of longer ones the beginning is shown.
@@ -105,6 +105,23 @@ impl Operator for Operations {
         }
         self.app.catalogue().recheck_pins().await;
         Ok(())
+    }
+
+    fn left_out(&self) -> Vec<(String, String)> {
+        let config = self.app.config();
+        let mut left_out: Vec<(String, String)> = Vec::new();
+        for problem in config.problems.iter().filter(|problem| problem.severity == Severity::EntryDisabled) {
+            let Some((name, field)) =
+                problem.field.strip_prefix("mcp_servers.").map(|path| path.split_once('.').unwrap_or((path, "")))
+            else {
+                continue;
+            };
+            if left_out.iter().all(|(known, _)| known != name) {
+                let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+                left_out.push((name.to_owned(), format!("{field}{}; {}", problem.message, problem.remedy)));
+            }
+        }
+        left_out
     }
 
     async fn prospect(&self, asked: &ApprovalRequest) -> Result<Value, StoreError> {
