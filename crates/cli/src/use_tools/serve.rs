@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
@@ -180,7 +181,8 @@ fn refused(error: Error) -> Failure {
 
 /// Lists fill while clients are served already, who were told of `announced` tools.
 fn background(app: &Arc<Toolwright>, announced: usize) {
-    tokio::spawn(report_providers(app.events().subscribe_providers()));
+    let listed = Arc::new(AtomicBool::new(false));
+    tokio::spawn(report_providers(app.events().subscribe_providers(), Arc::clone(&listed)));
     let listing = Arc::clone(app);
     tokio::spawn(async move {
         listing.list_all(LIST_WAIT).await;
@@ -188,6 +190,8 @@ fn background(app: &Arc<Toolwright>, announced: usize) {
         if tools != announced {
             say(format_args!("toolwright: {tools} tools"));
         }
+        // Before the snapshot is taken: what comes between is said twice, and nothing is not said.
+        listed.store(true, Ordering::Release);
         let snapshot = listing.catalogue().snapshot();
         for issue in snapshot.issues() {
             say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
@@ -198,8 +202,9 @@ fn background(app: &Arc<Toolwright>, announced: usize) {
     });
 }
 
-/// Says when a provider fails, when it is there again, and when it goes on with what it had.
-async fn report_providers(mut events: Receiver<Arc<Event>>) {
+/// Says when a provider fails, when it is there again, and when it goes on with what it had. What pins hold back of the first
+/// lists is among the issues, which are said once all are `listed`.
+async fn report_providers(mut events: Receiver<Arc<Event>>, listed: Arc<AtomicBool>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
         let event = match events.recv().await {
@@ -215,7 +220,7 @@ async fn report_providers(mut events: Receiver<Arc<Event>>) {
             Event::ProviderChanged { provider, tools, error: None } if failed.remove(provider).is_some() => {
                 say(format_args!("{provider}: up again, {tools} tools"));
             }
-            Event::PinNotice { provider, raw_name, message, .. } => {
+            Event::PinNotice { provider, raw_name, message, .. } if listed.load(Ordering::Acquire) => {
                 say_warning(&harmless(&format!("{provider}: {} is {message}", one_line(raw_name, 100))));
             }
             Event::Warning { message, .. } => say_warning(&one_line(message, MAX_WARNING)),
