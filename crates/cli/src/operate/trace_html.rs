@@ -19,7 +19,9 @@ gap:.6rem;padding:.2rem 0;cursor:pointer;align-items:center}summary span{overflo
 .n{text-align:right;font-variant-numeric:tabular-nums}.bad{color:var(--bad);font-weight:600}svg{width:100%;height:10px}\
 rect{fill:light-dark(#3e7fb3,#7db8e8)}.model rect{fill:light-dark(#7857b5,#b89bf0)}.bad rect,.failed rect{fill:var(--bad)}\
 pre{font:13px/1.45 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;background:light-dark(#eef3ef,#232a27);\
-border-radius:6px;padding:.5rem .7rem;margin:.3rem 0}";
+border-radius:6px;padding:.5rem .7rem;margin:.3rem 0}\
+@media(max-width:760px){body{padding:1rem}details details,details .in{margin-left:.6rem}\
+summary{grid-template-columns:minmax(0,1fr) auto auto}summary svg{display:none}}";
 
 /// The page, with the arguments and results of `entries` where the ledger keeps them.
 pub(super) fn page(trace: &Trace, entries: &[LedgerEntry]) -> String {
