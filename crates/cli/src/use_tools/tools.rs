@@ -160,7 +160,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 let definition = entry.definition();
                 let mut cells = vec![
                     name(&entry.wire_name),
-                    short_effects(definition.effects).into(),
+                    short_effects(entry.effects()).into(),
                     entry.tokens().into(),
                     (&definition.description).into(),
                 ];
@@ -266,7 +266,7 @@ fn filter_of(filter: &Filter) -> SearchFilter {
 fn print_one(entry: &Entry) -> std::io::Result<()> {
     let definition = entry.definition();
     print_text(&format!("{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id)))?;
-    print_text(&format!("from {} ({})", entry.provider.name(), effects_in_words(definition.effects)))?;
+    print_text(&format!("from {} ({})", entry.provider.name(), effects_in_words(entry.effects())))?;
     if !definition.tags.is_empty() {
         print_text(&format!("tags: {}", harmless(&definition.tags.join(", "))))?;
     }

@@ -15,13 +15,14 @@ use crate::stops::Stop;
 use crate::support::Fixture;
 
 /// Twenty calls: commands that leave a line each, and searches that wait for them. What the second command prints is too long
-/// for the session's log: it is a stored output.
+/// for the session's log: it is a stored output. An activity runs the third.
 fn twenty() -> Value {
     let call = |n: usize| match n % 4 {
         0 => {
             let more = if n == 4 { "; head -c 300000 /dev/zero | tr '\\0' x" } else { "" };
             let command = format!("echo once >> count{n}{more}");
-            json!({"_tool": "shell__bash", "_outputPath": format!("v{n}"), "command": command})
+            let tool = if n == 8 { "schema__run" } else { "shell__bash" };
+            json!({"_tool": tool, "_outputPath": format!("v{n}"), "command": command})
         }
         _ => {
             json!({"_tool": "fs__glob", "_outputPath": format!("v{n}"), "pattern": format!("†state.v{} && \"*.txt\"", n - 1)})
@@ -34,7 +35,8 @@ fn twenty() -> Value {
 /// is in the ledger, and between its effect, what it leaves under its path, and its outcome. Returns whether there is such a
 /// write.
 async fn kill_at(nth: u32) -> bool {
-    let fixture = Fixture::new();
+    let run = "{type: object, properties: {command: {type: string}, _activity: {const: shell__bash}}}";
+    let fixture = Fixture::with(&format!("schemaTools: {{run: {run}}}\n"));
     fixture.write("project/a.txt", "");
     fixture.write("project/plan.json", &twenty().to_string());
     let stop = Stop::before(&fixture, nth, &["runs", "run_calls", "begun", "session_log"]).await;

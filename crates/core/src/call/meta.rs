@@ -119,7 +119,8 @@ fn set(meta: &mut CallMeta, name: &str, value: &Value) -> Result<(), String> {
     match name {
         REASONING => meta.reasoning = Some(text()?),
         ACTIVITY => meta.activity = Some(text()?),
-        DELEGATE => meta.delegate = Some(text()?),
+        // An empty name is that of none.
+        DELEGATE => meta.delegate = Some(text()?).filter(|name| !name.is_empty()),
         OUTPUT_PATH => meta.output_path = Some(text()?),
         INSTANCE => meta.instance = Some(text()?),
         OUTPUT_METHOD => {

@@ -28,7 +28,7 @@ pub enum DeclarationError {
 
 /// The tool that a JSON Schema declares: its title and description are those of the schema, its parameters the properties but
 /// for meta fields (`_output`, `_activity`, …). `name` may be `namespace:name`. As nothing of it runs by itself, it only reads;
-/// what an activity does is judged as a call of its own.
+/// [`Entry::effects`](super::Entry::effects) has those of its activity, whose call is judged as a call of its own.
 ///
 /// # Errors
 /// [`DeclarationError`] for a name or a schema that makes no tool.

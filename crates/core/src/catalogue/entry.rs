@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::{Origin, Provider, ProviderKind, RegisteredTool};
 use crate::content::EstimatedTokens;
-use crate::definition::ToolDefinition;
 use crate::definition::meta_fields::with_properties;
+use crate::definition::{Effects, ToolDefinition};
 use crate::identity::tool_id::ToolId;
-use crate::model::call_meta::{ACTIVITY, OUTPUT};
+use crate::model::call_meta::{ACTIVITY, DELEGATE, OUTPUT};
 use crate::model::{Route, definition_bytes};
 use crate::pattern::glob_match;
 use crate::policy::HintTrust;
@@ -40,6 +40,17 @@ pub struct Entry {
     pub(super) source: Arc<Source>,
     /// The route of calls that name none.
     route: Route,
+    runner: Runner,
+}
+
+/// Whose code runs the calls of a tool.
+pub(super) enum Runner {
+    /// No other tool's: its own, a model or nobody.
+    Itself,
+    /// That of an activity.
+    Activity(Arc<Entry>),
+    /// A call may choose, or the activity is not there.
+    Unknown,
 }
 
 /// The capability of a tool that models are not shown: it runs the calls of tools that name it as their activity.
@@ -64,8 +75,38 @@ impl Entry {
         namesake: Option<&ToolId>,
     ) -> Arc<Self> {
         let route = default_route(&tool, &*provider, namesake);
+        let runner = match route {
+            Route::Delegate(_) => Runner::Itself,
+            Route::Activity(_) => Runner::Unknown,
+            _ if tool.definition().call_fields.contains_key(ACTIVITY) => Runner::Unknown,
+            _ => Runner::Itself,
+        };
         let (wire_name, shared_wire_name) = (wire_name.to_owned(), wire_name.into());
-        Arc::new(Self { tool, provider, wire_name, shared_wire_name, source, route })
+        Arc::new(Self { tool, provider, wire_name, shared_wire_name, source, route, runner })
+    }
+
+    /// Says what the activity is that its route names, unless a call may choose another.
+    pub(super) fn run_by(&mut self, runner: Runner) {
+        if !self.definition().call_fields.contains_key(ACTIVITY) {
+            self.runner = runner;
+        }
+    }
+
+    /// The effects of its calls, whoever runs them: the strictest of its own and those of its activity. What a call may choose
+    /// to have run, or a model in a request of its own, may have any.
+    #[must_use]
+    pub fn effects(&self) -> Effects {
+        let own = self.definition().effects;
+        let may_delegate =
+            matches!(self.route, Route::Delegate(_)) || self.definition().call_fields.contains_key(DELEGATE);
+        match &self.runner {
+            _ if may_delegate => Effects::UNKNOWN,
+            Runner::Itself => own,
+            Runner::Activity(activity) if activity.provider.trust() == HintTrust::Trusted => {
+                own.and(activity.definition().effects)
+            }
+            Runner::Activity(_) | Runner::Unknown => Effects::UNKNOWN,
+        }
     }
 
     /// The route of calls that name none.
@@ -174,19 +215,29 @@ impl Entry {
     }
 
     /// Whether a call that may have run can run again without harm: by hints that are trusted it only reads, or twice
-    /// is the same as once. What makes calls of its own is not known to be so.
+    /// is the same as once, and so does and is the activity that runs it. What makes calls of its own is not known to be so.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         let effects = self.definition().effects;
-        self.provider.trust() == HintTrust::Trusted
+        let is_own = self.provider.trust() == HintTrust::Trusted
             && (effects.read_only || effects.idempotent)
-            && !self.provider.awaits_others(self.id())
+            && !self.provider.awaits_others(self.id());
+        match &self.runner {
+            Runner::Itself => is_own,
+            Runner::Activity(activity) => is_own && activity.is_repeatable(),
+            Runner::Unknown => false,
+        }
     }
 
-    /// Whether an interrupted call can be made again under its id: it is repeatable, or goes on where it was.
+    /// Whether an interrupted call can be made again under its id: it, or what runs it, is repeatable or goes on where it was.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
-        self.is_repeatable() || self.provider.resumes(self.id())
+        match &self.runner {
+            Runner::Itself => self.is_repeatable() || self.provider.resumes(self.id()),
+            // What it does is what its activity does, under an id that comes of its own.
+            Runner::Activity(activity) => activity.is_resumable(),
+            Runner::Unknown => false,
+        }
     }
 
     /// Estimated tokens of its definition under its wire name, as [`shown_tokens`](crate::model::shown_tokens). The definition
@@ -213,7 +264,7 @@ impl Entry {
             "parameters": definition.parameters,
             "tags": definition.tags,
             "safe": definition.safe,
-            "effects": definition.effects,
+            "effects": self.effects(),
             "provider": self.provider.name(),
         })
     }
@@ -243,7 +294,7 @@ fn default_route(tool: &RegisteredTool, provider: &dyn Provider, namesake: Optio
     if tool.origin() == Origin::Foreign {
         return Route::Tool;
     }
-    if let Some(delegate) = definition.delegate.as_ref().and_then(Value::as_str) {
+    if let Some(delegate) = definition.delegate.as_ref().and_then(Value::as_str).filter(|name| !name.is_empty()) {
         return Route::Delegate(delegate.to_owned());
     }
     match (definition.activity.as_deref(), namesake) {

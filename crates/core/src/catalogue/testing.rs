@@ -13,6 +13,7 @@ use crate::definition::ToolDefinition;
 use crate::error::ToolError;
 use crate::identity::tool_id::ToolId;
 use crate::output::outcome::ToolOutput;
+use crate::policy::HintTrust;
 
 /// A provider that says something about itself. Tests of other crates use the one of testkit, which needs this crate.
 pub(crate) struct FakeProvider {
@@ -35,6 +36,9 @@ impl Provider for FakeProvider {
     }
     fn kind(&self) -> ProviderKind {
         self.kind
+    }
+    fn trust(&self) -> HintTrust {
+        if self.kind == ProviderKind::Mcp { HintTrust::Foreign } else { HintTrust::Trusted }
     }
     fn instructions(&self) -> Option<String> {
         self.says.lock().expect("lock").clone()

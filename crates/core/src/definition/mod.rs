@@ -54,6 +54,17 @@ impl Effects {
     pub const FETCH: Self = Self { read_only: true, destructive: false, idempotent: true, open_world: true };
     /// Overwrites local state; doing it twice changes nothing more.
     pub const WRITE: Self = Self { read_only: false, destructive: true, idempotent: true, open_world: false };
+
+    /// What both come to: it is harmless only where both are.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            read_only: self.read_only && other.read_only,
+            destructive: self.destructive || other.destructive,
+            idempotent: self.idempotent && other.idempotent,
+            open_world: self.open_world || other.open_world,
+        }
+    }
 }
 
 impl Default for Effects {

@@ -459,7 +459,7 @@ fn takes_long(entry: &Entry) -> bool {
 }
 
 fn annotations(entry: &Entry) -> Value {
-    let effects = entry.definition().effects;
+    let effects = entry.effects();
     json!({
         "readOnlyHint": effects.read_only,
         "destructiveHint": effects.destructive,

@@ -11,10 +11,11 @@ use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
 
 use self::derived::Derived;
-use super::entry::Source;
+use super::entry::{Runner, Source};
 use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool, Withheld};
 use crate::identity::name_table::{NameTable, NamedTool, Resolution};
 use crate::identity::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
+use crate::model::Route;
 
 /// One provider with what it listed.
 pub struct Listing {
@@ -117,6 +118,23 @@ fn namesakes<'t>(tools: &[(usize, &'t Arc<RegisteredTool>)], listings: &[Listing
     found
 }
 
+/// Gives the entries from the `first` on the activities that their routes name. An activity runs its calls itself.
+fn find_activities(entries: &mut [Arc<Entry>], first: usize, names: &NameTable) {
+    for position in first..entries.len() {
+        let Route::Activity(name) = entries[position].route() else { continue };
+        let Resolution::Found(found, _) = names.resolve(name) else { continue };
+        let activity = &entries[found];
+        let runner = match activity.route() {
+            _ if found == position && activity.provider.implements(activity.id()) => Runner::Itself,
+            Route::Tool => Runner::Activity(Arc::clone(activity)),
+            _ => continue,
+        };
+        if let Some(entry) = Arc::get_mut(&mut entries[position]) {
+            entry.run_by(runner);
+        }
+    }
+}
+
 impl Snapshot {
     /// Builds a snapshot from listings in registration order. The first provider of an id wins; the
     /// loser is reported. Total: problems become [`Snapshot::issues`].
@@ -161,7 +179,7 @@ impl Snapshot {
         let names = name_table(chosen.iter().map(|(index, tool)| (*index, &***tool)), MAX_WIRE_NAME);
         let sources: Vec<_> = listings.iter().map(|listing| Arc::new(Source::of(&*listing.provider))).collect();
         let namesakes = namesakes(&chosen, listings);
-        let entries = chosen
+        let mut entries: Vec<Arc<Entry>> = chosen
             .iter()
             .enumerate()
             .map(|(position, (index, tool))| {
@@ -171,6 +189,7 @@ impl Snapshot {
                 Entry::new(tool, provider, names.wire_name(position), source, namesake)
             })
             .collect();
+        find_activities(&mut entries, 0, &names);
         Self { entries, names, by_id, providers, issues, ..Self::default() }
     }
 
@@ -243,7 +262,8 @@ impl Snapshot {
             let wire_name = names.wire_name(self.entries.len() + n);
             Entry::new(Arc::clone(tool), Arc::clone(provider), wire_name, Arc::clone(&source), None)
         });
-        let entries = self.entries.iter().cloned().chain(added).collect();
+        let mut entries: Vec<Arc<Entry>> = self.entries.iter().cloned().chain(added).collect();
+        find_activities(&mut entries, self.entries.len(), &names);
         let status = ProviderStatus {
             name: provider.name().to_owned(),
             kind: provider.kind(),

@@ -360,7 +360,7 @@ impl ModelGuard {
         let material = json!({
             "tool": definition.id,
             "description": described[..described.floor_char_boundary(MAX_DESCRIPTION)],
-            "effects": definition.effects,
+            "effects": call.entry.effects(),
             "arguments": call.arguments,
         });
         Ok(ModelRequest {
