@@ -252,7 +252,7 @@ impl TestedTool {
 
     /// As the executor asks, with the arguments that it would run with if they are valid.
     fn decide(&self, policy: &Policy, asked: &TestedCall, session: &Session) -> Decision {
-        let mut query = PolicyQuery {
+        let query = PolicyQuery {
             definition: self.definition(),
             trust: HintTrust::Trusted,
             principal: &session.principal,
@@ -264,19 +264,27 @@ impl TestedTool {
             tainted: &asked.tainted,
         };
         let Self::Listed(entry, snapshot) = self else { return policy.decide(&query) };
-        query.trust = entry.provider.trust();
+        let decide = |entry: &Entry, arguments: &Value, unvalidated| {
+            let scope = entry.provider.scope(entry.id(), arguments, session);
+            policy.decide(&PolicyQuery {
+                definition: entry.definition(),
+                trust: entry.provider.trust(),
+                scope,
+                unvalidated,
+                arguments,
+                ..query
+            })
+        };
         let call = ToolCall::new(
             CallId::new("policy-test"),
             entry.id().as_str().to_owned(),
             RawArguments::Value(asked.arguments.clone()),
         );
-        let valid = check(call, snapshot, Caller::of(&session.principal)).ok();
-        if let Some(valid) = &valid {
-            query.arguments = &valid.arguments;
-            query.unvalidated = valid.unvalidated;
-        }
-        query.scope = entry.provider.scope(entry.id(), query.arguments, session);
-        policy.decide(&query)
+        let caller = Caller::of(&session.principal);
+        let Ok(valid) = check(call, snapshot, caller) else { return decide(entry, &asked.arguments, None) };
+        let judged = valid.judge(snapshot, caller, |call| decide(&call.entry, &call.arguments, call.unvalidated));
+        // An activity that does not fit is judged all the same, as a call that does not is.
+        judged.unwrap_or_else(|rejection| decide(rejection.entry.as_ref().unwrap_or(entry), &valid.arguments, None))
     }
 }
 

@@ -10,7 +10,7 @@ use toolwright::Toolwright;
 use toolwright::agent::Status;
 use toolwright::app::{PlanOptions, PlanRefused, PlanWriter, PlannedOutcome};
 use toolwright::core::approval::NoApprover;
-use toolwright::core::plan::{PlanCheck, PlanDocument, PlanIssue, Wait, unreadable};
+use toolwright::core::plan::{CheckedPlanCall, PlanCheck, PlanDocument, PlanIssue, Wait, unreadable};
 use toolwright::core::policy::Effect;
 use toolwright::core::{Cancel, Profile, RunInput};
 
@@ -334,23 +334,24 @@ pub(crate) fn drawn(plan: &PlanDocument, check: &PlanCheck) -> String {
         let _ = writeln!(text, "step {}", step + 1);
         for index in calls {
             let Some(call) = plan.calls.get(index) else { continue };
-            let verdict = check.calls.get(index).and_then(|call| call.verdict.as_ref());
-            let verdict = verdict.map_or("", |decision| match decision.effect {
-                Effect::Allow => "",
-                Effect::Ask => " (asks)",
-                Effect::Deny => " (denied)",
-            });
+            let checked = check.calls.get(index);
+            let effect = checked.and_then(CheckedPlanCall::effect);
+            let verdict = match effect {
+                None | Some(Effect::Allow) => "",
+                Some(Effect::Ask) => " (asks)",
+                Some(Effect::Deny) => " (denied)",
+            };
+            let activity = checked.and_then(|checked| checked.activity.as_ref());
+            let by = activity.map(|activity| format!(" by {}", activity.call.entry.wire_name)).unwrap_or_default();
             let path = call.meta.output_path.as_ref().map(|path| format!(" -> {path}")).unwrap_or_default();
             let after: Vec<String> =
                 check.graph.edges().iter().filter(|edge| edge.to == index).map(|edge| edge.from.to_string()).collect();
             let after = if after.is_empty() { String::new() } else { format!(" after {}", after.join(", ")) };
-            let line = format!("  {index} {}{path}{after}{verdict}", call.tool);
+            let line = format!("  {index} {}{by}{path}{after}{verdict}", call.tool);
             let _ = writeln!(text, "{}", one_line(&harmless(&line), WIDTH - 2));
             let arguments = Value::Object(call.arguments.clone()).to_string();
             // What a person is to approve is shown whole.
-            let is_asked = check.calls.get(index).and_then(|call| call.verdict.as_ref());
-            let width =
-                if is_asked.is_some_and(|decision| decision.effect == Effect::Ask) { usize::MAX } else { WIDTH - 6 };
+            let width = if effect == Some(Effect::Ask) { usize::MAX } else { WIDTH - 6 };
             let _ = writeln!(text, "    {}", one_line(&harmless(&arguments), width));
         }
     }

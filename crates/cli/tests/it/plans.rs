@@ -227,6 +227,33 @@ fn unapproved_plans_are_judged_call_by_call() {
     assert!(!fixture.path("project/count").exists());
 }
 
+#[test]
+fn the_call_of_an_activity_is_shown_and_approved() {
+    let tool = |parameter: &str| {
+        format!("{{type: object, properties: {{{parameter}: {{type: string}}, _activity: {{const: \"shell:bash\"}}}}}}")
+    };
+    let (fits, misfits) = (tool("command"), tool("cmd"));
+    let fixture =
+        Fixture::with(&format!("policy: {{profile: ask}}\nschemaTools:\n  fits: {fits}\n  misfits: {misfits}\n"));
+    let command = format!("echo once >> count # {} end", "x".repeat(300));
+    fixture.write("project/plan.json", &json!([{"_tool": "schema__fits", "command": command}]).to_string());
+    fixture.write("project/misfit.json", &json!([{"_tool": "schema__misfits", "cmd": "date"}]).to_string());
+
+    let listed = json_of(&run(&fixture, &["tools", "show", "schema__fits", "--json"]));
+    assert_eq!(listed["effects"]["read_only"], false, "{listed}");
+    let tested = json_of(&run(&fixture, &["policy", "test", "schema__fits", r#"{"command": "date"}"#]));
+    assert_eq!(tested["effect"], "ask", "{tested}");
+    let shown = ok(&fixture, &["plan", "show", "plan.json"]);
+    assert!(shown.contains("0 schema__fits by shell__bash (asks)") && shown.contains("x end\""), "{shown}");
+    let checked = json_of(&run(&fixture, &["plan", "check", "misfit.json", "--json"]));
+    assert_eq!((&checked["valid"], &checked["errors"][0]["kind"]), (&json!(false), &json!("schema")), "{checked}");
+
+    let asked = json_of(&run(&fixture, &["plan", "run", "plan.json", "--policy", "ask", "--json"]));
+    assert_eq!(asked["calls"][0]["error"]["kind"], "denied", "{asked}");
+    let ran = json_of(&run(&fixture, &["plan", "run", "plan.json", "--json"]));
+    assert_eq!((&ran["status"], fixture.read("project/count").as_str()), (&json!("success"), "once\n"), "{ran}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_argument_changed_after_approval_asks_again() {
     let altered = |value: &Value| -> Value {

@@ -1,6 +1,7 @@
 //! Turns what a model wrote into a call that may run: resolves the name, reads the arguments, validates them. Pure;
 //! nothing runs here.
 
+pub mod activity;
 pub mod arguments;
 pub mod indirect_call;
 pub mod meta;
@@ -171,12 +172,6 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
     };
     provenance.unvalidated = unvalidated;
     Ok(ValidCall { id, entry: Arc::clone(entry), arguments, meta, provenance, pending, unvalidated })
-}
-
-/// The id of the call inside a call that its activity runs.
-#[must_use]
-pub fn activity_call(of: &CallId) -> CallId {
-    CallId::new(format!("{of}.activity"))
 }
 
 /// Names of instances that an error lists.

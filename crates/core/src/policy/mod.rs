@@ -68,7 +68,7 @@ impl Effect {
     }
 
     /// More for what lets less run.
-    fn strictness(self) -> u8 {
+    pub(crate) fn strictness(self) -> u8 {
         match self {
             Self::Allow => 0,
             Self::Ask => 1,

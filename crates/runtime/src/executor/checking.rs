@@ -84,18 +84,20 @@ impl Executor {
         is_allowed.unwrap_or(false).then_some(call)
     }
 
-    /// What check and policy say of a call now. No guard is heard.
+    /// What check and policy say of a call now, and of the one that its activity runs. No guard is heard.
     ///
     /// # Errors
     /// Why the check refuses it.
     pub fn verdict(&self, call: ToolCall, run: &RunContext) -> Result<Decision, ToolError> {
         let mut call = check(call, &run.snapshot, caller(run)).map_err(|rejection| rejection.error)?;
         mark(&mut call, &run.read_taint);
-        let judged = catch_panic_now(|| {
+        let decide = |call: &ValidCall| {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
-            policy(&call, scope, run)
-        });
-        judged.map_err(|_| ToolError::new(ErrorKind::InternalError, "it cannot be judged"))
+            policy(call, scope, run)
+        };
+        let judged = catch_panic_now(|| call.judge(&run.snapshot, caller(run), decide));
+        let judged = judged.map_err(|_| ToolError::new(ErrorKind::InternalError, "it cannot be judged"))?;
+        judged.map_err(|rejection| rejection.error)
     }
 
     /// Checks the calls of one turn, in order, for [`Executor::run_checked`]. Of those that are rejected for

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use toolwright_core::approval::AwaitsDecision;
 use toolwright_core::call::meta::Route;
-use toolwright_core::call::{RawArguments, ToolCall, ValidCall, activity_call};
+use toolwright_core::call::{ToolCall, ValidCall};
 use toolwright_core::context::{DelegateRequest, ToolContext};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput};
@@ -18,10 +18,12 @@ const ACCEPTED: &str = "Your result was accepted.";
 
 /// The output of a call by its route; `None`: its tool runs it.
 pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Result<ToolOutput, ToolError>> {
+    if let Some(inner) = call.activity_call() {
+        return Some(act(call, inner, context).await);
+    }
     match &call.provenance.route {
-        Route::Tool => None,
+        Route::Tool | Route::Activity(_) => None,
         Route::Latent => Some(Ok(latent(call))),
-        Route::Activity(activity) => Some(act(call, activity, context).await),
         Route::Delegate(delegate) => {
             let request = DelegateRequest {
                 delegate,
@@ -45,10 +47,8 @@ fn latent(call: &ValidCall) -> ToolOutput {
 }
 
 /// Runs the activity, as a call inside the call: it is checked, judged and recorded like any other.
-async fn act(call: &ValidCall, activity: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-    let id = activity_call(&call.id);
-    // References in the arguments were replaced for the call itself.
-    let arguments = RawArguments::Resolved(call.arguments.clone(), Vec::new());
+async fn act(call: &ValidCall, inner: ToolCall, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let activity = inner.name.clone();
     let nested = Nested::of(context)
         .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "an activity cannot be started from here"))?;
     let shown = call.meta.granted(nested.run.variables.as_deref())?;
@@ -60,7 +60,7 @@ async fn act(call: &ValidCall, activity: &str, context: &ToolContext) -> Result<
         }
     }
     let run = RunContext { granted: Arc::new(granted), read_taint, ..nested.run.clone() };
-    let outcomes = Box::pin(nested.executor.run_calls(vec![ToolCall::new(id, activity, arguments)], &run)).await;
+    let outcomes = Box::pin(nested.executor.run_calls(vec![inner], &run)).await;
     match outcomes.into_iter().next() {
         Some(outcome) => output(outcome),
         None => Err(ToolError::new(ErrorKind::InternalError, format!("the activity {activity} gave nothing"))),

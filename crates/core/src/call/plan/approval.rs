@@ -6,9 +6,8 @@ use serde_json::Value;
 use super::check::PlanCheck;
 use super::document::PlanDocument;
 use crate::approval::ApprovalRequest;
+use crate::call::ValidCall;
 use crate::call::redact::shown_arguments;
-use crate::call::{ValidCall, activity_call};
-use crate::catalogue::Entry;
 use crate::definition::CallScope;
 use crate::identity::session::CallId;
 use crate::identity::taint::Tainted;
@@ -50,10 +49,11 @@ impl PlanApproval {
     /// What an approval of the plan covers. The check's policy is the one under which it runs.
     #[must_use]
     pub fn of(plan: &PlanDocument, check: &PlanCheck, redactor: &dyn Redactor) -> Self {
-        let verdict = |call: &ValidCall, id: CallId, entry: &Entry, decision: Option<&Decision>, scope| {
+        let verdict = |call: &ValidCall, decision: Option<&Decision>, scope| {
+            let entry = &call.entry;
             let decision = decision.filter(|decision| decision.effect == Effect::Ask)?;
             Some(PlanVerdict {
-                id,
+                id: call.id.clone(),
                 tool: entry.id().clone(),
                 definition: entry.tool.hash(),
                 arguments: shown_arguments(entry, &call.arguments, redactor),
@@ -64,10 +64,9 @@ impl PlanApproval {
         };
         let verdicts = |checked: &super::CheckedPlanCall| {
             let Ok(call) = &checked.call else { return [None, None] };
-            let own = verdict(call, call.id.clone(), &call.entry, checked.verdict.as_ref(), checked.scope);
-            let inner = checked.activity.as_ref().and_then(|activity| {
-                verdict(call, activity_call(&call.id), &activity.entry, activity.verdict.as_ref(), activity.scope)
-            });
+            let own = verdict(call, checked.verdict.as_ref(), checked.scope);
+            let inner = checked.activity.as_ref();
+            let inner = inner.and_then(|activity| verdict(&activity.call, activity.verdict.as_ref(), activity.scope));
             [own, inner]
         };
         Self { digest: plan.digest(), calls: check.calls.iter().flat_map(verdicts).flatten().collect() }

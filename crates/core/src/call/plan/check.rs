@@ -22,7 +22,7 @@ use crate::error::ErrorKind;
 use crate::identity::name_table::Resolution;
 use crate::identity::session::Session;
 use crate::json::pointer::{self, is_within};
-use crate::model::call_meta::{Method, OUTPUT_METHOD, OUTPUT_PATH, Route, TOOL};
+use crate::model::call_meta::{Method, OUTPUT_METHOD, OUTPUT_PATH, TOOL};
 use crate::policy::{Decision, Effect, Policy, PolicyQuery, UserRequest};
 use crate::schema::{Violation, schema_at};
 
@@ -71,11 +71,21 @@ pub struct CheckedPlanCall {
     pub activity: Option<CheckedActivity>,
 }
 
-/// The call of an activity, which has the arguments of the call that it runs.
+impl CheckedPlanCall {
+    /// What the policy says: the stricter of the call and of the one that its activity runs.
+    #[must_use]
+    pub fn effect(&self) -> Option<Effect> {
+        let within = self.activity.as_ref().and_then(|activity| activity.verdict.as_ref());
+        let effects = self.verdict.iter().chain(within).map(|decision| decision.effect);
+        effects.max_by_key(|effect| effect.strictness())
+    }
+}
+
+/// The call that an activity runs.
 #[derive(Debug, Clone)]
 pub struct CheckedActivity {
-    /// The activity.
-    pub entry: Arc<Entry>,
+    /// The call, with the defaults of the activity.
+    pub call: ValidCall,
     /// What the policy says before the references are replaced.
     pub verdict: Option<Decision>,
     /// What it would touch, as far as that is known.
@@ -215,7 +225,7 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
             let own = checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_usd());
             // An activity does the work, beside what the call itself may cost.
             let usd = match &checked.activity {
-                Some(activity) => activity.entry.definition().cost_usd().map(|usd| usd + own.unwrap_or(0.0)),
+                Some(activity) => activity.call.entry.definition().cost_usd().map(|usd| usd + own.unwrap_or(0.0)),
                 None => own,
             };
             match usd {
@@ -374,13 +384,23 @@ fn check_one(index: usize, written: &PlanCall, known: &Reached<'_>, errors: &mut
     let mut ended = CheckedPlanCall { call, verdict: None, scope: CallScope::Anywhere, activity: None };
     match &ended.call {
         Ok(valid) => {
-            let mut judge = |entry: &Arc<Entry>| judged(index, (valid, entry), context, errors);
-            (ended.scope, ended.verdict) = judge(&valid.entry);
-            if let Route::Activity(name) = &valid.provenance.route
-                && let Some(entry) = context.snapshot.get(name)
-            {
-                let (scope, verdict) = judge(entry);
-                ended.activity = Some(CheckedActivity { entry: Arc::clone(entry), verdict, scope });
+            (ended.scope, ended.verdict) = judged(index, valid, context, errors);
+            match valid.check_activity(context.snapshot, caller) {
+                None => {}
+                Some(Ok(call)) => {
+                    let (scope, verdict) = judged(index, &call, context, errors);
+                    ended.activity = Some(CheckedActivity { call, verdict, scope });
+                }
+                Some(Err(rejection)) => {
+                    let whole = format!("/{index}");
+                    let found = issues_of(&rejection, &whole, &at(index, TOOL), &whole);
+                    let name = rejection.entry.as_ref().map_or(&rejection.name, |entry| &entry.wire_name);
+                    let within = |found: PlanIssue| {
+                        let message = format!("{name} runs it: {}", found.message);
+                        PlanIssue { message, ..found }
+                    };
+                    errors.extend(found.into_iter().map(within));
+                }
             }
         }
         Err(rejection) => {
@@ -402,13 +422,14 @@ fn checked(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<Va
     }
 }
 
-/// What the arguments of a call touch as those of this tool, its own or its activity, and what the policy says of that.
+/// What a call touches, and what the policy says of that.
 fn judged(
     index: usize,
-    (call, entry): (&ValidCall, &Arc<Entry>),
+    call: &ValidCall,
     context: &PlanContext<'_>,
     errors: &mut Vec<PlanIssue>,
 ) -> (CallScope, Option<Decision>) {
+    let entry = &call.entry;
     let scope = entry.provider.scope(entry.id(), &call.arguments, context.session);
     let Some(policy) = context.policy else { return (scope, None) };
     let query = PolicyQuery {

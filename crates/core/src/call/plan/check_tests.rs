@@ -302,24 +302,37 @@ fn activities_are_judged_and_approved() {
     let schema = json!({"type": "object", "properties": {"to": {"type": "string"}, "_activity": {"const": "x__send"}}});
     let provider = Arc::new(DeclaredTools::new("schemas", [("post", &schema)]));
     let tools = provider.tools().to_vec();
-    let send = ToolDefinition::new(ToolId::parse("x:send@1.0.0").expect("id"), "", Some(json!({"type": "object"})));
+    let parameters = json!({
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "times": {"type": "integer", "default": 1}},
+        "required": ["to"],
+    });
+    let send = ToolDefinition::new(ToolId::parse("x:send@1.0.0").expect("id"), "", Some(parameters));
     let declared = Listing { provider, tools, error: None, withheld: Vec::new() };
     let snapshot = Snapshot::build(&[declared, listing("x", vec![own(send)])]);
-    let plan = PlanDocument::of_value(json!([{"_tool": "schema__post", "to": "ada"}])).expect("a plan");
+    let plan = |call: Value| PlanDocument::of_value(json!([call])).expect("a plan");
+    let post = plan(json!({"_tool": "schema__post", "to": "ada"}));
     let session = session();
-    let checked = |policy: &Policy| {
+    let checked = |plan: &PlanDocument, policy: &Policy| {
         let (variables, request) = (None, None);
         let policy = Some(policy);
         check_plan(
-            &plan,
+            plan,
             &PlanContext { snapshot: &snapshot, session: &session, policy, request, variables, max_cost: None },
         )
     };
-    let approval = PlanApproval::of(&plan, &checked(&Policy::of(Profile::Ask)), &NoRedaction);
-    let shown: Vec<_> = approval.calls.iter().map(|call| (call.id.as_str(), call.tool.as_str())).collect();
-    assert!(shown.contains(&("call_0.activity", "x:send@1.0.0")), "{shown:?}");
+    let asked = checked(&post, &Policy::of(Profile::Ask));
+    assert_eq!(asked.calls[0].effect(), Some(Effect::Ask));
+    let approval = PlanApproval::of(&post, &asked, &NoRedaction);
+    let shown: Vec<_> =
+        approval.calls.iter().map(|call| (call.id.as_str(), call.tool.as_str(), &call.arguments)).collect();
+    assert_eq!(shown, [("call_0.activity", "x:send@1.0.0", &json!({"to": "ada", "times": 1}))]);
+    let misfit = checked(&plan(json!({"_tool": "schema__post"})), &Policy::of(Profile::Trusted));
+    let errors: Vec<_> = misfit.errors.iter().map(|issue| (&*issue.path, issue.kind.as_str())).collect();
+    assert_eq!(errors, [("/0", "schema")]);
+    assert!(misfit.errors[0].message.starts_with("x__send runs it: "), "{:?}", misfit.errors);
     let rule = serde_json::from_value(json!({"effect": "deny", "tool": "x:send"})).expect("a rule");
-    let denied = checked(&Policy { rules: vec![rule], ..Policy::of(Profile::Trusted) });
+    let denied = checked(&post, &Policy { rules: vec![rule], ..Policy::of(Profile::Trusted) });
     let errors: Vec<_> = denied.errors.iter().map(|issue| (&*issue.path, issue.kind.as_str())).collect();
     assert_eq!(errors, [("/0/_tool", "policy")]);
 }
