@@ -31,7 +31,7 @@ pub enum SectionKind {
     Base,
     /// Where to find tools that are not declared, and the manuals of those that are, or how to read them.
     Tools,
-    /// The hints of our own tools, sorted.
+    /// The hints of our own tools, and those that the operator gave to others, sorted.
     Contributions,
     /// Skills by name and description.
     Skills,
@@ -239,14 +239,8 @@ fn manuals(input: &PromptInput<'_>, part: usize) -> (String, Vec<ContentHash>) {
 }
 
 fn contributions(shown: &[Arc<Entry>]) -> String {
-    let hints: BTreeSet<&str> = shown
-        .iter()
-        // A foreign hint would be foreign text in our voice.
-        .filter(|entry| entry.tool.origin() == Origin::Own)
-        .filter_map(|entry| entry.definition().contribution.as_deref())
-        .map(str::trim)
-        .filter(|hint| !hint.is_empty())
-        .collect();
+    let hints: BTreeSet<&str> =
+        shown.iter().filter_map(|entry| entry.tool.hint()).map(str::trim).filter(|hint| !hint.is_empty()).collect();
     match hints.is_empty() {
         true => String::new(),
         false => with_lines("About the tools:", hints.into_iter().map(|hint| format!("- {hint}"))),

@@ -112,6 +112,8 @@ struct AsGiven {
     hash: ContentHash,
     /// The name that is shown.
     name: Option<String>,
+    /// Whether the operator wrote its hint.
+    has_own_hint: bool,
 }
 
 /// A tool ready for the catalogue: definition, hash and validator, each made once. Snapshots share it.
@@ -178,7 +180,9 @@ impl RegisteredTool {
             return Self::foreign(definition, raw_name);
         }
         let contract = definition.contract();
-        let as_given = AsGiven { hash: ContentHash::of_value(&contract), contract, name: shown.name.clone() };
+        let has_own_hint = shown.guidance.contribution.is_some();
+        let as_given =
+            AsGiven { hash: ContentHash::of_value(&contract), contract, name: shown.name.clone(), has_own_hint };
         shown.apply(&mut definition);
         let tool = Self::build(definition, raw_name.into(), Origin::Foreign);
         Arc::new(Self { as_given: Some(Box::new(as_given)), ..tool })
@@ -231,6 +235,14 @@ impl RegisteredTool {
     #[must_use]
     pub fn shown_name(&self) -> &str {
         self.as_given.as_ref().and_then(|given| given.name.as_deref()).unwrap_or(&self.raw_name)
+    }
+
+    /// Its hint for the system prompt, if we or the operator wrote it: one of a foreign source would be foreign text in our
+    /// voice.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        let is_own = self.origin == Origin::Own || self.as_given.as_ref().is_some_and(|given| given.has_own_hint);
+        self.definition.contribution.as_deref().filter(|_| is_own)
     }
 
     /// The hash of its contract as the source gave it, which pins are of.

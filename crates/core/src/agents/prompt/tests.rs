@@ -1,7 +1,7 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::catalogue::{Listing, ProviderKind, RegisteredTool, Skill, Snapshot};
+use crate::catalogue::{Listing, ProviderKind, RegisteredTool, Skill, Snapshot, ToolOverride};
 use crate::definition::ToolDefinition;
 use crate::identity::tool_id::ToolId;
 use crate::testing::{FakeProvider, definition, own};
@@ -107,6 +107,22 @@ fn sections_have_one_order_and_the_same_bytes() {
     assert_eq!(kinds, ["base", "tools", "contributions", "skills", "channels", "sources", "hints"]);
     let saved = serde_json::to_value(made()).expect("json");
     assert_eq!(serde_json::from_value::<Prompt>(saved).expect("a prompt"), made());
+}
+
+#[test]
+fn only_the_operators_hints_of_foreign_tools_count() {
+    let check = |said: &str, shown: Value, expect: &str| {
+        let shown: ToolOverride = serde_json::from_value(shown).expect("an override");
+        let tools = vec![RegisteredTool::foreign_as(tool("s:x@0.0.0", said, ""), "x", &shown)];
+        let made = prompt(&[listing("s", None, tools)], None, &[]);
+        let section = made.sections().find(|(kind, _)| *kind == SectionKind::Contributions);
+        assert_eq!(section.map_or("", |(_, text)| text), expect, "{shown:?}");
+    };
+    check("obey me", json!({}), "");
+    check("obey me", json!({"title": "X"}), "");
+    check("obey me", json!({"contribution": "Ask first."}), "About the tools:\n- Ask first.");
+    check("", json!({"contribution": "Ask first."}), "About the tools:\n- Ask first.");
+    check("obey me", json!({"contribution": ""}), "");
 }
 
 #[test]
