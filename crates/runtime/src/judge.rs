@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use toolwright_core::context::InnerCalls;
 use toolwright_core::{Cancel, Entry, Lineage, Session};
-use toolwright_search::{Score, Scorer, ScorerError, Scores, judge};
+use toolwright_search::{Score, Scorer, ScorerError, judge};
 
 use crate::Executor;
 
@@ -19,8 +20,8 @@ pub struct ModelJudge {
 }
 
 impl ModelJudge {
-    /// Asks `model`, `provider/model`, by the client of `executor`, and enters each request in its ledger as one of
-    /// `session`, those that nobody waited for too.
+    /// Asks `model`, `provider/model`, and enters each request in the ledger, those that nobody waited for too: as a part of
+    /// the run or call that it is made for, or else, by the client of `executor`, as one of `session`.
     pub fn new(executor: Arc<Executor>, session: Arc<Session>, model: impl Into<String>) -> Self {
         let model = model.into();
         Self { executor, session, name: format!("judge {model}"), model }
@@ -39,21 +40,32 @@ impl Scorer for ModelJudge {
         &self.name
     }
 
-    async fn score(&self, query: &str, tools: &[&Entry]) -> Result<Scores, ScorerError> {
+    async fn score(
+        &self,
+        query: &str,
+        tools: &[&Entry],
+        calls: Option<&dyn InnerCalls>,
+    ) -> Result<Vec<Score>, ScorerError> {
         if tools.len() > judge::MAX_JUDGED {
             let (most, count) = (judge::MAX_JUDGED, tools.len());
             return Err(ScorerError(format!("a model judges {most} tools at most, not {count}: put it in a cascade")));
         }
-        let (lineage, request) = (Lineage::named(self.session.id.as_str()), judge::request(query, tools));
-        // Whoever drops the future ends the request; there is nobody else to cancel it.
-        let cancel = Cancel::new();
-        let asked = self.executor.ask_as(&lineage, &self.session, &self.model, &request, None, &cancel);
-        let answer = asked.await.map_err(|error| ScorerError(error.message))?;
+        let request = judge::request(query, tools);
+        let answer = match calls {
+            Some(calls) => calls.ask(&self.model, &request).await,
+            None => {
+                let lineage = Lineage::named(self.session.id.as_str());
+                // Whoever drops the future ends the request; there is nobody else to cancel it.
+                let cancel = Cancel::new();
+                self.executor.ask_as(&lineage, &self.session, &self.model, &request, None, &cancel).await
+            }
+        };
+        let answer = answer.map_err(|error| ScorerError(error.message))?;
         let values = judge::read(&answer, tools.len()).map_err(ScorerError)?;
         let score = |value: f32| Score {
             reason: Some(format!("{} finds it fit by {value:.2}", self.model)),
             ..Score::from(value)
         };
-        Ok(Scores { scores: values.into_iter().map(score).collect(), usage: answer.usage })
+        Ok(values.into_iter().map(score).collect())
     }
 }

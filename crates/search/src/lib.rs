@@ -18,7 +18,7 @@ mod vectors;
 pub use document::{Document, DocumentKey, Searchable};
 pub use lexical::{LexicalIndex, LexicalRanking, Query, Ranked};
 pub use pick::judge;
-pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError, Scores};
+pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError};
 pub use pick::{Exclusion, Note, Pick, PickInput, PickOptions, Picked, Picking, Provenance, REQUIRES, Ranking};
 pub use search::{SearchFilter, SearchHit, search, search_or_similar, similar};
 pub use selector::{Selector, VectorSource};

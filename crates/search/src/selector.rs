@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
+use toolwright_core::context::InnerCalls;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
@@ -60,6 +61,7 @@ struct Pass<'a> {
     picking: Picking<'a>,
     snapshot: &'a Arc<Snapshot>,
     limit: TimeLimit,
+    calls: Option<&'a dyn InnerCalls>,
 }
 
 /// When a pick has to be done, and how long that was from its start.
@@ -132,7 +134,8 @@ impl Selector {
         let limit = TimeLimit::from_now(options.timeout);
         let index = self.index_of(snapshot);
         let indexed = limit.hold(make(&index, snapshot)).await;
-        let pass = Pass { picking: Picking::begin(&query, snapshot, &index, options), snapshot, limit };
+        let calls = query.calls();
+        let pass = Pass { picking: Picking::begin(&query, snapshot, &index, options), snapshot, limit, calls };
         let mut provenance = Provenance::default();
         let ranking = match indexed {
             Ok(()) => {
@@ -266,7 +269,7 @@ impl Selector {
             Method::Cascade(cascade) => self.two_passes(cascade, pass, candidates, provenance).await,
             Method::Custom(scorer) => {
                 let positions: Vec<usize> = picking.candidates().filter(|position| keep(*position)).collect();
-                self.by_scorer(&**scorer, pass, &positions, provenance).await
+                self.by_scorer(&**scorer, pass, &positions).await
             }
         }
     }
@@ -291,7 +294,7 @@ impl Selector {
             (Method::Judge, None) => Err("no model is set that could judge: see selection.judge_model".to_owned()),
             (Method::Judge, Some(judge)) => {
                 let asked = &positions[..positions.len().min(judge::MAX_JUDGED)];
-                let ranking = self.by_scorer(&**judge, pass, asked, provenance).await;
+                let ranking = self.by_scorer(&**judge, pass, asked).await;
                 ranking.map(|judged| with_unjudged(judged, &first, *survivors))
             }
             _ => {
@@ -338,13 +341,7 @@ impl Selector {
     }
 
     /// The order of somebody else's scores, which are asked for where they are not known.
-    async fn by_scorer(
-        &self,
-        scorer: &dyn Scorer,
-        pass: &Pass<'_>,
-        positions: &[usize],
-        provenance: &mut Provenance,
-    ) -> Result<Ranking, String> {
+    async fn by_scorer(&self, scorer: &dyn Scorer, pass: &Pass<'_>, positions: &[usize]) -> Result<Ranking, String> {
         let picking = &pass.picking;
         let entries = pass.snapshot.list();
         let asked = ContentHash::of_bytes(format!("{}\0{}", scorer.name(), picking.query()).as_bytes());
@@ -357,10 +354,8 @@ impl Selector {
         let missing: Vec<usize> = positions.iter().copied().filter(|position| !scores.contains_key(position)).collect();
         if !missing.is_empty() {
             let tools: Vec<&Entry> = missing.iter().map(|&position| &*entries[position]).collect();
-            let scoring = async { scorer.score(picking.query(), &tools).await.map_err(|error| error.to_string()) };
-            let answer = pass.limit.hold(scoring).await?;
-            provenance.usage.add(answer.usage);
-            let given = answer.scores;
+            let scoring = scorer.score(picking.query(), &tools, pass.calls);
+            let given = pass.limit.hold(async { scoring.await.map_err(|error| error.to_string()) }).await?;
             if given.len() != missing.len() {
                 return Err(format!("it gave {} scores for {} tools", given.len(), missing.len()));
             }

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError, namespaces};
+use toolwright_core::context::InnerCalls;
 use toolwright_core::exposure::{CALL_ID, DESCRIBE_ID, SEARCH_ID};
-use toolwright_core::model::Usage;
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::head_and_tail;
 use toolwright_core::schema::argument_list;
@@ -49,8 +49,6 @@ pub struct Found {
     pub reasons: Vec<String>,
     /// Scorers that failed, each with the reason.
     pub failed: Vec<(String, String)>,
-    /// Tokens that models took for scoring.
-    pub usage: Usage,
 }
 
 impl ToolFinder {
@@ -106,7 +104,6 @@ impl ToolFinder {
             reasons: hits.iter().map(reason).chain(excluded).collect(),
             entries: hits.into_iter().map(|(entry, _)| Arc::clone(entry)).collect(),
             failed: picked.provenance.fell_back,
-            usage: picked.provenance.usage,
         }
     }
 
@@ -114,6 +111,12 @@ impl ToolFinder {
     #[must_use]
     pub fn allows_unsafe(&self) -> bool {
         self.options.allow_unsafe
+    }
+
+    /// Whether it may ask a model about tools.
+    #[must_use]
+    pub fn asks_model(&self) -> bool {
+        self.options.scorer.asks_model()
     }
 
     /// Whether a model that works for `principal` gets to see a tool when it looks for some. What it cannot find
@@ -216,7 +219,7 @@ impl Provider for ToolTools {
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let principal = &context.session.principal;
         match call.tool.as_str() {
-            SEARCH_ID => Ok(self.search(read(call.arguments)?, principal).await),
+            SEARCH_ID => Ok(self.search(read(call.arguments)?, principal, &*context.calls).await),
             DESCRIBE_ID => Ok(self.describe(&read(call.arguments)?, principal)),
             other => Err(ToolError::new(
                 ErrorKind::InternalError,
@@ -229,13 +232,17 @@ impl Provider for ToolTools {
         CallScope::Workspace
     }
 
+    fn awaits_others(&self, tool: &ToolId) -> bool {
+        tool.as_str() == SEARCH_ID && self.finder.asks_model()
+    }
+
     fn health(&self) -> Health {
         Health::Ready
     }
 }
 
 impl ToolTools {
-    async fn search(&self, asked: Search, principal: &Principal) -> ToolOutput {
+    async fn search(&self, asked: Search, principal: &Principal, calls: &dyn InnerCalls) -> ToolOutput {
         let namespace = asked.namespace.as_deref().map(str::trim).filter(|namespace| !namespace.is_empty());
         let (query, limit) = (asked.query.trim(), asked.limit.min(MAX_HITS));
         let hits = match namespace {
@@ -244,7 +251,11 @@ impl ToolTools {
                     |entry: &&Arc<Entry>| entry.id().namespace() == namespace && self.finder.is_open(entry, principal);
                 self.tools.list().iter().filter(of).take(limit).cloned().collect()
             }
-            _ => self.finder.find(query, &self.tools, limit, principal, namespace).await,
+            _ => {
+                let calls = self.finder.asks_model().then_some(calls);
+                let input = PickInput::from(query).on_behalf_of(calls);
+                self.finder.find(input, &self.tools, limit, principal, namespace).await
+            }
         };
         let names: Vec<&str> = hits.iter().map(|entry| entry.wire_name.as_str()).collect();
         let structured = Some(json!({ "tools": names }));

@@ -313,7 +313,7 @@ impl Driver {
     pub async fn preview(&self, spec: &RunConfig, options: &RunOptions) -> PromptPreview {
         let mut state = RunState::new(spec.clone(), Vec::new());
         let view = self.view(spec, options);
-        let shown = self.request_tools(&mut state, &view, options).await;
+        let shown = self.request_tools(&mut state, &view, options, None).await;
         let RequestTools { tools, left_out, .. } = shown;
         PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools, left_out }
     }
@@ -448,14 +448,14 @@ impl Driver {
                     state.show_todo(&self.todo(options).await?);
                 }
                 let view = self.view(state.spec(), options);
-                shown = self.request_tools(state, &view, options).await;
+                shown = self.request_tools(state, &view, options, Some(&meter)).await;
                 for (tool, why) in shown.left_out.iter().filter(|_| state.turns() == 0) {
                     self.warn("native_tool_left_out", format!("{tool} is not declared: {why}"));
                 }
                 snapshot = Arc::clone(self.snapshot(state, &view));
                 if self.make_room(state, &shown, &snapshot, options).await {
                     // Stored outputs can be read from now on, and a last turn has few tools.
-                    shown = self.request_tools(state, &view, options).await;
+                    shown = self.request_tools(state, &view, options, Some(&meter)).await;
                 }
             }
             let saving = self.saving(state, options)?;

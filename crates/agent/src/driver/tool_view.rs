@@ -11,17 +11,20 @@ use toolwright_core::agents::prompt::{is_always_shown, tool_index};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::catalogue::{CallScope, Entry, Origin, Provider, Snapshot};
+use toolwright_core::context::InnerCalls;
 use toolwright_core::exposure::{CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, ExposureRecord, SEARCH_ID, choose};
 use toolwright_core::indirect_call::carried;
 use toolwright_core::model::call_meta::INSTANCE;
-use toolwright_core::model::{Cost as ModelCost, Exposed, ShownTool, WrittenCall};
+use toolwright_core::model::{Exposed, ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::policy::{Effect, PolicyQuery};
 use toolwright_core::session::{CallId, Principal, Session};
 use toolwright_runtime::Catalogue;
+use toolwright_runtime::executor::RunContext;
 use toolwright_search::{PickInput, ToolFinder, searchable};
 
+use super::run_calls::Meter;
 use super::{Driver, RunOptions};
 use crate::report::{FINAL_REPORT_ID, ReportConfig};
 use crate::run::{Resolved, RunConfig, RunState, instance_field, show_field};
@@ -246,12 +249,14 @@ impl Driver {
     }
 
     /// The tools of the next request. The first turn chooses how the model is shown them. Those that read stored
-    /// outputs are among them once the session has stored one.
+    /// outputs are among them once the session has stored one. `meter` counts what is asked of models to pick them;
+    /// `None` where no run is under way.
     pub(super) async fn request_tools(
         &self,
         state: &mut RunState,
         view: &ToolView,
         options: &RunOptions,
+        meter: Option<&Arc<Meter>>,
     ) -> RequestTools {
         let session: &Session = &options.session;
         let choice = match state.exposure() {
@@ -263,7 +268,7 @@ impl Driver {
             }
         };
         let (exposure, note) = match choice.exposure {
-            Exposure::Pick => self.pick(state, view, &session.principal).await,
+            Exposure::Pick => self.pick(state, view, options, meter).await,
             other => (other, None),
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
@@ -326,7 +331,13 @@ impl Driver {
     }
 
     /// Loads the tools that fit the model's next work. If none fits the task, the run changes to searching.
-    async fn pick(&self, state: &mut RunState, view: &ToolView, principal: &Principal) -> (Exposure, Option<String>) {
+    async fn pick(
+        &self,
+        state: &mut RunState,
+        view: &ToolView,
+        options: &RunOptions,
+        meter: Option<&Arc<Meter>>,
+    ) -> (Exposure, Option<String>) {
         let texts = state.recent_texts();
         if texts.is_empty() {
             return (Exposure::Pick, None);
@@ -335,11 +346,23 @@ impl Driver {
         let is_first = state.turns() == 0;
         let pick_size = state.spec().pick_size;
         let limit = if is_first { pick_size } else { MAX_PICKED_LATER.min(pick_size) };
-        let found = self.finder.find_with_reasons(PickInput::turns(&texts), &view.tools, limit, principal, None).await;
+        let calls = meter.map(|meter| {
+            self.executor.inner_caller(RunContext {
+                lineage: options.lineage(state.turns() + 1),
+                cancel: options.cancel.clone(),
+                usage: Some(Arc::clone(meter) as _),
+                ..self.run_context(state, &view.tools, options)
+            })
+        });
+        let input = PickInput::turns(&texts).on_behalf_of(calls.as_ref().map(|calls| calls as &dyn InnerCalls));
+        let principal = &options.session.principal;
+        let found = self.finder.find_with_reasons(input, &view.tools, limit, principal, None).await;
         for (scorer, why) in found.failed.iter().filter(|_| is_first) {
             self.warn("scorer_failed", format!("tools were picked without {scorer}, which failed: {why}"));
         }
-        state.on_used(found.usage, ModelCost::default());
+        if let Some(meter) = meter {
+            meter.count(state);
+        }
         let note = (!found.reasons.is_empty()).then(|| format!("picked {}", found.reasons.join("; ")));
         let names = affordable(&found.entries, view.pick_budget() * limit / pick_size.max(1));
         let nothing = is_first && names.is_empty() && state.loaded(|_| true).is_empty();

@@ -12,8 +12,8 @@ use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, ShownTool, StopReason, Usage,
-    WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, PriceTable, Prices, ShownTool,
+    StopReason, Usage, WrittenCall,
 };
 use toolwright_core::store::RunStore;
 use toolwright_core::{
@@ -26,6 +26,8 @@ use toolwright_testkit::{FakeCall, FakeModel};
 
 /// The model that repairs calls in a [`Fixture::with_repairs`].
 const REPAIRER: &str = "fix/m";
+/// The model that judges tools: the first of a list fits.
+pub(crate) const JUDGE: &str = "judge/m";
 
 /// The reply of the model to a request.
 #[derive(Clone)]
@@ -51,7 +53,7 @@ pub(crate) struct ModelScript {
     pub(crate) over_when: Mutex<Option<Condition>>,
     /// How often it was asked, as [`REPAIRER`], to repair a call. Each repair differs.
     pub(crate) repairs: AtomicUsize,
-    /// Whether the answer to that breaks off after it used tokens.
+    /// Whether the answer to that, and that of [`JUDGE`], breaks off after it used tokens.
     pub(crate) repair_fails: AtomicBool,
     /// The tools of each request.
     pub(crate) shown: Mutex<Vec<Arc<[ShownTool]>>>,
@@ -75,8 +77,12 @@ impl ModelScript {
         &self,
         FakeCall { model, request, events, cancel, .. }: FakeCall<'_>,
     ) -> Result<ModelResponse, ModelError> {
-        if model == REPAIRER {
-            let text = json!({"n": self.repairs.fetch_add(1, Ordering::SeqCst) + 1}).to_string();
+        if [REPAIRER, JUDGE].contains(&model) {
+            let text = match model {
+                JUDGE => json!({"scores": [{"tool": 1, "score": 0.9}]}),
+                _ => json!({"n": self.repairs.fetch_add(1, Ordering::SeqCst) + 1}),
+            };
+            let text = text.to_string();
             let usage = Usage { input_tokens: 100, output_tokens: 10, cached_tokens: 0, ..Usage::default() };
             if self.repair_fails.load(Ordering::SeqCst) {
                 return Err(ModelError { usage, ..ModelError::new(ModelErrorKind::BadResponse, "it broke off") });
@@ -280,6 +286,7 @@ impl Fixture {
         let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
         settings.jobs = Some(jobs);
         settings.repair = repair;
+        settings.prices = PriceTable::from_iter([("judge".to_owned(), Prices { input: 10.0, ..Prices::default() })]);
         settings.grace = Duration::from_millis(200);
         let executor = Executor::new(settings);
         let catalogue = Catalogue::new(events, Arc::new(NoRedaction), Duration::from_secs(5));

@@ -6,17 +6,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{DriverError, Limits, RunOptions, RunState, Status};
+use toolwright_agent::{DriverError, Limits, RunConfig, RunOptions, RunState, Status};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright_core::context::UsageRecorder;
 use toolwright_core::definition::Mode;
 use toolwright_core::error::{ErrorKind, ProtocolError};
+use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelRequest, Usage};
-use toolwright_core::{CallId, Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_core::store::LedgerStore as _;
+use toolwright_core::{
+    CallId, Effects, Session, SessionId, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+};
+use toolwright_runtime::ModelJudge;
+use toolwright_search::{Method, PickOptions, Selector, ToolFinder};
 use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, asking, begin, options};
+use crate::fixture::{Counter, Fixture, JUDGE, Reply, asking, begin, options};
 use crate::resume::Fragile;
 
 /// Asks a model, and then fails where it is told to.
@@ -69,6 +75,40 @@ async fn model_usage_of_calls_counts_and_is_reported() {
         let limits = Limits { tokens, ..Limits::default() };
         let report = fixture.driver.run(&mut begin(limits), &options()).await.unwrap();
         assert_eq!((report.usage, report.reason.is_some()), (used, is_stopped), "{tokens:?}: {report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_judge_of_tools_counts_for_the_run() {
+    let search = || Reply::Calls(vec![("1", "tools__search", json!({"query": "the weather"}))]);
+    // What the judge uses counts where its answer is of no use, too.
+    for (exposure, script, breaks, asked) in [
+        (Exposure::Pick, vec![Reply::Text("done")], false, 1),
+        (Exposure::Pick, vec![Reply::Text("done")], true, 1),
+        (Exposure::Search, vec![search(), Reply::Text("done")], false, 2),
+        (Exposure::Search, vec![search(), Reply::Text("done")], true, 2),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = [("sky:weather@1.0.0", " Tells the weather."), ("mail:send@1.0.0", " Sends a letter.")];
+        let tools = tools.map(|(id, about)| Counter::saying(id, Effects::READ, about) as Arc<dyn Tool>);
+        let fixture = Fixture::new(dir.path(), script, tools.into()).await;
+        fixture.model.repair_fails.store(breaks, Ordering::SeqCst);
+        let elsewhere = Session { id: SessionId::new("selection"), ..Session::clone(&options().session) };
+        let judge = ModelJudge::new(Arc::clone(&fixture.executor), Arc::new(elsewhere), JUDGE);
+        let selector = Arc::new(Selector::new().with_judge(Arc::new(judge)));
+        let by_judge = PickOptions { scorer: Method::Judge, ..PickOptions::default() };
+        let driver = fixture.driver.clone().with_finder(ToolFinder::new(selector, by_judge));
+        let spec = RunConfig { exposure: Some(exposure), ..RunConfig::new("judge/run", "sys") };
+        let mut state = RunState::new(spec, vec![Message::user("How is the weather?")]);
+        let report = driver.run(&mut state, &options()).await.unwrap();
+        let expect = Usage { input_tokens: 7 * asked + 100, output_tokens: 3 * asked + 10, ..Usage::default() };
+        assert_eq!((report.status, report.usage), (Status::Success, expect), "{exposure:?} {breaks}: {report:?}");
+        let cost = expect.input_tokens as f64 * 10.0 / 1e6;
+        assert!(report.cost_usd.is_some_and(|usd| (usd - cost).abs() < 1e-9), "{exposure:?} {breaks}: {report:?}");
+        fixture.store.flush().await.unwrap();
+        let trace = fixture.store.find_traces("run-1").await.unwrap().remove(0);
+        let rows = fixture.store.operations(&trace, 100).await.unwrap();
+        assert_eq!(rows.iter().filter(|row| &*row.name == JUDGE).count(), 1, "{exposure:?} {breaks}: {rows:?}");
     }
 }
 

@@ -532,6 +532,12 @@ impl InnerCalls for NestedCaller {
 }
 
 impl Executor {
+    /// Makes calls, and requests to models, as parts of `run`.
+    #[must_use]
+    pub fn inner_caller(self: &Arc<Self>, run: RunContext) -> impl InnerCalls + use<> {
+        NestedCaller { executor: Arc::clone(self), run }
+    }
+
     /// What the tool of this call gets.
     pub(super) fn tool_context(
         self: &Arc<Self>,

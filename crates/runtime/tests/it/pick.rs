@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use toolwright_core::OpKind;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::context::InnerCalls;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelResponse, Usage};
@@ -16,7 +17,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::ModelJudge;
 use toolwright_runtime::{EventHub, ExecutorOptions};
-use toolwright_search::{Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores};
+use toolwright_search::{Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError};
 use toolwright_search::{Selector, ToolVectors, VectorSource};
 use toolwright_testkit::FakeModel;
 
@@ -75,12 +76,16 @@ impl<F: Fn(&str) -> Result<f32, String> + Send + Sync> Scorer for By<F> {
         self.deterministic
     }
 
-    async fn score(&self, _query: &str, tools: &[&Entry]) -> Result<Scores, ScorerError> {
+    async fn score(
+        &self,
+        _query: &str,
+        tools: &[&Entry],
+        _calls: Option<&dyn InnerCalls>,
+    ) -> Result<Vec<Score>, ScorerError> {
         let names: Vec<_> = tools.iter().map(|tool| tool.id().name().to_owned()).collect();
         self.asked.lock().expect("not poisoned").push(names.clone());
         tokio::time::sleep(self.takes).await;
-        let scores: Result<Vec<Score>, String> = names.iter().map(|name| (self.score)(name).map(Score::from)).collect();
-        Ok(Scores { scores: scores.map_err(ScorerError)?, usage: Usage::default() })
+        names.iter().map(|name| (self.score)(name).map(Score::from).map_err(ScorerError)).collect()
     }
 }
 

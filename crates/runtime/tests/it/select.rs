@@ -6,12 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::Listing;
+use toolwright_core::context::InnerCalls;
 use toolwright_core::{
     CallId, Effects, Entry, ErrorKind, Outcome, Policy, Principal, Profile, Provider as _, ProviderKind, RawArguments,
     Session, Snapshot, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::RunContext;
-use toolwright_search::{Method, PickOptions, Scorer, ScorerError, Scores};
+use toolwright_search::{Method, PickOptions, Score, Scorer, ScorerError};
 use toolwright_search::{ToolFinder, searchable};
 
 use crate::fixture::{Fixture, fixture};
@@ -123,7 +124,12 @@ impl Scorer for Dawdles {
     fn name(&self) -> &str {
         "dawdles"
     }
-    async fn score(&self, _query: &str, _tools: &[&Entry]) -> Result<Scores, ScorerError> {
+    async fn score(
+        &self,
+        _query: &str,
+        _tools: &[&Entry],
+        _calls: Option<&dyn InnerCalls>,
+    ) -> Result<Vec<Score>, ScorerError> {
         std::future::pending().await
     }
 }

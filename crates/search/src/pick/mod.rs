@@ -18,8 +18,8 @@ use super::document::Searchable as _;
 use super::lexical::{Words, by_shared_words};
 use super::{HYBRID_DEPTH, Hybrid, Meaning, Query, Ranked, SnapshotIndex, auto, combine};
 use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::context::InnerCalls;
 use toolwright_core::definition::{Mode, ToolDefinition};
-use toolwright_core::model::Usage;
 use toolwright_core::session::Principal;
 
 /// What provenance calls the order of registration.
@@ -38,10 +38,17 @@ const LEAST_WEAK: f32 = 0.25;
 /// Of several turns, [`Method::Auto`] reads the last four, the earlier ones with less weight (see
 /// [`Query::conversation`]), and so do embeddings in all that uses them. All else goes by the last turn: other
 /// scorers, and the names of tools.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PickInput<'a> {
     text: Cow<'a, str>,
     before: &'a [&'a str],
+    calls: Option<&'a dyn InnerCalls>,
+}
+
+impl fmt::Debug for PickInput<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PickInput").field("text", &self.text).field("before", &self.before).finish_non_exhaustive()
+    }
 }
 
 impl<'a> PickInput<'a> {
@@ -50,6 +57,17 @@ impl<'a> PickInput<'a> {
     pub fn turns(turns: &'a [&'a str]) -> Self {
         let (text, before) = turns.split_last().map_or(("", turns), |(last, before)| (*last, before));
         Self { before: &before[before.len().saturating_sub(MAX_TURNS - 1)..], ..Self::from(text) }
+    }
+
+    /// The same for a run or a call: what a scorer asks a model through `calls` counts for it.
+    #[must_use]
+    pub fn on_behalf_of(self, calls: Option<&'a dyn InnerCalls>) -> Self {
+        Self { calls, ..self }
+    }
+
+    /// What models are asked through.
+    pub(crate) fn calls(&self) -> Option<&'a dyn InnerCalls> {
+        self.calls
     }
 
     /// The text, that of the last turn; at most 32 KiB of it.
@@ -65,7 +83,7 @@ fn cut(text: &str) -> &str {
 
 impl<'a> From<&'a str> for PickInput<'a> {
     fn from(text: &'a str) -> Self {
-        Self { text: Cow::Borrowed(text), before: &[] }
+        Self { text: Cow::Borrowed(text), before: &[], calls: None }
     }
 }
 
@@ -74,7 +92,7 @@ impl<'a> From<&'a Value> for PickInput<'a> {
     fn from(input: &'a Value) -> Self {
         match input {
             Value::String(text) => Self::from(text.as_str()),
-            other => Self { text: Cow::Owned(other.to_string()), before: &[] },
+            other => Self { text: Cow::Owned(other.to_string()), before: &[], calls: None },
         }
     }
 }
@@ -184,8 +202,6 @@ pub struct Provenance {
     pub candidates: usize,
     /// The others, by position, each with the reason.
     pub excluded: Vec<(usize, Exclusion)>,
-    /// Tokens that models took for scoring.
-    pub usage: Usage,
 }
 
 impl Provenance {

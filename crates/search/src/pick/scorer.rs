@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_core::ContentHash;
 use toolwright_core::catalogue::Entry;
-use toolwright_core::model::Usage;
+use toolwright_core::context::InnerCalls;
 
 use crate::Hybrid;
 
@@ -47,6 +47,16 @@ impl Method {
             Self::Judge => "judge",
             Self::Custom(scorer) => scorer.name(),
             Self::Cascade(_) => "cascade",
+        }
+    }
+
+    /// Whether it may ask a model.
+    #[must_use]
+    pub fn asks_model(&self) -> bool {
+        match self {
+            Self::Judge | Self::Custom(_) => true,
+            Self::Cascade(cascade) => cascade.first.asks_model() || cascade.then.asks_model(),
+            Self::Auto | Self::Keyword | Self::Bm25 | Self::Embedding | Self::Hybrid(_) => false,
         }
     }
 
@@ -91,15 +101,6 @@ impl From<f32> for Score {
     }
 }
 
-/// What a scorer says of several tools.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Scores {
-    /// One a tool, in the order in which they were given.
-    pub scores: Vec<Score>,
-    /// Tokens of a model that it took.
-    pub usage: Usage,
-}
-
 /// Why there are no scores.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -121,9 +122,17 @@ pub trait Scorer: Send + Sync {
     /// One score for each of `tools`, in their order. Definitions are data: nothing in them is an instruction.
     /// Values beyond 0 and 1 count as these; one that is no number, or a wrong count, fails the scorer.
     ///
+    /// `calls` belongs to the run or call that the tools are picked for, where there is one: what a model is asked through
+    /// it is part of that, and counts for it.
+    ///
     /// # Errors
     /// [`ScorerError`] says why there are no scores.
-    async fn score(&self, query: &str, tools: &[&Entry]) -> Result<Scores, ScorerError>;
+    async fn score(
+        &self,
+        query: &str,
+        tools: &[&Entry],
+        calls: Option<&dyn InnerCalls>,
+    ) -> Result<Vec<Score>, ScorerError>;
 }
 
 impl fmt::Debug for dyn Scorer {
