@@ -1,5 +1,7 @@
 //! LLM-backed and template tools as they are written: in a file, or in Rust.
 
+use std::time::Duration;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -122,6 +124,12 @@ pub struct LlmDefinition {
     /// How it is called and explained.
     #[serde(flatten)]
     pub guidance: Guidance,
+    /// Examples of its arguments. No file says them.
+    #[serde(skip)]
+    pub examples: Vec<Value>,
+    /// Limit of one call. No file says it: there, `builtin_tools` and overrides do.
+    #[serde(skip)]
+    pub timeout: Option<Duration>,
 }
 
 /// A tool that fills its arguments into a text. No model is asked.
@@ -192,6 +200,8 @@ impl LlmDefinition {
             tags: Vec::new(),
             on_output_mismatch: error(),
             guidance: Guidance::default(),
+            examples: Vec::new(),
+            timeout: None,
         }
     }
 
@@ -215,6 +225,8 @@ impl LlmDefinition {
             model_preference: (!is_default(&self.model_preference)).then(|| self.model_preference.clone()),
             recommended_threshold: self.recommended_threshold,
             declaration: Some(self.declaration()),
+            examples: self.examples.clone(),
+            timeout: self.timeout,
             ..ToolDefinition::new(self.id.clone(), self.description.clone(), Some(self.parameters.clone()))
         };
         self.guidance.apply(&mut tool);

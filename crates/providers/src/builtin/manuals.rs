@@ -71,7 +71,7 @@ A result that is too long to show is stored, and its note names a handle. Stored
 
 Search first; read only the parts that you need.";
 
-const MANUALS: [(&str, &str); 35] = [
+const MANUALS: [(&str, &str); 39] = [
     (
         "fs:read",
         "\
@@ -171,4 +171,30 @@ meaning) or `hybrid` (both, the default). Each passage says who said it, where a
     ("trigger:channel", TRIGGERS),
     ("trigger:file", TRIGGERS),
     ("trigger:webhook", TRIGGERS),
+    (
+        "native:web_search",
+        "\
+The provider of the model searches the web while it answers, and the answer cites the pages. The model chooses the queries; there are
+no arguments. A request to a model whose API has no search leaves the tool out.
+
+Use `web__fetch` to read a page whose address you know.",
+    ),
+    (
+        "native:code_execution",
+        "\
+The provider of the model runs code in a container of its own while the model answers. The container sees neither the workspace nor
+this machine. Files that the code makes are stored here, and the conversation names them.",
+    ),
+    (
+        "native:file_search",
+        "\
+The provider of the model searches the documents that were stored there before (`openai_responses.vector_store_ids`), and the answer
+cites them. Files of the workspace are not among them: use `fs__grep` for those.",
+    ),
+    (
+        "media:image_gen",
+        "\
+The provider of the model draws an image from what the conversation asks for. The image is stored here, and the conversation names
+it. Size, quality and format are keys of the declaration (`openai_responses`) in the configuration.",
+    ),
 ];

@@ -188,6 +188,7 @@ mod tests {
                 ),
             ]
         );
+        assert!(all.iter().all(|tool| tool.documentation.as_ref().is_some_and(|text| text.len() > 80)));
         assert_eq!(all[0].cost_hint, Some(json!({"usd_per_use": 0.01})));
         assert_eq!(config.prices().collect::<Vec<_>>(), [(NativeTool::WebSearch, 0.01)]);
     }

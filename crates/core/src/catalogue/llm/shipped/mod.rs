@@ -5,7 +5,10 @@
 
 mod extract;
 mod judge;
+mod manuals;
 mod summarize;
+
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -30,6 +33,9 @@ pub(super) use material;
 const SMALL: [&str; 12] =
     ["ollama/", "mini", "nano", "flash-lite", "haiku", "tiny", "small", ":1b", ":3b", ":7b", ":8b", "-8b"];
 
+/// Limit of one call, which may ask several models.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
 /// The tools of namespace `llm`, in order, checked.
 #[must_use]
 pub fn shipped() -> Vec<LlmTool> {
@@ -47,6 +53,10 @@ fn definition(name: &str, description: &str, parameters: Value, output_schema: V
     definition.output_schema = Some(output_schema);
     definition.model_preference.temperature = Some(0.0);
     definition.tags = vec!["llm".to_owned()];
+    let (manual, examples) = manuals::of(name);
+    definition.guidance.documentation = manual.map(str::to_owned);
+    definition.examples = examples;
+    definition.timeout = Some(TIMEOUT);
     definition
 }
 

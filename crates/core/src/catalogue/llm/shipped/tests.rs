@@ -3,6 +3,7 @@ use crate::catalogue::RegisteredTool;
 use crate::content::EstimatedTokens;
 use crate::llm::prompt::{For, Prompted, prompt};
 use crate::model::Message;
+use crate::schema::CompiledSchema;
 
 fn ask(name: &str, model: &str, mode: Option<&str>, arguments: Value) -> Result<Prompted, String> {
     let tool = shipped().into_iter().find(|tool| tool.source().id.name() == name).expect("shipped");
@@ -42,6 +43,13 @@ fn all_six_are_sound() {
         RegisteredTool::own(definition.clone()).expect("registers");
         assert!(definition.effects.read_only && definition.effects.open_world && definition.effects.idempotent);
         assert!(tool.source().variants.len() >= 2, "{}", definition.id);
+        assert!(definition.documentation.is_some_and(|text| text.len() > 80), "{}", definition.id);
+        assert!(definition.timeout.is_some() && !definition.examples.is_empty(), "{}", definition.id);
+        for example in definition.examples {
+            assert!(ask(definition.id.name(), "openai/gpt-5", None, example.clone()).is_ok(), "{example}");
+            let schema = CompiledSchema::compile(&tool.source().parameters).expect("compiles");
+            assert!(schema.is_valid(&example), "{}: {example}", definition.id);
+        }
     }
     let thresholds: Vec<u8> = tools.iter().map(|tool| tool.source().recommended_threshold).collect();
     assert_eq!(thresholds, [95, 90, 90, 95, 90, 90]);
