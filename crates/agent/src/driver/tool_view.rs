@@ -363,7 +363,9 @@ impl Driver {
         if let Some(meter) = meter {
             meter.count(state);
         }
-        let note = (!found.reasons.is_empty()).then(|| format!("picked {}", found.reasons.join("; ")));
+        let failed = found.failed.iter().map(|(scorer, why)| format!("without {scorer}, which failed: {why}"));
+        let said: Vec<String> = failed.chain(found.reasons).collect();
+        let note = (!said.is_empty()).then(|| format!("picked {}", said.join("; ")));
         let names = affordable(&found.entries, view.pick_budget() * limit / pick_size.max(1));
         let nothing = is_first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {

@@ -109,6 +109,9 @@ async fn a_judge_of_tools_counts_for_the_run() {
         let trace = fixture.store.find_traces("run-1").await.unwrap().remove(0);
         let rows = fixture.store.operations(&trace, 100).await.unwrap();
         assert_eq!(rows.iter().filter(|row| &*row.name == JUDGE).count(), 1, "{exposure:?} {breaks}: {rows:?}");
+        let noted = rows.iter().filter_map(|row| row.note.as_deref());
+        let failed = noted.filter(|note| note.starts_with("picked without judge, which failed: it broke off"));
+        assert_eq!(failed.count(), usize::from(breaks && exposure == Exposure::Pick), "{rows:?}");
     }
 }
 
