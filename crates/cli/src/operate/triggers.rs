@@ -203,7 +203,7 @@ async fn answer(global: &Global, command: &TriggersCommand, app: &Toolwright) ->
             if let Some(id) = id {
                 list.retain(|trigger| trigger.id == *id);
                 if list.is_empty() {
-                    return Err(failure(StoreError::NotFound(format!("trigger {id}"))));
+                    list.push(triggers.get(id).await.map_err(failure)?);
                 }
             }
             let next: Vec<_> = list.iter().map(|trigger| (trigger, triggers.next(trigger, *count))).collect();
