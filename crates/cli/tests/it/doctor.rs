@@ -93,6 +93,7 @@ fn unmatched_patterns_get_suggestions() {
             &["defaults.builtin_tools: `shell__bahs`", "did you mean `shell__bash`?"],
         ),
         ("selection: {pinned: ['fs:raed']}\n", &["selection.pinned: `fs:raed`", "did you mean `fs:read`?"]),
+        ("selection: {pinned: ['web:saerch']}\n", &["selection.pinned: `web:saerch`", "did you mean `web:search`?"]),
         ("views:\n  a: {allow: ['od__*']}\n", &["views.a.allow: `od__*` matches no tool", "did you mean `odd__*`?"]),
         ("views:\n  a: {deny: [odd__ecoh]}\n", &["views.a.deny: `odd__ecoh`", "did you mean `odd__echo`?"]),
         (

@@ -105,20 +105,17 @@ fn plan_run_has_its_contract() {
 #[test]
 fn a_killed_call_shows_its_real_arguments() {
     let fixture = Fixture::new();
-    let plan = json!([
-        {"_tool": "shell__bash", "_outputPath": "said", "command": "printf 'echo once >> count; sleep 60'"},
-        {"_tool": "shell__bash", "command": "†state.said.stdout"},
-    ]);
-    fixture.write("project/plan.json", &plan.to_string());
-    let saved = ok(&fixture, &["plan", "save", "plan.json", "--approve"]);
+    fixture.write("project/plan.json", r#"[{"_tool": "shell__bash", "command": "†input.command"}]"#);
+    let input = json!({"command": "echo once >> count; sleep 60"});
+    let saved = ok(&fixture, &["plan", "save", "plan.json", "--approve", "--input", &input.to_string()]);
     let resume = ["plan", "run", saved.trim(), "--json"];
     let mut child = start(&fixture, &[], &resume);
     until("the command runs", || fixture.path("project/count").exists());
     child.kill().expect("killed");
     child.wait().expect("ends");
     let ran = json_of(&run(&fixture, &resume));
-    let call = &ran["calls"][1];
-    assert_eq!((&call["ok"], &call["arguments"]["command"]), (&json!(false), &ran["state"]["said"]["stdout"]), "{ran}");
+    let call = &ran["calls"][0];
+    assert_eq!((&call["ok"], &call["arguments"]["command"]), (&json!(false), &input["command"]), "{ran}");
     assert_eq!(fixture.read("project/count"), "once\n");
 }
 
@@ -541,8 +538,8 @@ async fn a_call_waits_for_a_held_one() {
         report(&ended(start(&fixture, &variables, &resume)).await)
     };
     for (arguments, why) in [
-        (&["run", "--resume", id, "--call", "call_7"][..], "held calls of"),
-        (&["run", "x", "--call", "call_0"], "--call"),
+        (&["run", "--resume", id, "--policy", "ask", "--call", "call_7"][..], "held calls of"),
+        (&["run", "x", "--policy", "ask", "--call", "call_0"], "--call"),
     ] {
         let output = ended(start(&fixture, &variables, arguments)).await;
         assert!(output.status.code() == Some(2) && stderr(&output).contains(why), "{}", stderr(&output));
