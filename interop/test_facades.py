@@ -434,7 +434,8 @@ def test_old_python_sdks_pass_as_well(name):
 @cases(*((name,) for name in ("openai", "openai-old", "anthropic", "anthropic-old", "agents", "agents-old", "ai", "ai-old")))
 def test_javascript_clients_pass(name):
     script = shutil.copy(HERE / "facade_clients.mjs", PEERS / "node/facade_clients.mjs")
-    turns = [PARALLEL[0] | {"text": "Let me see."}, PARALLEL[1]]
+    # The old agents end a run at the first text, whether or not calls stand beside it.
+    turns = PARALLEL if name == "agents-old" else [PARALLEL[0] | {"text": "Let me see."}, PARALLEL[1]]
     with served(turns) as root, served([{"text": '{"city": "{{user}}"}'}]) as echo:
         passes([NODE, script, name, root, echo, TOKEN, MODEL], {"OPENAI_AGENTS_DISABLE_TRACING": "1"})
 
