@@ -10,7 +10,9 @@ use clap::Args;
 use serde_json::Value;
 use toolwright::Error;
 use toolwright::Toolwright;
-use toolwright::agent::{ChildEnd, ChildNote, Dispatch, DriverError, Format, ReportConfig, RunReport, RunState, Status};
+use toolwright::agent::{
+    ChildEnd, ChildNote, Dispatch, DriverError, Format, ReportConfig, RunReport, RunState, Status,
+};
 use toolwright::app::Conversation;
 use toolwright::app::watch as watch_configuration;
 use toolwright::core::json::fault;

@@ -203,7 +203,11 @@ fn tools_that_are_not_there_say_why() {
     let keyless = "models: {default: openai/gpt-5-mini}\n";
     for (file, arguments, expect) in [
         ("{}\n", &["tools", "ls"][..], "the llm__ tools, as no model is set"),
-        (keyless, &["tools", "ls"], "the llm__ tools, as openai/gpt-5-mini cannot be asked: model `openai/gpt-5-mini` has no key"),
+        (
+            keyless,
+            &["tools", "ls"],
+            "the llm__ tools, as openai/gpt-5-mini cannot be asked: model `openai/gpt-5-mini` has no key",
+        ),
         ("{}\n", &["call", "web__search", "query=x"], "name an engine under `web.search`"),
         ("{}\n", &["call", "agent__todo", "{}"], "add `todo` to `defaults.agent_tools`"),
     ] {
