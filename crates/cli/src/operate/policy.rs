@@ -264,10 +264,10 @@ impl TestedTool {
             tainted: &asked.tainted,
         };
         let Self::Listed(entry, snapshot) = self else { return policy.decide(&query) };
-        let decide = |entry: &Entry, arguments: &Value, unvalidated| {
+        let decide_as = |entry: &Entry, definition: &ToolDefinition, arguments: &Value, unvalidated| {
             let scope = entry.provider.scope(entry.id(), arguments, session);
             policy.decide(&PolicyQuery {
-                definition: entry.definition(),
+                definition,
                 trust: entry.provider.trust(),
                 scope,
                 unvalidated,
@@ -275,13 +275,20 @@ impl TestedTool {
                 ..query
             })
         };
+        let decide = |entry: &Entry, arguments: &Value, unvalidated| {
+            decide_as(entry, entry.definition(), arguments, unvalidated)
+        };
         let call = ToolCall::new(
             CallId::new("policy-test"),
             entry.id().as_str().to_owned(),
             RawArguments::Value(asked.arguments.clone()),
         );
         let caller = Caller::of(&session.principal);
-        let Ok(valid) = check(call, snapshot, caller) else { return decide(entry, &asked.arguments, None) };
+        let Ok(valid) = check(call, snapshot, caller) else {
+            // What is no call yet has the effects of whoever would run it.
+            let definition = ToolDefinition { effects: entry.effects(), ..entry.definition().clone() };
+            return decide_as(entry, &definition, &asked.arguments, None);
+        };
         let judged = valid.judge(snapshot, caller, |call| decide(&call.entry, &call.arguments, call.unvalidated));
         // An activity that does not fit is judged all the same, as a call that does not is.
         judged.unwrap_or_else(|rejection| decide(rejection.entry.as_ref().unwrap_or(entry), &valid.arguments, None))

@@ -238,8 +238,10 @@ fn the_call_of_an_activity_is_shown_and_approved() {
 
     let listed = json_of(&run(&fixture, &["tools", "show", "schema__fits", "--json"]));
     assert_eq!(listed["effects"]["read_only"], false, "{listed}");
-    let tested = json_of(&run(&fixture, &["policy", "test", "schema__fits", r#"{"command": "date"}"#]));
-    assert_eq!(tested["effect"], "ask", "{tested}");
+    for arguments in [r#"{"command": "date"}"#, "{}"] {
+        let tested = json_of(&run(&fixture, &["policy", "test", "schema__fits", arguments]));
+        assert_eq!(tested["effect"], "ask", "{tested}");
+    }
     let shown = ok(&fixture, &["plan", "show", "plan.json"]);
     assert!(shown.contains("0 schema__fits by shell__bash (asks)") && shown.contains("x end\""), "{shown}");
     let checked = json_of(&run(&fixture, &["plan", "check", "misfit.json", "--json"]));
