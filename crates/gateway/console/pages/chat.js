@@ -61,6 +61,8 @@ async function send(talk, agent) {
     if (error.name !== "AbortError") talk.said = { error };
   }
   talk.ending = null;
+  // What was under way ended with the run.
+  talk.items = talk.items.map((item) => (item.type === "mcp_call" && item.status !== "completed" ? { ...item, isOver: true } : item));
   talk.asked.forEach(({ id }) => talk.over.add(id));
   talk.asked = [];
   talk.draw();
@@ -116,7 +118,7 @@ function Conversation({ agent }) {
 function Item({ item }) {
   if (item.type === "user") return html`<div class="turn-user"><span class="hidden">You: </span>${item.text}</div>`;
   if (item.type === "message") return html`<div class="turn-agent"><span class="hidden">Agent: </span>${item.text}</div>`;
-  const state = item.error ? "failed" : item.status === "completed" ? "ok" : "running";
+  const state = item.error ? "failed" : item.status === "completed" ? "ok" : item.isOver ? "cancelled" : "running";
   return html`<details class="turn-call"><summary><${State} of=${state} /> <code>${item.name}</code> <span class="dim">${short(item.arguments, 90)}</span></summary>
     <${Json} value=${item.arguments || "{}"} label="Arguments" />${item.output && html`<${Json} value=${item.output} label="Result" />`}
     ${item.error && html`<p class="bad">${typeof item.error === "string" ? item.error : (item.error.message ?? JSON.stringify(item.error))}</p>`}</details>`;
