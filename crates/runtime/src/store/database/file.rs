@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, ffi};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::StoreError;
@@ -87,6 +88,8 @@ fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
     db.pragma_update(None, "secure_delete", "FAST")?;
     db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
+    // Without it SQLite plans a cached statement anew for each value that is bound to it.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     create_or_check(&mut db)?;
     check_tables(&db)?;
     if let Err(error) = ledger::settle(&mut db) {
