@@ -69,7 +69,7 @@ impl ChildRun {
         let cancel_on_drop = CancelOnDrop::new(&cancel);
         // On a task of its own: agents are nested deep, and the stack of one thread is not.
         let running = tokio::spawn(async move {
-            let report = driver.run_claimed(&mut state, &options).await;
+            let report = driver.run_claimed(&mut state, &options, None).await;
             (report, state)
         });
         let (report, state) = running

@@ -149,7 +149,7 @@ impl Driver {
     }
 
     /// The agents among these jobs that the run has started, and that have not ended.
-    fn agents_among(&self, jobs: &[JobRecord], options: &RunOptions) -> Vec<JobRecord> {
+    pub(super) fn agents_among(&self, jobs: &[JobRecord], options: &RunOptions) -> Vec<JobRecord> {
         if jobs.is_empty() || options.agent_budget.is_none() {
             return Vec::new();
         }

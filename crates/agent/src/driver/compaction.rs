@@ -27,12 +27,11 @@ use crate::run::{Compacted, MemoryTools, RunState};
 const SUMMARIZE: &str = "llm:summarize@1.0.0";
 const EXTRACT: &str = "llm:fact-extract@1.0.0";
 
-/// The shipped tools, used if the catalogue does not list them. Models are not shown them. They are made once, since the
-/// schemas of six tools are compiled for them.
+/// The shipped tools, used if the catalogue does not list them. Models are not shown them.
 fn shipped_tools() -> &'static Arc<Snapshot> {
     static SHIPPED: OnceLock<Arc<Snapshot>> = OnceLock::new();
     SHIPPED.get_or_init(|| {
-        let tools = shipped().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
+        let tools = shipped().iter().map(|tool| Arc::new(tool.clone()) as Arc<dyn Tool>).collect();
         let empty = Snapshot::default();
         match StaticProvider::new("llm", ProviderKind::Llm, tools) {
             Ok(provider) => {

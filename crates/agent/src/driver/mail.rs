@@ -22,16 +22,31 @@ const WAIT: Duration = Duration::from_secs(3600);
 const MAX_JOBS: usize = 1_000;
 
 impl Driver {
-    /// The messages of the session that the conversation does not have yet, oldest first, at most a few. What jobs used
-    /// whose ends they tell is metered.
+    /// The messages of the session that the conversation does not have yet, oldest first, at most [`MAX_MAIL`].
+    pub(super) async fn unread(&self, state: &RunState, options: &RunOptions) -> Result<Vec<LogRow>, DriverError> {
+        let log = &self.executor.services().log;
+        Ok(log.unread(&options.session.id, state.last_notice(), MAX_MAIL).await?)
+    }
+
+    /// The unread messages of a run that has its answer; none if they cannot make it go on.
+    pub(super) async fn unread_at_end(
+        &self,
+        state: &RunState,
+        options: &RunOptions,
+    ) -> Result<Vec<LogRow>, DriverError> {
+        let can_go_on = options.has_own_session() || (self.job_wait.is_some() && state.can_wake());
+        if can_go_on { self.unread(state, options).await } else { Ok(Vec::new()) }
+    }
+
+    /// What unread messages tell. What jobs used whose ends they tell is metered.
     pub(super) async fn mail(
         &self,
         state: &RunState,
+        unread: Vec<LogRow>,
         meter: &Meter,
         options: &RunOptions,
     ) -> Result<Vec<Notice>, StoreError> {
-        let log = &self.executor.services().log;
-        let mail = self.notices(log.unread(&options.session.id, state.last_notice(), MAX_MAIL).await?).await?;
+        let mail = self.notices(unread).await?;
         for job in mail.iter().filter_map(|(_, job)| job.as_ref()) {
             if job.run.as_deref() == Some(&*options.run_id) {
                 meter.job_ended(&state.spec().model, job);
@@ -69,13 +84,13 @@ impl Driver {
     }
 
     /// Whether the model is asked again after its answer: somebody has written to a run that another started, or a message
-    /// has come while jobs of the run went on, if the driver waits for them. `open` are its jobs as they were listed before:
-    /// the message of one that has ended since can be read.
+    /// has come while jobs of the run went on, if the driver waits for them. `open` are its jobs and `unread` its messages
+    /// as they were read before, the jobs first: the message of one that has ended since can be read.
     pub(super) async fn continue_with_mail(
         &self,
         state: &mut RunState,
         meter: &Meter,
-        mut open: Vec<JobRecord>,
+        (mut open, mut unread): (Vec<JobRecord>, Vec<LogRow>),
         options: &RunOptions,
     ) -> Result<bool, DriverError> {
         let may_be_written_to = options.has_own_session();
@@ -83,7 +98,11 @@ impl Driver {
         if !may_be_written_to && limit.is_none() {
             return Ok(false);
         }
-        let mut mail = self.mail(state, meter, options).await?;
+        if !self.agents_among(&open, options).is_empty() {
+            // They were waited for meanwhile.
+            unread = self.unread(state, options).await?;
+        }
+        let mut mail = self.mail(state, unread, meter, options).await?;
         if may_be_written_to && state.go_on(&mail) {
             return Ok(true);
         }
@@ -98,7 +117,8 @@ impl Driver {
                 return Ok(false);
             }
             open = self.open_jobs(options).await?;
-            mail = self.mail(state, meter, options).await?;
+            unread = self.unread(state, options).await?;
+            mail = self.mail(state, unread, meter, options).await?;
         }
         // The usage of what ended may leave no other turn.
         self.take_used(state, meter, options).await?;
@@ -112,16 +132,17 @@ impl Driver {
     /// # Errors
     /// When the session log cannot be read.
     pub async fn receive(&self, state: &mut RunState, options: &RunOptions) -> Result<(), StoreError> {
-        let log = &self.executor.services().log;
+        let (log, session) = (&self.executor.services().log, &options.session.id);
         let before = self.last_notice(state, options).await?;
         let mut after = before;
         while state.is_over() {
-            if log.wait(&options.session.id, after, WAIT).await? {
-                let rows = log.messages(&options.session.id, after, MAX_MAIL).await?;
+            if log.wait(session, after, WAIT).await? {
+                let rows = log.messages(session, after, MAX_MAIL).await?;
                 let news: Vec<Notice> = self.notices(rows).await?.into_iter().map(|(notice, _)| notice).collect();
                 if state.is_woken_by(&news) {
                     let meter = Meter::of(options, self.prices(), state.used_by_jobs());
-                    state.receive(&self.mail(state, &meter, options).await?);
+                    let unread = log.unread(session, state.last_notice(), MAX_MAIL).await?;
+                    state.receive(&self.mail(state, unread, &meter, options).await?);
                     state.begin_behind(before);
                     meter.count(state);
                     break;

@@ -32,7 +32,7 @@ use toolwright_core::policy::Policy;
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::Session;
 use toolwright_core::store::todo::TODO_ID;
-use toolwright_core::store::{RunStore, StoreError};
+use toolwright_core::store::{LogRow, RunStore, StoreError};
 use toolwright_core::variables::Variables;
 use toolwright_runtime::{AgentBudget, Catalogue, Executor, RunContext, RunVariables};
 use toolwright_search::ToolFinder;
@@ -214,6 +214,15 @@ pub enum DriverError {
     Transition(#[from] TransitionError),
 }
 
+/// What a run reads of its session before its first turn.
+pub(crate) struct OpenedSession {
+    variables: Arc<dyn Variables>,
+    /// The last message that the conversation has.
+    last_notice: u64,
+    /// The messages behind it.
+    unread: Vec<LogRow>,
+}
+
 /// Runs agents. Cheap to clone.
 #[derive(Clone)]
 pub struct Driver {
@@ -329,24 +338,30 @@ impl Driver {
     /// [`DriverError`] when the state cannot be saved, or another process drives the run. Failures of tools
     /// and models are no errors: they are in the report.
     pub async fn run(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
-        self.claim(options).await?;
-        self.run_claimed(state, options).await
+        // The store reads for the run right behind the claim: one wait for both.
+        let (claimed, opened) = tokio::join!(self.claim(options), self.open_session(state, options));
+        claimed?;
+        self.run_claimed(state, options, Some(opened)).await
     }
 
-    /// [`Driver::run`] of a run that no other process can drive until it ends.
+    /// [`Driver::run`] of a run that no other process can drive until it ends. Opens its session unless that is done.
     pub(crate) async fn run_claimed(
         &self,
         state: &mut RunState,
         options: &RunOptions,
+        opened: Option<Result<OpenedSession, DriverError>>,
     ) -> Result<RunReport, DriverError> {
         state.bound_time(None);
-        // One follows the other into the store without a wait between them.
-        let (agent_budget, variables) =
-            tokio::join!(self.begin_agent_budget(state, options), self.variables(state, options));
-        let options = &match (agent_budget, variables) {
-            (Ok(agent_budget), Ok(variables)) => {
-                RunOptions { agent_budget, variables: Some(variables), ..options.clone() }
+        let opened = async {
+            match opened {
+                Some(opened) => opened,
+                None => self.open_session(state, options).await,
             }
+        };
+        // One follows the other into the store without a wait between them.
+        let (agent_budget, opened) = tokio::join!(self.begin_agent_budget(state, options), opened);
+        let (agent_budget, OpenedSession { variables, last_notice, unread }) = match (agent_budget, opened) {
+            (Ok(agent_budget), Ok(opened)) => (agent_budget, opened),
             (Err(error), _) => {
                 self.release(options).await;
                 return Err(error);
@@ -357,6 +372,10 @@ impl Driver {
                 return Err(error);
             }
         };
+        let options = &RunOptions { agent_budget, variables: Some(variables), ..options.clone() };
+        if state.woken_since().is_none() {
+            state.begin_behind(last_notice);
+        }
         state.bound_time(options.agent_budget.as_ref().and_then(|agent_budget| agent_budget.time()));
         let services = self.executor.services();
         for manual in state.spec().system.manuals() {
@@ -372,7 +391,7 @@ impl Driver {
         });
         // If the model cannot be asked, the first request fails and says why.
         let _ = self.model.ready(&state.spec().model).await;
-        let report = self.drive(state, options).await;
+        let report = self.drive(state, options, unread).await;
         events.emit_with(|| Event::RunFinished {
             op: options.op(),
             session: options.session.id.clone(),
@@ -385,6 +404,13 @@ impl Driver {
         });
         tokio::join!(self.end_agent_budget(options.agent_budget.as_deref(), options), self.release(options));
         report
+    }
+
+    /// Reads what the first turn of a run needs of its session.
+    async fn open_session(&self, state: &RunState, options: &RunOptions) -> Result<OpenedSession, DriverError> {
+        let (variables, last_notice, unread) =
+            tokio::join!(self.variables(state, options), self.last_notice(state, options), self.unread(state, options));
+        Ok(OpenedSession { variables: variables?, last_notice: last_notice?, unread: unread? })
     }
 
     /// What the references of the run stand for.
@@ -400,7 +426,13 @@ impl Driver {
         Ok(RunVariables::open(&*services.log, &*services.outputs, &options.session.id, input).await?)
     }
 
-    async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
+    /// Drives the run to its end. `unread` are the messages that its first turn tells.
+    async fn drive(
+        &self,
+        state: &mut RunState,
+        options: &RunOptions,
+        unread: Vec<LogRow>,
+    ) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
         let mut snapshot = Arc::clone(self.snapshot(state, &self.view(state.spec(), options)));
         let changed = resume::changed_tools(state, &snapshot);
@@ -413,13 +445,12 @@ impl Driver {
             let run = self.call_context(state, &snapshot, options, &options.cancel, &in_flight);
             self.executor.drive(Arc::clone(&options.run_id), RunContext { order: None, ..run })
         });
-        if state.woken_since().is_none() {
-            state.begin_behind(self.last_notice(state, options).await?);
-        }
+        let mut opened = Some(unread);
         let mut asked = false;
         let mut noted = (0, 0);
         let mut since = clock.now();
         loop {
+            let unread = opened.take();
             if in_flight.is_empty() {
                 // The usage of earlier turns' jobs. That of started calls is recorded with their outcomes, which a
                 // resume knows too.
@@ -438,7 +469,11 @@ impl Driver {
             }
             let mut shown = RequestTools::default();
             if state.waits_for_model() {
-                let mail = self.mail(state, &meter, options).await?;
+                let unread = match unread {
+                    Some(unread) => unread,
+                    None => self.unread(state, options).await?,
+                };
+                let mail = self.mail(state, unread, &meter, options).await?;
                 meter.count(state);
                 state.tell(&mail);
                 if let Some(agent_budget) = &options.agent_budget {
@@ -467,9 +502,9 @@ impl Driver {
             };
             let left = state.time_left();
             let step = state.step();
-            // A model is asked meanwhile: what comes of its answer is written behind the state.
+            // A model is asked meanwhile, or the store read: what comes of it is written behind the state.
             let saving = match &step {
-                Step::CallModel(_) => Some(saving),
+                Step::CallModel(_) | Step::Done(_) => Some(saving),
                 _ => {
                     saving.await?;
                     None
@@ -510,10 +545,12 @@ impl Driver {
                 Step::AwaitApproval(_) => state.ask_again(),
                 Step::AwaitDispatch(_) => return self.ended(state, &meter, options).await,
                 Step::Done(_) => {
+                    let saved = async { if let Some(saving) = saving { saving.await } else { Ok(()) } };
                     let has_jobs = options.agent_budget.is_some() || self.job_wait.is_some();
-                    let open = if has_jobs { self.open_jobs(options).await? } else { Vec::new() };
+                    let open = async { if has_jobs { Ok(self.open_jobs(options).await?) } else { Ok(Vec::new()) } };
+                    let ((), open, unread) = tokio::try_join!(saved, open, self.unread_at_end(state, options))?;
                     if !self.settle_children(state, &open, options).await?
-                        && !self.continue_with_mail(state, &meter, open, options).await?
+                        && !self.continue_with_mail(state, &meter, (open, unread), options).await?
                     {
                         return self.ended(state, &meter, options).await;
                     }

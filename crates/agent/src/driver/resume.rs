@@ -9,7 +9,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
-use toolwright_core::store::{Claim, RunStore};
+use toolwright_core::store::{Claim, RunStore, SavedRun};
 
 use super::run_calls::usage_of;
 use super::{Driver, DriverError, RunOptions, tool_view};
@@ -49,12 +49,13 @@ impl Driver {
     /// # Errors
     /// [`DriverError`] when there is no such run, it cannot be read, or another process drives it.
     pub async fn load(&self, options: &RunOptions) -> Result<RunState, DriverError> {
-        self.claim(options).await?;
-        let loaded = self.load_claimed(options).await;
-        if loaded.is_err() {
-            self.release(options).await;
+        match self.claim_and_load(options).await? {
+            Some(state) => Ok(state),
+            None => {
+                self.release(options).await;
+                Err(DriverError::NotFound(options.run_id.clone()))
+            }
         }
-        loaded
     }
 
     /// [`Driver::load`], or the state that `begin` makes if no such run was saved.
@@ -66,21 +67,34 @@ impl Driver {
         options: &RunOptions,
         begin: impl FnOnce() -> RunState,
     ) -> Result<(RunState, Begun), DriverError> {
-        self.claim(options).await?;
-        match self.load_claimed(options).await {
-            Ok(state) => Ok((state, Begun::Before)),
-            Err(DriverError::NotFound(_)) => Ok((begin(), Begun::Now)),
-            Err(error) => {
-                self.release(options).await;
-                Err(error)
-            }
-        }
+        let saved = self.claim_and_load(options).await?;
+        Ok(saved.map_or_else(|| (begin(), Begun::Now), |state| (state, Begun::Before)))
     }
 
-    async fn load_claimed(&self, options: &RunOptions) -> Result<RunState, DriverError> {
-        let not_found = || DriverError::NotFound(options.run_id.clone());
-        let store = self.store.as_ref().ok_or_else(not_found)?;
-        let saved = store.run(&options.run_id).await?.ok_or_else(not_found)?;
+    /// Claims a run and loads it; `None` if it was not saved. It stays claimed unless this fails.
+    async fn claim_and_load(&self, options: &RunOptions) -> Result<Option<RunState>, DriverError> {
+        let saved = async {
+            match &self.store {
+                Some(store) => store.run(&options.run_id).await,
+                None => Ok(None),
+            }
+        };
+        // The store reads right behind the claim: one wait for both.
+        let (claimed, saved) = tokio::join!(self.claim(options), saved);
+        claimed?;
+        let loaded = match saved {
+            Ok(Some(saved)) => self.settle_saved(saved, options).await.map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        if loaded.is_err() {
+            self.release(options).await;
+        }
+        loaded
+    }
+
+    /// The state of a saved run, with the calls in flight settled.
+    async fn settle_saved(&self, saved: SavedRun, options: &RunOptions) -> Result<RunState, DriverError> {
         let mut state = RunState::from_json(saved.state)?;
         state.reopen();
         state.keep_started_calls(None);
