@@ -557,7 +557,7 @@ cases:
             suites.iter().map(|suite| suite.tool.clone()).collect::<HashSet<_>>(),
             ids.iter().cloned().collect()
         );
-        for tool in &tools {
+        for tool in tools {
             let id = tool.source().id.without_version();
             let cases = suites.iter().filter(|suite| suite.tool == id).flat_map(|suite| &suite.cases);
             let parameters = CompiledSchema::compile(&tool.source().parameters).expect("compiles");

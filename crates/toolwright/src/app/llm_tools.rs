@@ -43,7 +43,7 @@ impl LlmProviderOptions {
             let is_allowed = allowed_by(&defaults.builtins_allowed, &defaults.builtins_denied, &wire);
             is_allowed && configured(tool, &config.llm_tools).is_some_and(|definition| answers(&definition))
         };
-        let shipped = if defaults.builtins { shipped() } else { Vec::new() };
+        let shipped = if defaults.builtins { shipped() } else { &[] };
         let shipped = shipped.iter().filter(|tool| is_offered(tool));
         let shipped = shipped.map(|tool| tool.source().id.name().to_owned()).collect();
         Self { declared: config.llm_tools.clone(), shipped }

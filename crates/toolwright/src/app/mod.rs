@@ -128,6 +128,8 @@ struct Running {
     openapi: HashMap<String, OpenApiConfig>,
     settings: Option<build::ProviderOptions>,
     llm: Option<llm_tools::LlmProviderOptions>,
+    /// The configuration of which all LLM-backed tools are offered already.
+    all_llm_of: Option<Arc<Config>>,
     agents: Option<agents::ConfiguredAgents>,
     skills: Option<(Vec<SkillEntry>, Defaults)>,
 }

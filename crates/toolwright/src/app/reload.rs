@@ -172,9 +172,14 @@ impl Toolwright {
     }
 
     async fn settle_llm_in(&self, running: &mut Running, offered: OfferRule, done: &mut Reloaded) {
-        let settings = LlmProviderOptions::of(&self.config(), &|tool| {
-            offered == OfferRule::Always || self.executor.has_model_for(&tool.id, Some(&tool.model_preference))
+        let (config, all) = (self.config(), offered == OfferRule::Always);
+        if all && running.all_llm_of.as_ref().is_some_and(|known| Arc::ptr_eq(known, &config)) {
+            return;
+        }
+        let settings = LlmProviderOptions::of(&config, &|tool| {
+            all || self.executor.has_model_for(&tool.id, Some(&tool.model_preference))
         });
+        running.all_llm_of = all.then_some(config);
         if running.llm.as_ref() != Some(&settings) {
             self.put_own(LLM, settings.provider(), done).await;
             running.llm = Some(settings);

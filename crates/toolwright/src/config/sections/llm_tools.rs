@@ -273,7 +273,7 @@ fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String,
 
 fn tuned(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
     let refused = |field: &str, why: &str| Err((field.to_owned(), why.to_owned()));
-    let Some(tool) = shipped().into_iter().find(|tool| tool.source().id.name() == name) else {
+    let Some(tool) = shipped().iter().find(|tool| tool.source().id.name() == name) else {
         return refused("user", "it is missing: a tool asks a model with `user`, or fills in a `template`");
     };
     if fields.keys().any(|key| !TUNED.contains(&key.as_str())) {

@@ -8,6 +8,7 @@ mod judge;
 mod manuals;
 mod summarize;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -36,13 +37,16 @@ const SMALL: [&str; 12] =
 /// Limit of one call, which may ask several models.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The tools of namespace `llm`, in order, checked.
+/// The tools of namespace `llm`, in order. They are made once: the check compiles their schemas.
 #[must_use]
-pub fn shipped() -> Vec<LlmTool> {
-    let tools: [(LlmDefinition, LlmHooks); 6] =
-        [summarize(), classify(), score(), structure(), clarify(), fact_extract()];
-    // A test holds that every one of them passes the check.
-    tools.into_iter().filter_map(|(definition, hooks)| LlmTool::new(definition, hooks).ok()).collect()
+pub fn shipped() -> &'static [LlmTool] {
+    static SHIPPED: LazyLock<Vec<LlmTool>> = LazyLock::new(|| {
+        let tools: [(LlmDefinition, LlmHooks); 6] =
+            [summarize(), classify(), score(), structure(), clarify(), fact_extract()];
+        // A test holds that every one of them passes the check.
+        tools.into_iter().filter_map(|(definition, hooks)| LlmTool::new(definition, hooks).ok()).collect()
+    });
+    &SHIPPED
 }
 
 /// What the six have in common.

@@ -6,7 +6,7 @@ use crate::model::Message;
 use crate::schema::CompiledSchema;
 
 fn ask(name: &str, model: &str, mode: Option<&str>, arguments: Value) -> Result<Prompted, String> {
-    let tool = shipped().into_iter().find(|tool| tool.source().id.name() == name).expect("shipped");
+    let tool = shipped().iter().find(|tool| tool.source().id.name() == name).expect("shipped");
     let asked = For { model, mode, tokens: &EstimatedTokens };
     prompt(tool.source(), tool.hooks(), arguments, asked).map_err(|error| error.message().to_owned())
 }
@@ -38,7 +38,7 @@ fn all_six_are_sound() {
     let ids: Vec<String> = tools.iter().map(|tool| tool.source().id.to_string()).collect();
     let names = ["summarize", "classify", "score", "structure", "clarify", "fact-extract"];
     assert_eq!(ids, names.map(|name| format!("llm:{name}@1.0.0")));
-    for tool in &tools {
+    for tool in tools {
         let definition = tool.source().tool();
         RegisteredTool::own(definition.clone()).expect("registers");
         assert!(definition.effects.read_only && definition.effects.open_world && definition.effects.idempotent);
@@ -175,7 +175,7 @@ fn answers_are_made_consistent_or_refused() {
             Ok(json!({"facts": [fact("a", "met Bob"), bare("b")]})),
         ),
     ] {
-        let tool = shipped().into_iter().find(|tool| tool.source().id.name() == name).expect("shipped");
+        let tool = shipped().iter().find(|tool| tool.source().id.name() == name).expect("shipped");
         let hook = tool.hooks().output.clone().expect("a hook");
         match (hook(answer.clone(), arguments.as_object().expect("an object")), expect) {
             (Ok(value), Ok(expect)) => assert_eq!(value, expect, "{name}"),
