@@ -25,19 +25,19 @@ pub struct AddressPolicy {
 }
 
 impl AddressPolicy {
-    /// A policy that refuses nothing.
+    /// A policy that allows every address.
     #[must_use]
     pub fn open() -> Self {
         Self { allow_private: true, allowed_hosts: Vec::new() }
     }
 
-    /// Whether `url` needs no address check.
+    /// Whether `url` is exempt from the address check.
     #[must_use]
     pub fn exempts(&self, url: &Url) -> bool {
         self.allow_private || self.allowed_hosts.iter().any(|pattern| matches_host(pattern, url))
     }
 
-    /// Why a literal address in `url` is refused; `None` for a public one and for a name.
+    /// Returns the reason for refusing a literal address in `url`; `None` for a public address or a host name.
     pub(crate) fn refuses_literal(url: &Url) -> Option<&'static str> {
         match url.host()? {
             Host::Domain(_) => None,
@@ -55,7 +55,7 @@ fn matches_host(pattern: &str, url: &Url) -> bool {
     port_fits && glob_match(pattern.trim_end_matches('.'), host.trim_end_matches('.'))
 }
 
-/// Splits `host:port`; the colons of a bracketed or bare IPv6 literal are not taken for a port's.
+/// Splits `host:port`; colons of a bracketed or bare IPv6 literal do not start a port.
 fn split_port(pattern: &str) -> (&str, Option<&str>) {
     match pattern.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
@@ -63,8 +63,8 @@ fn split_port(pattern: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Why `address` is not public, by the IANA special-purpose registries (RFC 6890 and its updates); `None`
-/// if it is. IPv6 forms that carry an IPv4 address are judged by that address.
+/// Returns why `address` is not public by the IANA special-purpose registries (RFC 6890 and its updates); `None` if it
+/// is public. An IPv6 form that carries an IPv4 address is judged by that address.
 pub(crate) fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(v4) => v4_not_public(v4),
@@ -120,10 +120,10 @@ const MAX_ADDRESSES: usize = 16;
 /// Resolves host names.
 #[async_trait]
 pub trait HostResolver: Send + Sync {
-    /// The addresses of `host`, best first.
+    /// Returns the addresses of `host`, best first.
     ///
     /// # Errors
-    /// When the name has none, or cannot be asked for.
+    /// The name has no address, or the lookup fails.
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
@@ -138,11 +138,11 @@ impl HostResolver for SystemResolver {
     }
 }
 
-/// The addresses of `host`, none of them refused.
+/// Returns the addresses of `host`, if all of them are public.
 ///
 /// # Errors
-/// [`NetError::Connect`] for a name without addresses, [`NetError::Refused`] for one that has an address
-/// which is not public: a name with both kinds has no honest use.
+/// [`NetError::Connect`] for a name without addresses; [`NetError::Refused`] if any address is not public:
+/// a name with both kinds has no honest use.
 pub(crate) async fn resolve_public(resolver: &dyn HostResolver, host: &str) -> Result<Vec<IpAddr>, NetError> {
     let addresses = resolve_any(resolver, host).await?;
     match addresses.iter().find_map(|address| Some((address, not_public(*address)?))) {
@@ -160,15 +160,15 @@ async fn resolve_any(resolver: &dyn HostResolver, host: &str) -> Result<Vec<IpAd
     if addresses.is_empty() { Err(failed("the name has no address".to_owned())) } else { Ok(addresses) }
 }
 
-/// What a client asks when it dials.
+/// The resolver a client uses when it connects.
 pub(crate) struct DialResolver {
-    /// Who knows.
+    /// The underlying resolver.
     pub(crate) resolver: Arc<dyn HostResolver>,
-    /// What may be dialled.
+    /// Which addresses may be dialled.
     pub(crate) reach: Reach,
 }
 
-/// What may be dialled.
+/// Which addresses may be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Public addresses only.
@@ -185,7 +185,7 @@ impl Resolve for DialResolver {
                 Reach::Public => resolve_public(&*resolver, name.as_str()).await?,
                 Reach::Any => resolve_any(&*resolver, name.as_str()).await?,
             };
-            // Port 0 takes the URL's port.
+            // Port 0 is replaced with the URL's port.
             let dialled: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(dialled)
         })

@@ -21,14 +21,14 @@ const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections kept for each host.
 const MAX_IDLE_PER_HOST: usize = 8;
-/// The same for a client of one origin. As many calls as may wait for one server keep their connections.
+/// Idle connections kept by a client of one origin, enough for all calls that may run on one server.
 const MAX_IDLE_OF_ORIGIN: usize = 128;
-/// How long a connection may be silent before the system asks whether its peer is still there.
+/// TCP keep-alive: idle time before the system probes the peer.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
-/// Headers that go along to another origin: they describe the request and grant nothing.
+/// Headers that follow a redirect to another origin: they describe the request and grant nothing.
 const HARMLESS_HEADERS: [http::HeaderName; 4] = [ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, USER_AGENT];
 
-/// What surrounds a client. The default is the machine's own.
+/// Options of a client. The default is the machine's own proxy and resolver.
 #[derive(Clone)]
 pub struct HttpOptions {
     /// Resolves names.
@@ -49,14 +49,14 @@ impl std::fmt::Debug for HttpOptions {
     }
 }
 
-/// One request.
+/// An HTTP request.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
     /// Method.
     pub method: Method,
     /// Target, `http` or `https`.
     pub url: Url,
-    /// Headers. Only `Accept`, `Accept-Language`, `Content-Type` and `User-Agent` follow a redirect to
+    /// Request headers. Only `Accept`, `Accept-Language`, `Content-Type` and `User-Agent` follow a redirect to
     /// another origin.
     pub headers: HeaderMap,
     /// Body.
@@ -71,8 +71,8 @@ impl HttpRequest {
     }
 }
 
-/// An HTTP client under one address policy. Cheap until its first request: TLS and connection pools are
-/// built then. Share it, so that connections are.
+/// An HTTP client with one address policy. TLS and connection pools are built at the first request.
+/// Share it to share connections.
 #[derive(Debug)]
 pub struct HttpClient {
     policy: AddressPolicy,
@@ -80,8 +80,8 @@ pub struct HttpClient {
     pools: [OnceLock<reqwest::Client>; 3],
 }
 
-/// How a request travels. Each way has a pool of its own: a connection that was opened for an exempt host
-/// is never used for a checked one.
+/// The route of a request. Each route has its own pool: a connection opened for an exempt host is never used for a
+/// checked one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     /// Straight, to addresses that are checked as they are dialled.
@@ -92,14 +92,14 @@ enum Route {
     Proxied,
 }
 
-/// What a pool is for.
+/// The purpose of a connection pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// Any host. Redirects are left to [`HttpClient::send`], which checks each.
     Anywhere,
     /// One origin. Redirects are followed within it.
     OneOrigin,
-    /// The same, over connections that can be upgraded to another protocol: HTTP/1.1 alone.
+    /// One origin, with HTTP/1.1 connections that can be upgraded to another protocol.
     Upgrades,
 }
 
@@ -118,17 +118,17 @@ impl HttpClient {
 
     /// Sends a request, follows at most five redirects, and returns the head of the response.
     ///
-    /// A redirect is checked like the request itself. Within one origin everything goes along; to another
-    /// origin only headers that grant nothing do, and a request with a body is not repeated there.
-    /// 301, 302 and 303 turn a POST into a GET, as RFC 9110 section 15.4 lets them.
+    /// Each redirect is checked like the request itself. A redirect within one origin keeps all headers and the body;
+    /// to another origin only headers that grant nothing follow, and a request with a body is not repeated. 301, 302
+    /// and 303 turn a POST into a GET, as RFC 9110 section 15.4 allows.
     ///
     /// # Errors
-    /// [`NetError`]; a status that says failure is none.
+    /// [`NetError`]. An HTTP error status is not an error here.
     pub async fn send(&self, request: HttpRequest, bounds: Bounds<'_>) -> Result<HttpResponse, NetError> {
         self.send_where(request, bounds, |_| true).await
     }
 
-    /// [`HttpClient::send`], which follows only redirects to where `may_go` says so: nothing is sent elsewhere.
+    /// Like [`HttpClient::send`], but follows only redirects that `may_go` accepts.
     ///
     /// # Errors
     /// As [`HttpClient::send`].
@@ -142,7 +142,7 @@ impl HttpClient {
         for _ in 0..=MAX_REDIRECTS {
             let response = match bounds.run(self.send_once(&request)).await? {
                 Ok(response) => response,
-                // An earlier request had its effect, so this is no longer a call that never ran.
+                // An earlier request had its effect, so the call can no longer count as not run.
                 Err(error) if acted => {
                     return Err(NetError::Redirect { host: authority(&request.url), reason: error.to_string() });
                 }
@@ -164,9 +164,9 @@ impl HttpClient {
         })
     }
 
-    /// A client of its own for one origin, for libraries that bring their own requests: checked like
+    /// Builds a client for one origin, for libraries that make requests themselves: checked like
     /// [`HttpClient::send`], redirects followed within the origin only. Requests to other origins are not
-    /// checked ahead, so it must not be used for them.
+    /// checked before dialling, so it must not be used for them.
     ///
     /// # Errors
     /// [`NetError`] when `url` is refused or the client cannot be built.
@@ -175,7 +175,7 @@ impl HttpClient {
         self.build(route, Use::OneOrigin)
     }
 
-    /// As [`HttpClient::client_for`], with connections that can be upgraded, to a WebSocket for one.
+    /// Like [`HttpClient::client_for`], with connections that can be upgraded, for example to a WebSocket.
     ///
     /// # Errors
     /// As [`HttpClient::client_for`].
@@ -189,7 +189,7 @@ impl HttpClient {
         let mut builder = client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
         match request.body.as_ref().filter(|body| !body.is_empty()) {
             Some(body) => builder = builder.body(body.clone()),
-            // Where a body could be, there are servers that ask for its length (RFC 9110 section 8.6, and 411).
+            // Some servers demand a length on methods that may carry a body (RFC 9110 section 8.6, and 411).
             None if [Method::POST, Method::PUT, Method::PATCH].contains(&request.method) => {
                 builder = builder.header(CONTENT_LENGTH, 0);
             }
@@ -198,7 +198,7 @@ impl HttpClient {
         builder.send().await.map_err(|error| NetError::from_reqwest(error, authority(&request.url)))
     }
 
-    /// Checks what can be checked before dialling, and says how to go.
+    /// Checks `url` as far as possible before dialling and returns the route.
     async fn route(&self, url: &Url) -> Result<Route, NetError> {
         let unusable = |reason: &str| Err(NetError::Url { url: without_secrets(url), reason: reason.to_owned() });
         if !matches!(url.scheme(), "http" | "https") {
@@ -268,7 +268,7 @@ fn same_origin_redirects() -> reqwest::redirect::Policy {
     })
 }
 
-/// Where `response` redirects to, if it does.
+/// Returns the target of a redirect; `None` if `response` is not one.
 fn redirect_target(from: &Url, response: &reqwest::Response) -> Result<Option<Url>, NetError> {
     let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let Some(location) = response.headers().get(LOCATION).filter(|_| redirects) else { return Ok(None) };
@@ -279,7 +279,7 @@ fn redirect_target(from: &Url, response: &reqwest::Response) -> Result<Option<Ur
     }
 }
 
-/// The request that a redirect asks for.
+/// Returns the request for a redirect.
 fn redirected(mut request: HttpRequest, next: Url, status: StatusCode) -> Result<HttpRequest, NetError> {
     let rewrites = match status {
         StatusCode::SEE_OTHER => request.method != Method::HEAD,
@@ -318,24 +318,24 @@ fn authority(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Adds what a server demands of its callers to each HTTP request: OAuth 2.1, for one.
+/// Adds credentials that a server demands, such as OAuth 2.1 tokens, to each HTTP request.
 #[async_trait]
 pub trait Authorizer: fmt::Debug + Send + Sync {
-    /// Headers of the next request. Refreshes what is about to expire, one flight for all who ask.
+    /// Returns the headers of the next request. Refreshes expiring credentials, once for all concurrent callers.
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
     async fn headers(&self) -> Result<HeaderMap, String>;
-    /// The server refused a request that carried `sent` with 401 or 403. Whether it is worth sending again, with
+    /// Handles a 401 or 403 response to a request that carried `sent`. Returns whether to send it again with
     /// [new headers](Authorizer::headers).
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
     async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String>;
-    /// The server took a request that carried `sent`. Called for each, so that it has to be quick.
+    /// The server accepted a request that carried `sent`. Called for each, so it must be fast.
     fn accepted(&self, _sent: &HeaderMap) {}
-    /// Tells on whose behalf requests go out now from anybody else's, without a secret: what one was answered is not
-    /// for another. The default has one for all.
+    /// Identifies the account that requests are sent for, without a secret. Responses are not shared between
+    /// identities. By default all requests have the same one.
     fn identity(&self) -> String {
         String::new()
     }
@@ -350,11 +350,11 @@ pub struct Challenge {
     pub authenticate: Vec<String>,
 }
 
-/// Whether to send again.
+/// Whether to send a refused request again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// Once.
     Yes,
-    /// No.
+    /// Do not send again.
     No,
 }

@@ -5,29 +5,29 @@ use std::error::Error as StdError;
 use toolwright_core::{CancelCause, ErrorKind, ToolError};
 use url::Url;
 
-/// Why there is no response, or not all of it. No variant's text holds a URL's query or credentials.
+/// Why a response is missing or incomplete. No variant's text holds a URL's query or credentials.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NetError {
     /// The address policy forbids the target. Nothing was sent to it.
     #[error("{target} is refused: {reason}")]
     Refused {
-        /// Host, and port where the URL has one.
+        /// Host, and port if the URL has one.
         target: String,
-        /// What is wrong with the address.
+        /// Why the address is refused.
         reason: String,
     },
     /// The URL cannot be requested.
     #[error("`{url}` cannot be requested: {reason}")]
     Url {
-        /// The URL, or what was given for one.
+        /// The URL as given.
         url: String,
         /// Why not.
         reason: String,
     },
-    /// The host's name does not resolve, or no connection came about. Nothing was sent.
+    /// The host name does not resolve, or the connection failed. Nothing was sent.
     #[error("cannot connect to {host}: {reason}")]
     Connect {
-        /// Host, and port where the URL has one.
+        /// Host, and port if the URL has one.
         host: String,
         /// Why not.
         reason: String,
@@ -35,15 +35,15 @@ pub enum NetError {
     /// The exchange broke after it may have begun.
     #[error("the exchange with {host} failed: {reason}")]
     Exchange {
-        /// Host, and port where the URL has one.
+        /// Host, and port if the URL has one.
         host: String,
-        /// How.
+        /// What failed.
         reason: String,
     },
     /// A redirect is not followed; the requests before it were sent.
     #[error("a redirect of {host} is not followed: {reason}")]
     Redirect {
-        /// Who redirects.
+        /// Host that sent the redirect.
         host: String,
         /// Why it is not followed.
         reason: String,
@@ -60,8 +60,8 @@ pub enum NetError {
 }
 
 impl NetError {
-    /// The error of the call that made the request. `settings` is the configuration section whose
-    /// `allow_private` and `allowed_hosts` govern it, like `web`: a refusal names them as the remedy.
+    /// Converts to a tool error for the call that made the request. `settings` is the configuration section whose
+    /// `allow_private` and `allowed_hosts` apply, like `web`: a refusal names them as the remedy.
     #[must_use]
     pub fn into_tool_error(self, settings: &str) -> ToolError {
         let kind = match &self {
@@ -84,7 +84,7 @@ impl NetError {
         ToolError::new(kind, self.to_string()).with_source(self)
     }
 
-    /// The error behind a failed request to `host`: a refusal of our resolver, or what the client says.
+    /// Converts a failed request to `host`: to our resolver's refusal if there is one, else to the client's error.
     pub(crate) fn from_reqwest(error: reqwest::Error, host: String) -> Self {
         if let Some(refused) = causes(&error).find_map(|cause| cause.downcast_ref::<Self>()) {
             return refused.clone();
@@ -97,14 +97,14 @@ impl NetError {
 }
 
 fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
-    // An `io::Error` shows the cause of its custom error, not that error itself, so it is opened here.
+    // `io::Error::source` skips its custom error itself, so it is unwrapped here.
     std::iter::successors(Some(error as &(dyn StdError + 'static)), |&error| {
         let opened = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         opened.map(|inner| inner as &(dyn StdError + 'static)).or_else(move || error.source())
     })
 }
 
-/// A URL that may be shown: no credentials, no query, no fragment.
+/// Formats a URL without credentials, query and fragment.
 pub(crate) fn without_secrets(url: &Url) -> String {
     let mut shown = url.clone();
     // These fail only for URLs that cannot have credentials.

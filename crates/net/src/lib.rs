@@ -1,12 +1,12 @@
-//! One HTTP client policy for everything that goes out: `web__fetch`, REST tools and remote MCP servers.
+//! One HTTP client for all outgoing requests of tools: `web__fetch`, REST tools and remote MCP servers.
 //!
-//! An [`HttpClient`] refuses addresses that are not public unless its [`AddressPolicy`] says otherwise. A
+//! An [`HttpClient`] refuses addresses that are not public unless its [`AddressPolicy`] allows them. A
 //! name is resolved and checked when its connection is dialled, and only checked addresses are dialled,
-//! so that a name cannot change its mind between check and use. Redirects go through the same check.
+//! so DNS cannot change between check and use. Redirects go through the same check.
 //!
-//! With a proxy from the environment the proxy dials, so the target is resolved and checked here before
-//! the proxy hears of it; a target that does not resolve here is refused unless it is allowed by name.
-//! What the proxy resolves later is the proxy's affair.
+//! With a proxy from the environment, the proxy dials. The target is resolved and checked here first; a
+//! target that does not resolve here is refused unless it is allowed by name. What the proxy itself
+//! resolves later is not checked.
 
 mod address;
 mod client;
@@ -22,8 +22,8 @@ pub use error::NetError;
 pub use proxy::ProxyConfig;
 pub use response::{Body, Bounds, HttpResponse, MediaType, decode_text};
 
-/// Makes `ring` the process's TLS provider, the first time it is called, unless the embedding program
-/// has chosen one. Every client of this crate calls it before it is built; nothing calls it at start-up.
+/// Installs `ring` as the process's TLS provider on the first call, unless the embedding program has
+/// chosen one. Every client of this crate calls it before it is built; nothing calls it at start-up.
 pub fn install_tls() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {

@@ -7,8 +7,8 @@ use url::Url;
 
 use super::error::NetError;
 
-/// Which proxy a URL goes through: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, or their
-/// lower-case names, read as curl does. Only `http` and `https` proxies are supported.
+/// Proxy settings: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, or their lower-case names, read as
+/// curl does. Only `http` and `https` proxies are supported.
 #[derive(Clone, Default)]
 pub struct ProxyConfig {
     http: Option<String>,
@@ -17,7 +17,7 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// No proxy.
+    /// Settings without a proxy.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -29,13 +29,13 @@ impl ProxyConfig {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
 
-    /// As [`ProxyConfig::from_env`], from any variables.
+    /// Like [`ProxyConfig::from_env`], with variables from `lookup`.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| {
             let value = lookup(name).or_else(|| lookup(&name.to_ascii_lowercase()))?;
             (!value.trim().is_empty()).then(|| value.trim().to_owned())
         };
-        // Under CGI a request's `Proxy` header arrives as HTTP_PROXY, so it proves nothing (CVE-2016-5385).
+        // Under CGI, HTTP_PROXY comes from the request's `Proxy` header and cannot be trusted (CVE-2016-5385).
         let cgi = lookup("REQUEST_METHOD").is_some();
         let http = get("HTTP_PROXY").filter(|_| !cgi);
         let all = get("ALL_PROXY");
@@ -53,7 +53,7 @@ impl ProxyConfig {
     }
 
     fn bypasses(&self, url: &Url) -> bool {
-        // The matcher knows NO_PROXY's rules; a stand-in proxy makes its answer depend on them alone.
+        // The matcher implements NO_PROXY's rules; with a dummy proxy its answer depends only on them.
         let matcher = Matcher::builder().all("http://proxy.invalid").no(self.bypass.as_str()).build();
         url.as_str().parse().is_ok_and(|uri| matcher.intercept(&uri).is_none())
     }

@@ -1,4 +1,4 @@
-//! A response whose body is read within bounds.
+//! HTTP responses with a bounded body.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use url::Url;
 
 use super::error::{NetError, without_secrets};
 
-/// How long a request may take: until it is cancelled or its deadline passes.
+/// Bounds on a request's time: cancellation and a deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'a> {
     cancel: &'a Cancel,
@@ -56,7 +56,7 @@ impl<'a> Bounds<'a> {
 pub struct Body {
     /// The bytes, decompressed.
     pub bytes: Vec<u8>,
-    /// Whether the bound left some out.
+    /// Whether the body was cut at the bound.
     pub cut: bool,
 }
 
@@ -90,7 +90,7 @@ impl HttpResponse {
         self.inner.url()
     }
 
-    /// That URL without credentials, query and fragment.
+    /// The final URL without credentials, query and fragment.
     #[must_use]
     pub fn public_url(&self) -> String {
         without_secrets(self.url())
@@ -102,7 +102,7 @@ impl HttpResponse {
         MediaType::parse(self.headers().get(CONTENT_TYPE)?.to_str().ok()?)
     }
 
-    /// The `Content-Encoding` that the body still has: what was asked for is undone, what comes unasked is not.
+    /// The `Content-Encoding` still applied to the body: requested encodings are decoded, unrequested ones are not.
     #[must_use]
     pub fn encoding(&self) -> Option<String> {
         let encoding = self.headers().get(CONTENT_ENCODING)?;
@@ -110,13 +110,13 @@ impl HttpResponse {
         Some(encoding).filter(|encoding| !encoding.is_empty() && encoding != "identity")
     }
 
-    /// `Content-Length`, when it is stated. Says nothing about a compressed body's real size.
+    /// The `Content-Length` header, if present. It does not tell the size of a decoded body.
     #[must_use]
     pub fn stated_length(&self) -> Option<u64> {
         self.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
 
-    /// The next piece of the body; `None` at its end.
+    /// Reads the next chunk of the body; `None` at its end.
     ///
     /// # Errors
     /// [`NetError`] when the exchange breaks or a bound is reached.
@@ -125,7 +125,7 @@ impl HttpResponse {
         chunk.map_err(|error| NetError::from_reqwest(error, self.host.clone()))
     }
 
-    /// The body, at most `max` bytes of it. The rest is not read, and the connection is closed then.
+    /// Reads at most `max` bytes of the body. If there is more, the connection is closed.
     ///
     /// # Errors
     /// As [`HttpResponse::chunk`].
@@ -142,7 +142,7 @@ impl HttpResponse {
     }
 }
 
-/// How far into a page its own declaration of a charset is looked for (HTML, "prescan a byte stream").
+/// Bytes of a page searched for a charset declaration (HTML, "prescan a byte stream").
 const PRESCAN: usize = 1024;
 
 /// A `Content-Type`, lower-cased.
@@ -155,7 +155,7 @@ pub struct MediaType {
 }
 
 impl MediaType {
-    /// Parses a header's value; `None` unless it begins with `type/subtype`.
+    /// Parses a header value; `None` unless it begins with `type/subtype`.
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let mut parts = value.split(';');
@@ -177,7 +177,7 @@ impl MediaType {
         matches!(self.essence.as_str(), "text/html" | "application/xhtml+xml")
     }
 
-    /// JSON, by its own name or a `+json` suffix (RFC 6839).
+    /// Whether it is JSON, or has a `+json` suffix (RFC 6839).
     #[must_use]
     pub fn is_json(&self) -> bool {
         self.essence == "application/json" || self.essence == "text/json" || self.essence.ends_with("+json")
@@ -209,18 +209,18 @@ impl MediaType {
     }
 }
 
-/// The text of `bytes`: by byte order mark, else by the charset that the type states, else by the one
+/// Decodes `bytes`: by byte order mark, else by the charset of the type, else by the one
 /// that an HTML page declares, else UTF-8, else Windows-1252. Malformed sequences become U+FFFD.
 #[must_use]
 pub fn decode_text(bytes: &[u8], media_type: Option<&MediaType>) -> String {
     let stated = media_type.and_then(|media_type| Encoding::for_label(media_type.charset.as_deref()?.as_bytes()));
     let declared = || media_type.filter(|media_type| media_type.is_html()).and_then(|_| declared_charset(bytes));
     let guess = || if valid_utf8_prefix(bytes) { UTF_8 } else { WINDOWS_1252 };
-    // `decode` lets a byte order mark decide.
+    // `decode` gives precedence to a byte order mark.
     stated.or_else(declared).unwrap_or_else(guess).decode(bytes).0.into_owned()
 }
 
-/// Whether `bytes` are UTF-8, but for a character that is cut at the end.
+/// Whether `bytes` are UTF-8, ignoring a character cut at the end.
 fn valid_utf8_prefix(bytes: &[u8]) -> bool {
     match std::str::from_utf8(bytes) {
         Ok(_) => true,
