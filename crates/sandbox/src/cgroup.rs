@@ -1,9 +1,9 @@
-//! Control groups (cgroup v2) for process trees with limits, where this process has a hierarchy of its own to make them in.
+//! Limits process trees with control groups (cgroup v2), where this process may create them.
 //!
-//! Each tree gets a leaf, `tw-PID-N` with this process's PID. The command enters it before it is executed; guardian and
-//! watcher stay outside. A group whose controllers are handed on must have no processes itself, except for the root of all
-//! groups, so this process first moves into a leaf `tw-PID-self`, and only if it is alone. Where any of this is not
-//! possible there are no control groups, and trees are counted (see `tree`).
+//! Each tree gets a leaf, `tw-PID-N` with this process's PID. The command enters it before exec; guardian and watcher
+//! stay outside. A group that delegates controllers must have no processes itself, except for the root group, so this
+//! process first moves into a leaf `tw-PID-self`, but only if it is alone in its group. Where this is not possible,
+//! usage of trees is counted instead (see `tree`).
 
 use std::ffi::CString;
 use std::io;
@@ -29,7 +29,7 @@ const UNUSED: &str = "not asked for";
 
 static GROUPS: OnceLock<Result<Groups, &'static str>> = OnceLock::new();
 
-/// Where leaves are made.
+/// Parent folder and controllers of the leaves.
 #[derive(Debug)]
 pub(crate) struct Groups {
     folder: PathBuf,
@@ -44,7 +44,7 @@ struct Controllers {
     memory: bool,
 }
 
-/// What is known of this process's own group.
+/// State of this process's own group.
 #[derive(Debug)]
 struct Own<'a> {
     available: Controllers,
@@ -52,12 +52,12 @@ struct Own<'a> {
     members: &'a [u32],
 }
 
-/// Has the limits of process trees kept by control groups, where this process has a cgroup v2 hierarchy of its own, as in a
-/// systemd unit with `Delegate=pids memory`. Moves this process into a group below its present one. Call it before the first
-/// child is started; without it, and wherever it is not possible, trees are counted.
+/// Enforces the limits of process trees with control groups, if this process has a cgroup v2 hierarchy of its own, as
+/// in a systemd unit with `Delegate=pids memory`. Moves this process into a child group. Call it before the first child
+/// is started. Otherwise, or on failure, usage of trees is counted.
 ///
 /// # Errors
-/// Says why it is not possible here.
+/// The reason why control groups are not available.
 pub fn use_control_groups() -> Result<(), &'static str> {
     let made = GROUPS.get_or_init(|| {
         let read = |file| std::fs::read_to_string(file).unwrap_or_default();
@@ -71,7 +71,7 @@ pub fn use_control_groups() -> Result<(), &'static str> {
     made.as_ref().map(|_| ()).map_err(|why| *why)
 }
 
-/// What keeps the limits of trees, for the operator: `Err` says why it is no control group.
+/// Describes which control files enforce limits of trees, for the operator; `Err` says why none do.
 pub(crate) fn in_use() -> Result<&'static str, &'static str> {
     let groups = GROUPS.get().map_or(Err(UNUSED), |made| made.as_ref().map_err(|why| *why))?;
     Ok(match groups.controllers {
@@ -81,16 +81,16 @@ pub(crate) fn in_use() -> Result<&'static str, &'static str> {
     })
 }
 
-/// Makes the leaf of a tree; none where there are no control groups, or the kernel refuses another one.
+/// Creates the leaf of a tree; `None` without control groups, or if the kernel refuses another.
 pub(crate) fn leaf(limits: TreeLimits) -> Option<Leaf> {
     let groups = GROUPS.get()?.as_ref().ok().filter(|_| limits != TreeLimits::default())?;
     groups.leaf(limits).inspect_err(|error| tracing::warn!("no control group for a command: {error}")).ok()
 }
 
-/// Where the group of a process is, by its `/proc/PID/cgroup` and `mountinfo`.
+/// Finds the folder of a process's group from its `/proc/PID/cgroup` and `mountinfo`.
 fn place(groups: &str, mounts: &str) -> Option<PathBuf> {
     let own = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
-    // Outside of its namespace the kernel writes `/..`.
+    // Outside of its namespace the kernel shows `/..`.
     if own.components().any(|part| part == std::path::Component::ParentDir) {
         return None;
     }
@@ -104,7 +104,7 @@ fn place(groups: &str, mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// Whether a process may divide its group, and then whether it has to move into a leaf first.
+/// Whether a process must move into a leaf before it can divide its group; `Err` if it cannot divide it.
 fn has_to_move(own: &Own<'_>, pid: u32) -> Result<bool, &'static str> {
     match own {
         Own { available: Controllers { pids: false, memory: false }, .. } => Err(NONE),
@@ -129,7 +129,7 @@ impl Controllers {
 }
 
 impl Groups {
-    /// Takes `folder`, the group of the process `pid`, into use.
+    /// Prepares `folder`, the group of the process `pid`, for leaves.
     fn make(folder: PathBuf, pid: u32, is_alive: impl Fn(u32) -> bool) -> Result<Self, &'static str> {
         let read = |name: &str| std::fs::read_to_string(folder.join(name));
         let available = Controllers::of(&read("cgroup.controllers").map_err(|_| NONE)?);
@@ -168,7 +168,7 @@ impl Groups {
             }
             if let (true, Some(memory)) = (self.controllers.memory, limits.memory) {
                 set("memory.max", memory)?;
-                // Not on every kernel.
+                // Not every kernel has these files.
                 let _ = set("memory.swap.max", 0);
                 let _ = set("memory.oom.group", 1);
             }
@@ -178,7 +178,7 @@ impl Groups {
     }
 }
 
-/// Ends and removes what Toolwrights that are gone have left behind, this process's number included: it is another's now.
+/// Ends and removes leaves of Toolwright processes that are gone, and those with this process's reused PID.
 fn sweep(folder: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -187,7 +187,7 @@ fn sweep(folder: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
                 if rest != OWN {
                     let _ = std::fs::write(entry.path().join("cgroup.kill"), "1");
                 }
-                // One with processes stays until the next start.
+                // A leaf that still has processes stays until the next start.
                 let _ = std::fs::remove_dir(entry.path());
             }
             _ => {}
@@ -195,7 +195,7 @@ fn sweep(folder: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
     }
 }
 
-/// The group of one tree. Dropping it ends what is in it, and removes it once it is empty.
+/// The control group of one tree. On drop, kills its processes, and removes it once it is empty.
 ///
 /// [`Leaf::enter`], [`Leaf::kill`] and [`Leaf::remove`] make system calls only, so they may run between fork and exec.
 #[derive(Debug)]
@@ -214,15 +214,15 @@ impl Leaf {
         Ok(Self { path: path(&folder)?, members, end, has_memory, folder })
     }
 
-    /// Moves this process into it.
+    /// Moves this process into the group.
     ///
     /// # Errors
-    /// Of the kernel.
+    /// The kernel's error.
     pub(crate) fn enter(&self) -> io::Result<()> {
         write(&self.members, b"0")
     }
 
-    /// Kills all processes in it, where the kernel can (Linux 5.14).
+    /// Kills all processes in it, if the kernel can (Linux 5.14).
     pub(crate) fn kill(&self) {
         let _ = write(&self.end, b"1");
     }
@@ -238,7 +238,7 @@ impl Leaf {
         members.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Whether the kernel keeps its limit of memory, and then whether it has ended a process for that.
+    /// Whether the kernel killed a process for exceeding the memory limit; `None` if the kernel does not enforce it.
     pub(crate) fn ran_out_of_memory(&self) -> Option<bool> {
         let events = std::fs::read_to_string(self.folder.join("memory.events")).unwrap_or_default();
         let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap_or("0");
@@ -305,7 +305,7 @@ mod tests {
         for name in all {
             std::fs::create_dir(folder.path().join(name)).expect("made");
         }
-        // On a plain disk the file of `cgroup.kill` keeps a folder from being removed.
+        // On an ordinary file system, the `cgroup.kill` file keeps the folder from being removed.
         sweep(folder.path(), 7, |pid| pid == 8);
         let left = |name: &&str| folder.path().join(name).exists();
         let killed = |name: &&str| folder.path().join(name).join("cgroup.kill").exists();

@@ -1,5 +1,5 @@
-//! Kills a process group as a whole, on systems without a subreaper. It does not reach processes that leave the group,
-//! nor those that run when the gateway is killed with SIGKILL.
+//! Kills a process group as a whole, on systems without a subreaper. Processes that leave the group escape it,
+//! and so do those running when the gateway is killed with SIGKILL.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -35,7 +35,7 @@ impl Drop for Lifeline {
     }
 }
 
-/// There is no switch for this that all these systems have.
+/// These systems have no common switch for this.
 pub(crate) fn harden() {}
 
 /// Starts `command` as the leader of a process group.

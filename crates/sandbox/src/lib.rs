@@ -1,8 +1,8 @@
 //! Supervised child processes, for commands and for MCP servers on stdio.
 //!
-//! A child is a tree: the command and whatever it starts. The tree ends with the command (what a command
-//! leaves in the background ends when the command does), when the [`SupervisedChild`] is dropped, and, on
-//! Linux, when this process dies, even by SIGKILL; processes that called setsid(2) included.
+//! A child is a process tree: the command and all its descendants. The tree ends when the command ends (including its
+//! background processes), when the [`SupervisedChild`] is dropped, and, on Linux, when this process dies, even by
+//! SIGKILL. This covers processes that called setsid(2).
 
 mod cgroup;
 pub mod enforce;
@@ -45,36 +45,35 @@ pub use peer_process::peer_process;
 pub use program::{SpawnError, candidates, find_program, withheld_by_default};
 pub use tree::Exceeded;
 
-/// How long a killed tree may take to be gone before its end is no longer waited for.
+/// Time limit for waiting on a killed tree to be gone.
 const KILL_BOUND: Duration = Duration::from_secs(8);
 
-/// Keeps other processes of the same user from reading this one's memory and environment, where keys and
-/// tokens are: without it `cat /proc/$PPID/environ` shows them to every command that a tool runs.
+/// Keeps other processes of the same user from reading this process's memory and environment, which hold keys and
+/// tokens: otherwise `cat /proc/$PPID/environ` would show them to every command that a tool runs.
 ///
-/// Holds for this process and its forks, not for the programs they execute; call it before the first
-/// child is started. It costs core dumps and debuggers: neither is possible any more, except for root,
-/// whom nothing is kept from. On systems other than Linux nothing happens.
+/// Covers this process and its forks, not the programs they execute. Call it before the first
+/// child is started. It disables core dumps and debuggers, except for root. Does nothing on systems other than Linux.
 pub fn harden_self() {
     harden();
 }
 
-/// What the command reads.
+/// Standard input of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stdin {
-    /// Nothing: end of file at once.
+    /// Empty: end of file at once.
     #[default]
     Null,
-    /// What is written to [`SupervisedChild::stdin`].
+    /// Data written to [`SupervisedChild::stdin`].
     Piped,
 }
 
-/// Where the command's two output streams go.
+/// Destination of the command's output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Output {
     /// A pipe each.
     #[default]
     Separate,
-    /// Both into the pipe of standard output, in the order in which they are written.
+    /// Both into the pipe of standard output, in write order.
     Merged,
 }
 
@@ -113,8 +112,8 @@ impl Variable {
 }
 
 impl SupervisedCommand {
-    /// Runs `program`, looked up in `PATH` unless it contains a slash. Inherits the environment and the
-    /// working directory; reads nothing.
+    /// A command for `program`, looked up in `PATH` unless it contains a slash. It inherits the environment and the
+    /// working directory; its standard input is empty.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
@@ -135,7 +134,7 @@ impl SupervisedCommand {
         self
     }
 
-    /// Takes the inherited variables away whose names match one of the patterns (see
+    /// Removes inherited variables whose names match one of the patterns (see
     /// [`withheld_by_default`]). Variables set after this stay.
     #[must_use]
     pub fn withhold(mut self, patterns: &[String]) -> Self {
@@ -143,7 +142,7 @@ impl SupervisedCommand {
         self
     }
 
-    /// Sets variables over the inherited ones.
+    /// Sets variables in addition to the inherited ones.
     #[must_use]
     pub fn envs(mut self, variables: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>) -> Self {
         let set = variables.into_iter().map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned()));
@@ -151,43 +150,43 @@ impl SupervisedCommand {
         self
     }
 
-    /// Takes one inherited variable away.
+    /// Removes one inherited variable.
     #[must_use]
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.variables.push(Variable::Removed(name.as_ref().to_owned()));
         self
     }
 
-    /// Inherits no variable and forgets those set so far.
+    /// Inherits no variables and removes those set so far.
     #[must_use]
     pub fn env_clear(mut self) -> Self {
         self.variables.push(Variable::AllRemoved);
         self
     }
 
-    /// Runs in this directory. A relative program path is looked up from there. In the sandbox profile
-    /// `pure`, which has no other place, the command runs in its temporary folder.
+    /// Sets the working directory. A relative program path is looked up from there. In the sandbox profile
+    /// `pure` the command runs in its temporary folder instead.
     #[must_use]
     pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// What it reads.
+    /// Sets the standard input.
     #[must_use]
     pub fn stdin(mut self, stdin: Stdin) -> Self {
         self.stdin = stdin;
         self
     }
 
-    /// Where it writes.
+    /// Sets the destination of output.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = output;
         self
     }
 
-    /// Keeps it, and all that it starts, in a sandbox. `TMPDIR` then names a folder of its own.
+    /// Runs it and its descendants in a sandbox. `TMPDIR` then names a private folder.
     #[must_use]
     pub fn sandbox(mut self, sandbox: Sandbox) -> Self {
         self.sandbox = Some(sandbox);
@@ -201,22 +200,22 @@ impl SupervisedCommand {
         self
     }
 
-    /// As [`SupervisedCommand::spawn`], on a thread that may wait: a worker of the runtime has others to serve meanwhile.
-    /// Once nobody waits for it any more it is not started, or killed if it has been.
+    /// Like [`SupervisedCommand::spawn`], but on a blocking thread, so that runtime workers stay free.
+    /// If the future is dropped, the command is not started, or killed if it was.
     ///
     /// # Errors
-    /// As there.
+    /// As [`SupervisedCommand::spawn`].
     pub async fn spawn_aside(self) -> Result<SupervisedChild, SpawnError> {
         let program = self.program.to_string_lossy().into_owned();
         let started = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || self.spawn()));
         started.await.unwrap_or_else(|ended| Err(SpawnError::Failed { program, source: io::Error::other(ended) }))
     }
 
-    /// Starts it. Must be called inside a Tokio runtime. Takes a millisecond and more, since the memory's tables are copied
-    /// for the new process; with a sandbox it touches the disk.
+    /// Starts the command. Must be called inside a Tokio runtime. Takes a millisecond or more, because fork copies the
+    /// page tables; with a sandbox it touches the disk.
     ///
     /// # Errors
-    /// [`SpawnError`] tells what is missing apart, with a remedy; nothing is left running.
+    /// [`SpawnError`] says which precondition is missing, with a remedy; nothing is left running.
     pub fn spawn(mut self) -> Result<SupervisedChild, SpawnError> {
         let mut prepared = self.prepare()?;
         let mut scratch = prepared.as_mut().and_then(|prepared| prepared.scratch.take());
@@ -272,7 +271,7 @@ impl SupervisedCommand {
         })
     }
 
-    /// Builds the sandbox. What it changes is the program, which becomes a path, and the directory.
+    /// Builds the sandbox. Replaces the program with a path, and sets the directory.
     fn prepare(&mut self) -> Result<Option<Prepared>, SpawnError> {
         let Some(sandbox) = self.sandbox.as_ref().filter(|sandbox| sandbox.profile != SandboxProfile::Full) else {
             return Ok(None);
@@ -322,7 +321,7 @@ impl SupervisedCommand {
                 Variable::AllRemoved => command.env_clear(),
             };
         }
-        // Last: nothing that is configured overrides it.
+        // Set last, so that no configured variable overrides it.
         command.env(DEPTH_VARIABLE, nesting::depth().saturating_add(1).to_string());
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
@@ -334,42 +333,41 @@ impl SupervisedCommand {
 /// A running tree. Dropping it kills the tree; the kill is not waited for.
 #[derive(Debug)]
 pub struct SupervisedChild {
-    /// Takes what the command reads, when it is [`Stdin::Piped`]. Drop it to give end of file.
+    /// The command's standard input, when it is [`Stdin::Piped`]. Drop it to give end of file.
     pub stdin: Option<ChildStdin>,
-    /// What the command writes. Ends when the command does, whoever else holds the pipe.
+    /// The command's standard output. Ends when the command does, even if another process holds the pipe.
     pub stdout: Option<ChildStdout>,
-    /// What the command writes to standard error; `None` for [`Output::Merged`].
+    /// The command's standard error; `None` for [`Output::Merged`].
     pub stderr: Option<ChildStderr>,
-    /// What holds of its sandbox, and what does not; `None` without one.
+    /// Which parts of its sandbox are enforced; `None` without a sandbox.
     pub enforcement: Option<Enforcement>,
     child: Child,
     tree: Arc<Tree>,
-    /// Dropped last, when the end of the tree has been asked for.
+    /// Dropped last, after the end of the tree was requested.
     scratch: Option<Scratch>,
 }
 
 impl SupervisedChild {
-    /// Process id of the tree's root, for logs: on Linux that of the guardian, whose child is the watcher of the
-    /// command.
-    /// `None` once it has been waited for.
+    /// Process id of the tree's root, for logs. On Linux this is the guardian, whose child is the watcher of the
+    /// command. `None` after the tree was waited for.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits for the end of the command and of its tree. Cancel-safe; may be called again. Read the
+    /// Waits for the end of the command and its tree. Cancel-safe; may be called again. Read the
     /// output meanwhile: a full pipe keeps the command from ending.
     ///
     /// # Errors
-    /// Of the operating system; none is known to occur.
+    /// The operating system's error; none is known to occur.
     pub async fn wait(&mut self) -> io::Result<Exit> {
         let status = self.child.wait().await?;
         self.tree.ended();
         Ok(status.into())
     }
 
-    /// What the command, which has ended, wrote into the file of [`SupervisedCommand::leaves`], `max` bytes and one more at
-    /// most; `None`: nothing. What it put there that is no ordinary file is not followed.
+    /// Reads at most `max + 1` bytes of the file named by [`SupervisedCommand::leaves`], after the command has ended.
+    /// `None` if there is none, or if it is not an ordinary file.
     pub async fn left(&self, max: usize) -> Option<Vec<u8>> {
         let path = self.scratch.as_ref()?.path().join(LEFT);
         let read = move || {
@@ -388,11 +386,11 @@ impl SupervisedChild {
         tokio::task::spawn_blocking(read).await.ok()?
     }
 
-    /// Asks the command's process group to end (SIGTERM), kills the tree after `grace`, and waits for its
-    /// end, at most `grace` and some seconds. Standard input is closed first.
+    /// Closes standard input, sends SIGTERM to the command's process group, kills the tree after `grace`, and waits for
+    /// its end, at most `grace` and some seconds.
     ///
     /// # Errors
-    /// Of the operating system, or `TimedOut` when something in the tree cannot be killed.
+    /// The operating system's error, or `TimedOut` when a process in the tree cannot be killed.
     pub async fn terminate(&mut self, grace: Duration) -> io::Result<Exit> {
         self.stdin = None;
         self.tree.request_end();
@@ -421,7 +419,7 @@ impl Drop for SupervisedChild {
     }
 }
 
-/// How a command ended: exactly one of the two is set.
+/// How a command ended: exactly one of the two fields is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
     /// Exit code.
@@ -431,7 +429,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// Whether it ended with code 0.
+    /// Whether the command ended with code 0.
     #[must_use]
     pub fn success(self) -> bool {
         self.code == Some(0)

@@ -1,39 +1,39 @@
-//! Detects whether a process was started by a Toolwright, by one of its tools or servers, directly or through others.
+//! Detects whether a process was started by a Toolwright, by one of its tools or servers, directly or indirectly.
 //!
-//! Three marks tell. Every child gets [`DEPTH_VARIABLE`], which a command may unset. On Linux every child has a watcher
-//! above it: the watcher is the subreaper of its tree, so that daemons stay below it too. A command that kills its watchers
-//! leaves that tree, but keeps the third mark: a hard limit that only a process with CAP_SYS_RESOURCE (root) can raise. What
-//! somebody else starts on behalf of a command (cron, systemd, a container) has no mark.
+//! There are three marks. Every child gets [`DEPTH_VARIABLE`], which a command may unset. On Linux every child has a
+//! watcher above it: the watcher is the subreaper of its tree, so that daemons stay below it too. A command that kills
+//! its watchers leaves that tree, but keeps the third mark: a hard limit that only a process with CAP_SYS_RESOURCE
+//! (root) can raise. Processes that another service (cron, systemd, a container runtime) starts for a command have no
+//! mark.
 
-/// Environment variable of every process that a Toolwright starts: how many Toolwrights stand above it. Nothing that
-/// is configured overrides it.
+/// Environment variable of every child: the number of Toolwright processes above it. Configured variables cannot
+/// override it.
 pub const DEPTH_VARIABLE: &str = "TOOLWRIGHT_DEPTH";
 /// The name of watchers, as the kernel shows it: a process names only itself.
 #[cfg(target_os = "linux")]
 pub(crate) const WATCHER_NAME: &std::ffi::CStr = c"tw-watcher";
 
-/// The hard limit of file locks (`RLIMIT_LOCKS`) that every child inherits. Linux has not enforced this limit since 2.4.25, and
-/// it is unlimited unless somebody sets it, so a finite one is a mark: a child may lower it and stays marked, whatever
-/// the value.
+/// The hard limit of file locks (`RLIMIT_LOCKS`) that every child inherits. Linux has not enforced it since 2.4.25, and
+/// it is unlimited by default, so any finite value is a mark: a child may lower it but stays marked.
 #[cfg(target_os = "linux")]
 pub(crate) const MARKED_LOCKS: u64 = 1 << 62;
 
-/// How many Toolwrights stand above this process, by the mark.
+/// Number of Toolwright processes above this one, from [`DEPTH_VARIABLE`].
 #[must_use]
 pub fn depth() -> u32 {
     std::env::var(DEPTH_VARIABLE).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0)
 }
 
-/// Whether a Toolwright started this process, itself or through others: a command of a model's shell, an MCP server, or
-/// what these start. Such a process may not approve anything in its owner's name. Where that cannot be told: yes.
+/// Whether Toolwright started this process, directly or indirectly: a command of a model's shell, an MCP server, or
+/// their children. Such a process may not approve anything in its owner's name. `true` if unknown.
 #[must_use]
 pub fn is_nested() -> bool {
     std::env::var_os(DEPTH_VARIABLE).is_some_and(|mark| !mark.is_empty() && mark != "0")
         || is_nested_process(std::process::id())
 }
 
-/// Whether a process of this machine is below a watcher or has the mark of its limits; its environment does not count.
-/// Where that cannot be told: yes. On systems other than Linux: no.
+/// Whether a process of this machine is below a watcher or has the mark of its limits; its environment is ignored.
+/// `true` if unknown; `false` on systems other than Linux.
 #[must_use]
 pub fn is_nested_process(pid: u32) -> bool {
     #[cfg(target_os = "linux")]
@@ -55,16 +55,16 @@ mod linux {
     /// Steps up a chain of parents, new starts included.
     const MAX_STEPS: usize = 1000;
 
-    /// What is seen of a process.
+    /// What `/proc` shows of a process.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Seen {
         /// Its parent; 0 for the first process.
         Child { of: u32 },
         /// It is a watcher.
         Watcher,
-        /// It has ended: its children have another parent now.
+        /// It has ended: its children have another parent.
         Gone,
-        /// It is another user's (`hidepid`); Toolwright's own are not.
+        /// It belongs to another user (`hidepid`); Toolwright's own processes do not.
         Foreign,
         /// It is this user's and the kernel does not show it.
         Hidden,
@@ -83,7 +83,7 @@ mod linux {
         true
     }
 
-    /// Whether its limits are those of a child. One that is gone, or cannot be seen, is for [`is_below`] to judge.
+    /// Whether its limits have the mark. `false` for a process that is gone or hidden; [`is_below`] judges those.
     pub(crate) fn is_marked(pid: u32) -> bool {
         std::fs::read_to_string(format!("/proc/{pid}/limits")).is_ok_and(|limits| is_mark(&limits))
     }

@@ -1,11 +1,12 @@
-//! Finds the program at the other end of a connection of this machine.
+//! Finds the program at the other end of a local connection.
 
 use std::net::SocketAddr;
 
 use toolwright_core::session::PeerProcess;
 
-/// Finds the program that has a connection from `peer` to `local`, both as this process sees them. Reads `/proc`, for
-/// some milliseconds; what has ended meanwhile is not found. On systems other than Linux nothing is.
+/// Finds the process that holds the connection from `peer` to `local`, both as this process sees them. Reads `/proc`,
+/// which takes some milliseconds. Connections that closed meanwhile are not found; on systems other than Linux none
+/// are.
 #[must_use]
 pub fn peer_process(peer: SocketAddr, local: SocketAddr) -> PeerProcess {
     #[cfg(target_os = "linux")]
@@ -27,7 +28,7 @@ mod connection {
 
     use crate::is_nested_process;
 
-    /// A socket, as the kernel tells of it.
+    /// A socket in the kernel's tables.
     #[derive(Debug, PartialEq, Eq)]
     pub(crate) struct Socket {
         user: u32,
@@ -47,12 +48,12 @@ mod connection {
         }
     }
 
-    /// Whether one of those who hold a socket of this user is nested. One that nobody can be seen to hold counts as
-    /// nested: it is hidden, as one is that is on its way through another socket.
+    /// Whether any holder of this user's socket is nested. A socket without a visible holder counts as nested: the
+    /// holder is hidden, or the socket is in flight through another socket.
     fn holder(socket: &Socket) -> PeerProcess {
         let name = format!("socket:[{}]", socket.inode);
         let mut is_found = false;
-        // Only root sees the files of other users' processes.
+        // Only root can see the files of other users' processes.
         let user = rustix::process::geteuid();
         let is_visible = |process: &std::fs::DirEntry| {
             user.is_root() || process.metadata().is_ok_and(|process| process.uid() == user.as_raw())
@@ -60,7 +61,7 @@ mod connection {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes.filter(is_visible) {
             let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            // A thread may have a table of files of its own (`unshare(CLONE_FILES)`).
+            // A thread may have its own table of files (`unshare(CLONE_FILES)`).
             let threads = std::fs::read_dir(process.path().join("task")).into_iter().flatten().flatten();
             let mut files = threads.flat_map(|thread| std::fs::read_dir(thread.path().join("fd"))).flatten();
             let holds = files.any(|file| {
@@ -84,7 +85,7 @@ mod connection {
         Some((ends, Socket { user, inode: fields.nth(1)?.parse().ok()? }))
     }
 
-    /// Reads an address as the kernel writes it: words of 32 bits in the machine's byte order, then the port.
+    /// Parses an address in the kernel's form: 32-bit words in native byte order, then the port.
     fn address(text: &str) -> Option<SocketAddr> {
         let (ip, port) = text.split_once(':')?;
         let word = |at: usize| Some(u32::from_str_radix(ip.get(at * 8..at * 8 + 8)?, 16).ok()?.to_ne_bytes());

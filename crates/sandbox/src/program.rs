@@ -11,18 +11,18 @@ use toolwright_core::sandbox::SandboxProfile;
 /// A command that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No such program.
+    /// The program does not exist.
     #[error("the command `{program}` was not found: install it, write its full path, or put its folder on PATH")]
     NotFound {
-        /// As it was given.
+        /// The program as given.
         program: String,
     },
-    /// The file is there but cannot be run.
+    /// The file exists but cannot be executed.
     #[error(
         "the command `{program}` cannot be executed: make it executable (chmod +x), or check that it is a program for this machine"
     )]
     NotExecutable {
-        /// As it was given.
+        /// The program as given.
         program: String,
         /// Cause.
         source: io::Error,
@@ -30,13 +30,13 @@ pub enum SpawnError {
     /// The script names an interpreter that is not there.
     #[error("`{program}` exists, but the interpreter its first line names does not: install that, or mend the line")]
     NoInterpreter {
-        /// As it was given.
+        /// The program as given.
         program: String,
     },
     /// The working directory cannot be entered.
     #[error("the working directory `{}` cannot be entered: create it, or correct `cwd` ({source})", directory.display())]
     Directory {
-        /// As it was given.
+        /// The directory as given.
         directory: PathBuf,
         /// Cause.
         source: io::Error,
@@ -46,7 +46,7 @@ pub enum SpawnError {
         "the command `{program}` may not be executed in the sandbox profile {profile}: add its folder, and that of its interpreter, to `sandbox.read`, or choose a wider profile"
     )]
     NotGranted {
-        /// As it was given.
+        /// The program as given.
         program: String,
         /// The profile.
         profile: SandboxProfile,
@@ -56,23 +56,23 @@ pub enum SpawnError {
         "the command was not started, since `sandbox.strict` is set and {gaps}: install bubblewrap or a newer kernel, choose another profile, or turn `sandbox.strict` off"
     )]
     Unenforced {
-        /// Which, and why.
+        /// Which parts are not enforced, and why.
         gaps: String,
     },
-    /// The kernel refused what it had said it can do.
+    /// The kernel refused a mechanism that it reported as available.
     #[error("the sandbox profile {profile} could not be set up for `{program}`: {source}; it was not started")]
     Sandbox {
-        /// As it was given.
+        /// The program as given.
         program: String,
         /// The profile.
         profile: SandboxProfile,
         /// Cause.
         source: io::Error,
     },
-    /// The system refused for another reason: no more processes, descriptors or memory.
+    /// The system failed for another reason: no more processes, descriptors or memory.
     #[error("the command `{program}` could not be started: {source}")]
     Failed {
-        /// As it was given.
+        /// The program as given.
         program: String,
         /// Cause.
         source: io::Error,
@@ -80,7 +80,7 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    /// Tells the cases apart that exec(2) reports by one and the same code.
+    /// Distinguishes causes that exec(2) reports with the same code.
     pub(crate) fn explain(
         program: &OsStr,
         directory: Option<&Path>,
@@ -88,7 +88,7 @@ impl SpawnError {
         error: io::Error,
     ) -> Self {
         if let Some(directory) = directory
-            // The final dot asks for what chdir(2) needs: a directory, and the right to search it.
+            // The final `/.` checks what chdir(2) needs: a directory that may be searched.
             && let Err(source) = std::fs::metadata(directory.join("."))
         {
             return Self::Directory { directory: directory.to_owned(), source };
@@ -114,14 +114,14 @@ impl SpawnError {
     }
 }
 
-/// The file that `program` names: in `PATH`, or, where it has a slash, from `directory` (ours, where there is
-/// none). `None` where nothing executable is there. Touches the disk.
+/// Finds the file of `program`: in `PATH`, or, if it contains a slash, relative to `directory` (default: the current
+/// one). `None` if there is no executable file. Touches the disk.
 #[must_use]
 pub fn find_program(program: impl AsRef<OsStr>, directory: Option<&Path>) -> Option<PathBuf> {
     find_in(&std::env::var_os("PATH").unwrap_or_default(), program.as_ref(), directory)
 }
 
-/// As [`find_program`], with another value of `PATH`.
+/// Like [`find_program`], with another value of `PATH`.
 pub(crate) fn find_in(path: &OsStr, program: &OsStr, directory: Option<&Path>) -> Option<PathBuf> {
     let program = Path::new(program);
     if program.components().count() > 1 || program.is_absolute() {
@@ -131,7 +131,7 @@ pub(crate) fn find_in(path: &OsStr, program: &OsStr, directory: Option<&Path>) -
     in_folders(path, program).next()
 }
 
-/// All that a command of this name could be, in the order of `PATH`.
+/// Returns all executables of this name, in the order of `PATH`.
 #[must_use]
 pub fn candidates(name: &str) -> Vec<PathBuf> {
     in_folders(&std::env::var_os("PATH").unwrap_or_default(), Path::new(name)).collect()
@@ -174,14 +174,14 @@ const WITHHELD: [&str; 25] = [
     "XAI_API_KEY",
 ];
 
-/// Patterns (`*` and `?`, without regard to case) of the variables that no child inherits unless its
-/// configuration says otherwise: Toolwright's own and the keys of model APIs, which are ours to spend.
+/// Patterns (`*` and `?`, ignoring case) of variables that no child inherits unless its
+/// configuration allows it: Toolwright's own and the keys of model APIs.
 #[must_use]
 pub fn withheld_by_default() -> Vec<String> {
     WITHHELD.map(str::to_owned).to_vec()
 }
 
-/// The variables of this process that match one of the patterns.
+/// Returns the variables of this process that match one of the patterns.
 pub(crate) fn matching(patterns: &[String]) -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(|name| {
         let name = name.to_string_lossy();

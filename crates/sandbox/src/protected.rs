@@ -1,4 +1,4 @@
-//! Lists the files that decide what runs, by name.
+//! Names of files that decide which code runs.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use toolwright_core::pattern::glob_match;
 /// Toolwright's own configuration: it starts servers and holds the policy.
 const OWN: &[&str] = &["toolwright.yaml", "toolwright.yml", "toolwright.json", ".mcp.json"];
 
-/// Files and folders that are protected at any depth below the root, folders with all that is in them: what programs read and
-/// act on by themselves when they start, or when somebody enters or opens the folder. What a person runs on purpose, like a
-/// build script, is not among them. `*` stands for any run of characters; case does not matter: on some disks it makes
-/// no difference.
+/// Files and folders protected at any depth below the root, folders with all their content: those that programs read
+/// and act on by themselves when they start, or when somebody enters or opens the folder. Files that a person runs on
+/// purpose, like build scripts, are not included. `*` matches any run of characters. Case is ignored, as some file
+/// systems do.
 const NAMES: &[&str] = &[
     // Version control: hooks, filters, and settings that name programs. `.git` may also be a file that points on.
     ".git",
@@ -46,7 +46,7 @@ const NAMES: &[&str] = &[
     "azure-pipelines.yml",
     "bitbucket-pipelines.yml",
     "jenkinsfile",
-    // Run or read when a shell enters the folder, or when a program of it starts.
+    // Run or read when a shell enters the folder, or when a program is started in it.
     ".envrc",
     ".env",
     ".env.local",
@@ -89,7 +89,7 @@ const NAMES: &[&str] = &[
     ".pryrc",
     ".rprofile",
     ".tmux.conf",
-    // Agents: what they are told, the hooks that they run, and the MCP servers that they start.
+    // Agents: instructions, hooks, and MCP servers that they start.
     "agents.md",
     "agents.override.md",
     "claude.md",
@@ -156,7 +156,7 @@ const NAMES: &[&str] = &[
     "gradle/wrapper",
     "nuget.config",
     ".terraformrc",
-    // Where the root is a home folder: what a login, a shell or a connection runs, and what runs in its place.
+    // For a root that is a home folder: files that logins, shells and connections run, and folders of programs.
     ".config",
     ".local/bin",
     ".local/share/applications",
@@ -186,12 +186,12 @@ const NAMES: &[&str] = &[
     "library/launchagents",
 ];
 
-/// Whether a part of `path` is named like Toolwright's own configuration.
+/// Whether a component of `path` has the name of Toolwright's own configuration.
 pub fn is_own(path: &Path) -> bool {
     has(path, OWN)
 }
 
-/// Whether a part of `path` is named like something that is protected.
+/// Whether a component of `path` has a protected name.
 pub fn is_protected(path: &Path) -> bool {
     has(path, OWN) || has(path, NAMES)
 }
@@ -201,7 +201,7 @@ fn has(path: &Path, names: &[&str]) -> bool {
     (0..parts.len()).any(|from| names.iter().any(|name| begins(&parts[from..], name)))
 }
 
-/// Whether the parts begin with those of `name`.
+/// Whether `parts` begin with the components of `name`.
 fn begins(parts: &[&OsStr], name: &str) -> bool {
     let mut parts = parts.iter();
     name.split('/').all(|wanted| parts.next().is_some_and(|part| fits(wanted, part)))
@@ -211,7 +211,7 @@ fn fits(wanted: &str, part: &OsStr) -> bool {
     glob_match(wanted, &part.to_string_lossy())
 }
 
-/// The folders between `root` and each of `paths`, those above first: who can rename them can put others in their place.
+/// Returns the folders between `root` and each of `paths`, parents first: renaming one would replace its content.
 #[cfg(target_os = "linux")]
 pub fn folders_between(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
     let above = |path: &PathBuf| {
@@ -224,8 +224,8 @@ pub fn folders_between(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
     all
 }
 
-/// What is protected and exists in the folder `root`: by the names above, and those of `listed`, absolute, that are anywhere
-/// below it.
+/// Returns the protected paths that exist in the folder `root`: by the names above, and those of the absolute paths
+/// `listed` that are below it.
 pub fn existing_in(root: &Path, listed: &[PathBuf]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = listed.iter().filter(|path| path.starts_with(root) && path.exists()).cloned().collect();
     for name in OWN.iter().chain(NAMES) {
@@ -248,30 +248,30 @@ fn name_in(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Entries that are looked through for what was written.
+/// Bound on directory entries searched for recent writes.
 const MAX_LOOKED: usize = 10_000;
-/// Folders of packages, which come with hundreds of such names that nobody opens.
+/// Package folders with hundreds of protected names that nobody opens.
 const NOT_LOOKED: [&str; 2] = ["node_modules", "site-packages"];
-/// How far the time of a file system is behind the clock.
+/// Allowance for file system times that lag behind the clock.
 const COARSE: Duration = Duration::from_millis(20);
 
-/// What [`written_since`] found.
+/// Result of [`written_since`].
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Relative to the root. Of a protected folder that is not new, the first file in it.
+    /// Paths relative to the root. For a protected folder that is not new, its first changed file.
     pub paths: Vec<PathBuf>,
-    /// Whether the search ended before it had looked at everything.
+    /// Whether the search stopped at its bound.
     pub is_cut: bool,
 }
 
-/// What is protected by name below `root`, at any depth, and was made or changed since then. Looks through a bounded number of
-/// entries, the nearest first.
+/// Finds protected names below `root`, at any depth, that were created or changed since `since`. Searches a bounded
+/// number of entries, nearest first.
 pub fn written_since(root: &Path, since: SystemTime) -> Written {
     let since = since.checked_sub(COARSE).unwrap_or(since);
     let is_new =
         |entry: &DirEntry| entry.metadata().ok().and_then(|metadata| changed(&metadata)).is_some_and(|at| at >= since);
     let mut written = Written::default();
-    // Each folder with the protected one that it belongs to, if any.
+    // Folders to visit, each with its protected ancestor, if any.
     let mut folders: VecDeque<(PathBuf, Option<PathBuf>)> = VecDeque::from([(PathBuf::new(), None)]);
     let (mut reported, mut looked) = (HashSet::new(), 0);
     while let Some((folder, within)) = folders.pop_front() {
@@ -300,7 +300,7 @@ pub fn written_since(root: &Path, since: SystemTime) -> Written {
     written
 }
 
-/// When it changed last, by the time that no program can set.
+/// Time of the last change (ctime where available), which programs cannot set.
 #[cfg(unix)]
 fn changed(metadata: &Metadata) -> Option<SystemTime> {
     use std::os::unix::fs::MetadataExt as _;
@@ -314,8 +314,8 @@ fn changed(metadata: &Metadata) -> Option<SystemTime> {
     metadata.modified().ok()
 }
 
-/// The files of Toolwright's own configuration that are read in `root`, and those of `listed` below it, whether they exist
-/// or not.
+/// Returns the files of Toolwright's own configuration read in `root`, and those of `listed` below it, even if they do
+/// not exist.
 #[cfg(target_os = "linux")]
 pub fn configuration_in(root: &Path, listed: &[PathBuf]) -> Vec<PathBuf> {
     let named = ["toolwright.yaml", ".mcp.json"].map(|name| root.join(name));

@@ -1,8 +1,8 @@
 //! Counts the resources of a tree of processes, and ends a tree that exceeds its limits.
 //!
-//! The kernel limits single processes (see `enforce::enter`), and whole trees only for whoever may make control groups (see
-//! `cgroup`). One thread looks at all limited trees several times a second, counts what is in them, and ends a tree that has
-//! more than it may. Between two looks a tree can go over its limit, as far as its control group lets it.
+//! The kernel limits single processes (see `enforce::enter`), and whole trees only through control groups (see
+//! `cgroup`). One thread counts the usage of all limited trees several times a second, and ends a tree that exceeds its
+//! limits. Between two counts a tree can exceed its limit, unless its control group stops it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::Lifeline;
 use super::cgroup::Leaf;
 
-/// Time between two looks.
+/// Interval between checks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Processes that are no part of the command: guardian and watcher.
 const KEEPERS: usize = 2;
 
-/// What a tree may have.
+/// Limits of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TreeLimits {
     pub(crate) processes: Option<u64>,
@@ -45,14 +45,14 @@ impl std::fmt::Display for Exceeded {
     }
 }
 
-/// A running tree, for whoever may end it.
+/// A running tree, shared with those who may end it.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// Of the guardian; `None` once it has been waited for.
+    /// PID of the guardian; `None` after it was waited for.
     root: Mutex<Option<u32>>,
     lifeline: Mutex<Option<Lifeline>>,
     limits: TreeLimits,
-    /// Its control group. The guardian removes it where nobody waits for the end of the tree.
+    /// Its control group. The guardian removes it if nobody waits for the end of the tree.
     leaf: Mutex<Option<Arc<Leaf>>>,
     exceeded: OnceLock<Exceeded>,
 }
@@ -72,14 +72,14 @@ impl Tree {
         tree
     }
 
-    /// Has SIGTERM sent to the command's process group.
+    /// Sends SIGTERM to the command's process group through the watcher.
     pub(crate) fn request_end(&self) {
         if let Some(lifeline) = &*lock(&self.lifeline) {
             lifeline.request_end();
         }
     }
 
-    /// Has everything in it killed.
+    /// Kills everything in the tree.
     pub(crate) fn kill(&self) {
         if let Some(leaf) = &*lock(&self.leaf) {
             leaf.kill();
@@ -87,7 +87,7 @@ impl Tree {
         *lock(&self.lifeline) = None;
     }
 
-    /// It has ended and been waited for: its number may be another's.
+    /// Records that it ended and was waited for: its PID may be reused.
     pub(crate) fn ended(&self) {
         *lock(&self.root) = None;
         let leaf = lock(&self.leaf).take();
@@ -100,7 +100,7 @@ impl Tree {
         self.exceeded.get().copied()
     }
 
-    /// Looks at it; `false` when there is nothing to look at any more.
+    /// Checks usage against the limits; `false` once the tree has ended.
     fn look(&self) -> bool {
         let root = lock(&self.root);
         let (Some(root), None) = (*root, self.exceeded()) else { return false };
@@ -126,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the tree looked at until it ends. The thread that does so ends when there is none left.
+/// Observes the tree until it ends, on a shared thread that ends with the last tree.
 fn observe(tree: Weak<Tree>) {
     static TREES: Mutex<Vec<Weak<Tree>>> = Mutex::new(Vec::new());
     let mut trees = lock(&TREES);
@@ -160,14 +160,14 @@ struct Usage {
 }
 
 impl Usage {
-    /// Of the processes of a control group; without memory where the kernel keeps that limit.
+    /// Usage of a control group's processes, without memory if the kernel enforces that limit.
     fn of_members(members: &[u32], is_memory_kept: bool) -> Self {
         let counted = if is_memory_kept { &[] } else { members };
         Self { processes: members.len() as u64, memory: counted.iter().map(|pid| private_memory(*pid)).sum() }
     }
 }
 
-/// What is below a guardian and its watcher. Counts no further than one process more than `most`.
+/// Usage below a guardian and its watcher. Stops counting at one process more than `most`.
 fn usage(root: u32, most: Option<u64>) -> Usage {
     let mut usage = Usage::default();
     let mut next = vec![(root, 0)];

@@ -1,5 +1,5 @@
-//! The process between the gateway and a command, so that nothing a command starts outlives the
-//! gateway, not even when the gateway is killed with SIGKILL.
+//! A process between the gateway and a command that ends everything the command started when the gateway ends, even by
+//! SIGKILL.
 //!
 //! ```text
 //! gateway ── lifeline (pipe) ──▶ guardian (subreaper) ──▶ watcher (subreaper) ──▶ command ──▶ whatever it starts
@@ -11,7 +11,7 @@
 //! children when their parent ends: its list of children always leads to the whole tree. The kernel closes
 //! the lifeline when the gateway ends, however it ends.
 //!
-//! It ends the tree as soon as the command has ended or the lifeline is closed, and then ends the way the
+//! The watcher ends the tree as soon as the command has ended or the lifeline is closed, and then ends the way the
 //! command did (same exit code, same signal), so the gateway's own `wait` sees the command's status.
 //!
 //! A command has the same user as its watcher and may kill or stop it. Guardian and watcher therefore look after each other:
@@ -38,8 +38,8 @@ use super::cgroup::Leaf;
 use super::enforce::{Entry, Placeholders};
 use super::nesting::{MARKED_LOCKS, WATCHER_NAME};
 
-/// How long the watcher keeps killing before it gives up on what does not die (uninterruptible sleep,
-/// another user's process).
+/// Seconds for which the watcher tries to kill processes before it gives up (uninterruptible sleep, another user's
+/// process).
 const KILL_SECONDS: libc::time_t = 5;
 
 /// The gateway's end of the pipe: while it is open, the command may run.
@@ -47,15 +47,15 @@ const KILL_SECONDS: libc::time_t = 5;
 pub(crate) struct Lifeline(PipeWriter);
 
 impl Lifeline {
-    /// Has the watcher send SIGTERM to the command's process group. A watcher that is gone needs none.
+    /// Tells the watcher to send SIGTERM to the command's process group. Does nothing if the watcher is gone.
     pub(crate) fn request_end(&self) {
-        // One byte into an empty pipe: it cannot block.
+        // A single byte into an empty pipe does not block.
         let _ = (&self.0).write(&[libc::SIGTERM as u8]);
     }
 }
 
-/// Makes this process unreadable for others of its user (PR_SET_DUMPABLE): the kernel gives its files in
-/// `/proc` to root. What it reads there about itself stays readable to it.
+/// Makes this process unreadable for others of its user (PR_SET_DUMPABLE): its files in `/proc` then belong to
+/// root. It can still read its own.
 pub(crate) fn harden() {
     // SAFETY: a plain system call that sets one flag of this process.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
@@ -88,13 +88,13 @@ fn split_before_exec(
     unsafe {
         command.pre_exec(move || {
             split(lifeline.as_raw_fd(), &placeholders, leaf.as_deref())?;
-            // In the command's process alone: the watcher has to be able to kill it.
+            // Only in the command's process: the watcher must stay able to kill it.
             entry.as_ref().map_or(Ok(()), Entry::enter)
         });
     }
 }
 
-/// Becomes the guardian or the watcher (and never returns), or the process that goes on to exec the command.
+/// Becomes the guardian or the watcher (and never returns), or returns in the process that will exec the command.
 fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&Leaf>) -> io::Result<()> {
     // SAFETY: plain system calls on values of this stack frame; signal sets are initialised by `sigfillset`
     // and `sigemptyset` before they are read.
@@ -102,17 +102,17 @@ fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&Leaf>) -> i
         // No controlling terminal: a command must not prompt on the user's screen or get its Ctrl-C.
         libc::setsid();
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
-        // Before there is a command that could look for it; exec gives the command its own name.
+        // Named before the command exists and could look for it; exec gives the command its own name.
         libc::prctl(libc::PR_SET_NAME, WATCHER_NAME.as_ptr());
         mark();
-        // The watcher keeps a copy of the gateway's memory, keys included: the command must not read it,
-        // and it must not end up in a core dump. exec lifts this for the command itself.
+        // The watcher has a copy of the gateway's memory, including keys: the command must not read it,
+        // and it must not be in a core dump. exec lifts this for the command itself.
         harden();
 
         let (mut all, mut child_only, mut inherited) = (empty_set(), empty_set(), empty_set());
         libc::sigfillset(&mut all);
         libc::sigaddset(&mut child_only, libc::SIGCHLD);
-        // Blocked before there is a child: its end stays pending until the watcher reads `signals`.
+        // Blocked before the fork, so that the child's end stays pending until the watcher reads `signals`.
         check(libc::sigprocmask(libc::SIG_SETMASK, &all, &mut inherited))?;
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let signals = check(libc::signalfd(-1, &child_only, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
@@ -128,7 +128,7 @@ fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&Leaf>) -> i
         match fork()? {
             0 => {
                 libc::setpgid(0, 0);
-                // Should the watcher itself be killed, at least the command goes with it.
+                // If the watcher itself is killed, at least the command dies with it.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 check(libc::sigprocmask(libc::SIG_SETMASK, &inherited, ptr::null_mut()))?;
                 leaf.map_or(Ok(()), Leaf::enter)
@@ -138,7 +138,7 @@ fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&Leaf>) -> i
     }
 }
 
-/// Marks this process and all that it starts as nested. Where the limit cannot be set, the watcher alone is the mark.
+/// Marks this process and its descendants as nested. If the limit cannot be set, only the watcher marks them.
 fn mark() {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain system calls on a value that outlives them.
@@ -149,7 +149,7 @@ fn mark() {
     }
 }
 
-/// fork(2) without the handlers that libc runs around it, which are not safe here.
+/// fork(2) without libc's atfork handlers, which are not safe here.
 ///
 /// # Safety
 /// As for fork(2) in a forked child: only async-signal-safe calls may follow in either process.
@@ -167,7 +167,7 @@ unsafe fn fork() -> io::Result<pid_t> {
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid as pid_t) }
 }
 
-/// The life of the watcher.
+/// Main function of the watcher.
 ///
 /// # Safety
 /// Only in the forked child, with SIGCHLD blocked and readable from `signals`: closes every file
@@ -182,11 +182,11 @@ unsafe fn watch(
     // SAFETY: system calls on descriptors that this process owns alone, and on strings with a static
     // lifetime. The two descriptors are above 1, which the standard streams occupy.
     unsafe {
-        // Both sides set the group, so that it exists whoever runs first.
+        // Both sides set the group, so that it exists whichever runs first.
         libc::setpgid(command, command);
         libc::chdir(c"/".as_ptr());
-        // Nothing else may stay open: not the command's pipes, whose readers wait for their end, not the
-        // pipe through which exec reports failure, and not other commands' lifelines.
+        // Close everything else: the command's pipes, whose readers wait for end of file, the pipe through which exec
+        // reports failure, and other commands' lifelines.
         libc::dup2(lifeline, LIFELINE);
         libc::dup2(signals, SIGNALS);
         close_from(placeholders.gather(SIGNALS + 1));
@@ -201,14 +201,14 @@ unsafe fn watch(
     }
 }
 
-/// The life of the guardian: it keeps the watcher awake, outlives it, and ends what it has left behind.
+/// Main function of the guardian: keeps the watcher awake, outlives it, and ends the processes it leaves behind.
 ///
 /// # Safety
 /// As for [`watch`].
 unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&Leaf>) -> ! {
     // SAFETY: as in `watch`.
     unsafe {
-        // What is below it is nested, also when the watcher is gone.
+        // Descendants count as nested even after the watcher is gone.
         libc::prctl(libc::PR_SET_NAME, WATCHER_NAME.as_ptr());
         libc::chdir(c"/".as_ptr());
         libc::dup2(lifeline, LIFELINE);
@@ -217,7 +217,7 @@ unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&L
 
         let (mut ended, mut kill_deadline) = (None, None);
         while ended.is_none() {
-            // What is written to the lifeline is for the watcher; here only its end is waited for.
+            // Bytes on the lifeline are for the watcher; the guardian waits only for its end.
             let mut sources = [libc::pollfd { fd: LIFELINE, events: 0, revents: 0 }, readable(SIGNALS)];
             if kill_deadline.is_some() {
                 sources[0].fd = -1;
@@ -240,14 +240,14 @@ unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&L
         end_tree(watcher, &mut ended, leaf);
         let mut closed = libc::pollfd { fd: LIFELINE, events: 0, revents: 0 };
         if let (Some(leaf), 1) = (leaf, libc::poll(&raw mut closed, 1, 0)) {
-            // The gateway is gone, or does not care any more. Otherwise it removes the group, once it has read it.
+            // The gateway is gone, or has stopped waiting. Otherwise it reads and removes the group itself.
             leaf.remove();
         }
         end_like(ended)
     }
 }
 
-/// Wakes a stopped watcher; reaps what has ended, and notes the watcher's status. `false` when no child is left.
+/// Wakes a stopped watcher, reaps ended children, and records the watcher's status. `false` when no child is left.
 ///
 /// # Safety
 /// Only in the guardian: takes the status of every child.
@@ -271,7 +271,7 @@ unsafe fn wake_or_reap(watcher: pid_t, ended: &mut Option<c_int>) -> bool {
 const LIFELINE: RawFd = 0;
 const SIGNALS: RawFd = 1;
 
-/// Waits until the command has ended, whose status is returned, or the lifeline is closed.
+/// Waits until the command has ended (returns its status) or the lifeline is closed.
 ///
 /// # Safety
 /// Only in the watcher, after its descriptors are in place.
@@ -302,8 +302,8 @@ unsafe fn wait_for_end(command: pid_t, guardian: pid_t) -> Option<c_int> {
     }
 }
 
-/// Kills until nothing is left or the time is up. Each round kills the watcher's children; theirs become
-/// its own and are met in the next round.
+/// Kills until nothing is left or the time is up. Each round kills the watcher's children; their orphans become
+/// its children for the next round.
 ///
 /// # Safety
 /// Only in the watcher.
@@ -316,7 +316,7 @@ unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>, leaf: Option<&Leaf
             leaf.kill();
         }
         if ended.is_none() {
-            // All of the group at once: a tree that multiplies could outrun the rounds.
+            // Kill the group at once first: a tree that keeps forking could outrun the rounds.
             libc::kill(-command, libc::SIGKILL);
         }
         loop {
@@ -333,7 +333,7 @@ unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>, leaf: Option<&Leaf
     }
 }
 
-/// Ends this process as the command ended. A command that could not be reaped counts as killed.
+/// Ends this process with the status of the command. A command that could not be reaped counts as killed.
 ///
 /// # Safety
 /// Only in the watcher.
@@ -354,7 +354,7 @@ unsafe fn end_like(ended: Option<c_int>) -> ! {
     }
 }
 
-/// Reaps whatever has ended; notes the command's status. `false` when no child is left.
+/// Reaps ended children and records the command's status. `false` when no child is left.
 ///
 /// # Safety
 /// Only in the watcher: takes the status of every child.
@@ -371,7 +371,7 @@ unsafe fn reap(command: pid_t, ended: &mut Option<c_int>) -> bool {
     }
 }
 
-/// SIGKILL to every child of this process. `false` when the kernel does not list them.
+/// Sends SIGKILL to every child of this process. `false` when the kernel does not list them.
 ///
 /// # Safety
 /// Only in the watcher.
@@ -390,7 +390,7 @@ unsafe fn kill_children() -> bool {
                 break;
             }
             for byte in buffer.iter().take(read as usize) {
-                // The format is "PID PID … ", so a number that is cut between two reads just goes on.
+                // The format is "PID PID … ", so a number cut between two reads continues in the next.
                 if byte.is_ascii_digit() {
                     pid = pid.wrapping_mul(10).wrapping_add(pid_t::from(byte - b'0'));
                 } else {
@@ -406,15 +406,17 @@ unsafe fn kill_children() -> bool {
     }
 }
 
+/// Closes every descriptor from `first` on.
+///
 /// # Safety
-/// Only in the watcher: closes every descriptor from `first` on, whoever owns it.
+/// Only in the watcher: closes descriptors regardless of their owner.
 unsafe fn close_from(first: RawFd) {
     // SAFETY: plain system calls.
     unsafe {
         if libc::syscall(libc::SYS_close_range, first, c_int::MAX, 0) == 0 {
             return;
         }
-        // Kernels before 5.9. The bound keeps an unlimited RLIMIT_NOFILE from taking minutes.
+        // For kernels before 5.9. The bound keeps an unlimited RLIMIT_NOFILE from taking minutes.
         let last = libc::sysconf(libc::_SC_OPEN_MAX).clamp(256, 65_536) as RawFd;
         for descriptor in first..last {
             libc::close(descriptor);

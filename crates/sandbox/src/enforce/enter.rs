@@ -16,14 +16,14 @@ use super::{Limits, Sandbox, grants};
 use crate::protected::{existing_in, folders_between};
 
 /// Capabilities that root keeps: those over files, users and its own processes, and ports below 1024.
-/// Others are ways around walls; reading any process's memory (CAP_PERFMON) is one.
+/// Others would circumvent walls, such as reading any process's memory (CAP_PERFMON).
 const KEPT: [libc::c_ulong; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 10];
-/// Threads that the user's other programs, and those of the command, may start besides its processes, for each of these.
+/// Threads allowed per process, for the user's other programs and those of the command.
 const ROOM: u64 = 8;
 /// More than any kernel knows.
 const CAPABILITIES: libc::c_ulong = 64;
 
-/// The walls of one start, ready to be put on.
+/// The walls of one start, ready to apply.
 #[derive(Debug)]
 pub(crate) struct Entry {
     limits: Vec<(Resource, u64)>,
@@ -40,7 +40,7 @@ type Resource = libc::__rlimit_resource_t;
 type Resource = libc::c_int;
 
 impl Entry {
-    /// Limits alone.
+    /// An entry with only limits.
     pub(super) fn new(limits: &Limits) -> Self {
         let limits_of_tree = limits.processes;
         let set = [
@@ -59,7 +59,7 @@ impl Entry {
         (self.ruleset, self.filter) = (ruleset, filter);
     }
 
-    /// Adds another view of the file system.
+    /// Sets the mount view.
     pub(super) fn remount(&mut self, mounts: Option<Mounts>) {
         self.mounts = mounts;
     }
@@ -69,11 +69,11 @@ impl Entry {
         self.handed_over = file;
     }
 
-    /// Puts all of it on. Makes system calls only: it allocates nothing and takes no lock, so it may run
-    /// between fork and exec.
+    /// Applies all restrictions to this process. Makes system calls only: it allocates nothing and takes no lock, so it
+    /// may run between fork and exec.
     ///
     /// # Errors
-    /// Of the kernel. What was put on by then stays on.
+    /// The kernel's error. Restrictions applied before it stay.
     pub(crate) fn enter(&self) -> io::Result<()> {
         // SAFETY: plain system calls on descriptors and memory that `self` owns; the structures are values of
         // this frame and outlive the calls that read them.
@@ -81,7 +81,7 @@ impl Entry {
             for &(resource, limit) in &self.limits {
                 let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                 check(libc::getrlimit(resource, &raw mut now))?;
-                // Above the hard limit there is nothing to be had.
+                // The limit cannot be set above the hard limit.
                 let limit = now.rlim_max.min(limit);
                 check(libc::setrlimit(resource, &libc::rlimit { rlim_cur: limit, rlim_max: limit }))?;
             }
@@ -91,7 +91,7 @@ impl Entry {
             if let Some(file) = &self.handed_over {
                 check(libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0))?;
             }
-            // First of all: what follows forbids it.
+            // Mounts come first: the later restrictions forbid mounting.
             if let Some(mounts) = &self.mounts {
                 mounts.enter()?;
             }
@@ -99,10 +99,10 @@ impl Entry {
                 return Ok(());
             }
             for capability in (0..CAPABILITIES).filter(|capability| !KEPT.contains(capability)) {
-                // Refused to whoever has none anyway.
+                // Fails if the process has no capabilities anyway.
                 libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
             }
-            // Programs that run as another user would leave the sandbox; both calls below ask for this.
+            // Set-user-ID programs would leave the sandbox; both calls below require this.
             check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
             if let Some(ruleset) = &self.ruleset {
                 check(libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0))?;
@@ -143,8 +143,8 @@ const READ_ONLY: u64 = 1;
 /// `AT_RECURSIVE`: with all mounts below.
 const RECURSIVE: libc::c_int = 0x8000;
 
-/// A view of the file system in which only some places can be written, ready to be made: for a process that may mount, which
-/// is root where no container keeps it from that. Others need bubblewrap for it.
+/// A mount view with few writable places, ready to apply, for a process that may mount:
+/// root, unless a container forbids it. Others need bubblewrap.
 #[derive(Debug)]
 pub(super) struct Mounts {
     writable: Vec<CString>,
@@ -162,8 +162,8 @@ struct Attributes {
 }
 
 impl Mounts {
-    /// The view of a profile that protects files inside its workspace; `None` for others, whose walls stand
-    /// without it. The command goes on in `directory`, absolute.
+    /// The mount view of a profile that protects files inside its workspace; `None` for profiles that need no
+    /// mounts. The command continues in `directory`, an absolute path.
     ///
     /// # Errors
     /// `InvalidInput` for a path with a zero byte.
@@ -178,7 +178,7 @@ impl Mounts {
         let mut writable: Vec<PathBuf> = areas.flat_map(|area| grants::paths(area, sandbox, scratch)).collect();
         let root = sandbox.root.canonicalize().unwrap_or_else(|_| sandbox.root.clone());
         let protected = existing_in(&root, &sandbox.settings.protected);
-        // What is a mount of its own cannot be renamed.
+        // A mount point cannot be renamed.
         writable.extend(folders_between(&root, &protected));
         Ok(Some(Self {
             writable: c_strings(writable.iter().filter(|path| can_be_written(path)))?,
@@ -187,7 +187,7 @@ impl Mounts {
         }))
     }
 
-    /// A view without a place to write, to see whether views can be made.
+    /// A view without writable places, to test whether views can be made.
     pub(super) fn probe() -> Self {
         Self { writable: Vec::new(), protected: Vec::new(), directory: c"/".to_owned() }
     }
@@ -203,7 +203,7 @@ impl Mounts {
             check(libc::unshare(libc::CLONE_NEWNS))?;
             let flags = libc::MS_REC | libc::MS_PRIVATE;
             check(libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), flags, ptr::null()))?;
-            // What stays writable becomes a mount of its own first: read-only is said of mounts.
+            // Writable places become separate mounts first, because read-only is an attribute of mounts.
             for place in &self.writable {
                 bind(place)?;
             }
@@ -215,13 +215,13 @@ impl Mounts {
                 bind(file)?;
                 set_attributes(file, READ_ONLY, 0, RECURSIVE)?;
             }
-            // The current directory is still that of the old view.
+            // The current directory still belongs to the old view.
             check(libc::chdir(self.directory.as_ptr()))
         }
     }
 }
 
-/// Makes a place a mount of its own, with what is mounted below it.
+/// Makes a place a separate mount, with everything mounted below it.
 ///
 /// # Safety
 /// In a mount namespace that nobody else uses.
@@ -231,18 +231,20 @@ unsafe fn bind(place: &CStr) -> io::Result<()> {
     check(unsafe { libc::mount(place.as_ptr(), place.as_ptr(), ptr::null(), flags, ptr::null()) })
 }
 
+/// Changes attributes of a mount.
+///
 /// # Safety
 /// In a mount namespace that nobody else uses.
 unsafe fn set_attributes(place: &CStr, set: u64, clear: u64, flags: libc::c_int) -> io::Result<()> {
     let attributes = Attributes { set, clear, propagation: 0, user_namespace: 0 };
     let (attributes, size) = (&raw const attributes, size_of::<Attributes>());
-    // SAFETY: the string and the structure outlive the call, which is told its size.
+    // SAFETY: the string and the structure outlive the call, which gets the structure's size.
     let result =
         unsafe { libc::syscall(libc::SYS_mount_setattr, libc::AT_FDCWD, place.as_ptr(), flags, attributes, size) };
     check(result)
 }
 
-/// Whether the place exists and is on a mount that can be written: a sandbox must not open one that is not.
+/// Whether the place exists on a writable mount. The sandbox must not make a read-only place writable.
 fn can_be_written(path: &Path) -> bool {
     let Ok(path) = c_string(path) else { return false };
     // SAFETY: an all-zero `statvfs` is a valid value; the call fills it, and both outlive the call.

@@ -15,7 +15,7 @@ use toolwright_core::sandbox::{Area, Grant, Wall};
 use super::Sandbox;
 use crate::protected::{existing_in, folders_between};
 
-/// What programs and their libraries need to run. No place where services keep secrets.
+/// Paths that programs and their libraries need to run. Services keep no secrets there.
 const PROGRAMS: &[&str] = &[
     "/usr",
     "/bin",
@@ -26,7 +26,7 @@ const PROGRAMS: &[&str] = &[
     "/libx32",
     "/nix/store",
     "/gnu/store",
-    // The linker's, and those that libc reads for names, time and languages.
+    // Files of the linker, and of libc for names, time and locales.
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
@@ -44,7 +44,7 @@ const PROGRAMS: &[&str] = &[
     "/etc/os-release",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
-    // What runtimes size themselves by.
+    // Runtimes read these to size themselves.
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/stat",
@@ -52,11 +52,11 @@ const PROGRAMS: &[&str] = &[
     "/sys/devices/system/cpu",
 ];
 
-/// Devices without a memory. `/dev/shm` is none of them: others read it.
+/// Devices that store nothing. `/dev/shm` is excluded: other processes read it.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
 
-/// The paths of an area; those that do not exist stand for nothing.
+/// Returns the paths of an area. Paths that do not exist grant nothing.
 pub(super) fn paths(area: Area, sandbox: &Sandbox, scratch: &Path) -> Vec<PathBuf> {
     let fixed = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
     match area {
@@ -72,14 +72,14 @@ pub(super) fn paths(area: Area, sandbox: &Sandbox, scratch: &Path) -> Vec<PathBu
     }
 }
 
-/// The newest rights that were looked at. What an older kernel does not know is left out, and reported by
+/// The newest Landlock ABI supported here. Rights unknown to an older kernel are left out and reported by
 /// [`toolwright_core::sandbox::enforcement`].
 const KNOWN: ABI = ABI::V9;
 
-/// The grants as a Landlock ruleset, for a start of `program`; `None` where the kernel has no Landlock.
+/// Builds the Landlock ruleset for a start of `program`; `None` if the kernel has no Landlock.
 ///
 /// # Errors
-/// Of the kernel: out of memory or descriptors.
+/// The kernel is out of memory or descriptors.
 pub(super) fn ruleset(sandbox: &Sandbox, program: &Path, scratch: &Path) -> io::Result<Option<OwnedFd>> {
     build(sandbox, program, scratch).map_err(io::Error::other)
 }
@@ -135,7 +135,7 @@ pub(super) fn bubblewrap_arguments(
     filter: Option<&File>,
 ) -> Vec<OsString> {
     let mut line = Line(vec![BUBBLEWRAP.into()]);
-    // Namespaces for processes and their messages: nothing outside can be seen or signalled.
+    // Separate PID and IPC namespaces: outside processes can be neither seen nor signalled.
     line.add(["--die-with-parent", "--unshare-pid", "--unshare-ipc"]);
     if !sandbox.profile.grants().contains(&Grant::Sockets) {
         line.add(["--unshare-net"]);
@@ -154,7 +154,7 @@ pub(super) fn bubblewrap_arguments(
     }
     if sandbox.profile.walls().contains(&Wall::Protected) {
         let protected = existing_in(&sandbox.root, &sandbox.settings.protected);
-        // What is a mount of its own cannot be renamed.
+        // A mount point cannot be renamed.
         line.bind("--bind-try", &folders_between(&sandbox.root, &protected));
         line.bind("--ro-bind-try", &protected);
     }

@@ -1,14 +1,14 @@
-//! Sandboxes for supervised processes: what [`toolwright_core::sandbox`] promises, built before the fork and
-//! put on between fork and exec.
+//! Enforces the sandboxes described in [`toolwright_core::sandbox`]: built before the fork, applied between fork and
+//! exec.
 //!
-//! Two mechanisms. *Landlock and seccomp* work in the process itself, need no rights and cost no process;
-//! they cannot except a file inside a folder that may be written, nor tell a chmod(2) inside the workspace
-//! from one outside. Other mounts can: a process that may mount makes them itself, and for all others
-//! *bubblewrap* does, where it is installed; it adds a process and namespaces.
-//! [`toolwright_core::sandbox::enforcement`] picks whichever leaves fewer walls open. Under bubblewrap, SIGTERM
+//! There are two mechanisms. *Landlock and seccomp* work in the process itself and need no privileges and no extra
+//! process, but cannot exclude a file from a writable folder, nor tell a chmod(2) inside the workspace
+//! from one outside. Mounts can: a process with mount privileges makes them itself; otherwise
+//! *bubblewrap* does, if installed, with an extra process and namespaces.
+//! [`toolwright_core::sandbox::enforcement`] picks the mechanism that leaves fewer gaps. Under bubblewrap, SIGTERM
 //! ends the command at once, and a command killed by signal N ends with exit code 128 + N.
 //!
-//! Children inherit all of it; nothing inside can take it off again.
+//! Children inherit all restrictions; nothing inside the sandbox can lift them.
 
 use std::ffi::OsString;
 use std::fs::Permissions;
@@ -46,17 +46,17 @@ mod support;
 const NAMES_OPEN: &str = "a file of Toolwright's configuration is a link, or is missing together with its folder: a command can put \
                           another there";
 
-/// There is nothing to put on.
+/// Empty: this system has no sandbox mechanism.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
 pub(crate) struct Entry;
 
-/// No name is held.
+/// Empty: this system holds no names.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug, Default)]
 pub(crate) struct Placeholders;
 
-/// Nothing that this crate knows how to use.
+/// Returns empty support: no mechanism is implemented for this system.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn support() -> &'static toolwright_core::sandbox::SandboxSupport {
@@ -65,14 +65,14 @@ pub fn support() -> &'static toolwright_core::sandbox::SandboxSupport {
     &NONE
 }
 
-/// What a command is to be kept in.
+/// The sandbox of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
-    /// What it may do.
+    /// The profile to enforce.
     pub profile: SandboxProfile,
-    /// The workspace root. One that does not exist is no grant.
+    /// The workspace root. If it does not exist, nothing is granted.
     pub root: PathBuf,
-    /// How the operator has set sandboxes up.
+    /// The operator's sandbox settings.
     pub settings: SandboxConfig,
 }
 
@@ -99,8 +99,8 @@ pub struct SandboxConfig {
     pub limits: Limits,
 }
 
-/// Limits of what runs in a sandbox. `file_size`, `open_files` and `cpu` are inherited unless they are set.
-// No process writes a core.
+/// Resource limits of sandboxed commands. `file_size`, `open_files` and `cpu` are inherited unless set.
+// No process writes a core dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -132,7 +132,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What holds for all processes of one start, and by what, for the operator.
+    /// Describes the limits of each start and what enforces them, for the operator.
     #[must_use]
     pub fn of_trees(&self) -> String {
         if cfg!(not(target_os = "linux")) {
@@ -152,29 +152,30 @@ impl Limits {
 /// Everything that one start needs, made before the fork.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// What it will be.
+    /// Which parts of the profile are enforced, and how.
     pub(crate) enforcement: Enforcement,
-    /// Its temporary folder; none without a mechanism.
+    /// The sandbox's temporary folder; `None` without a mechanism.
     pub(crate) scratch: Option<Scratch>,
     /// Program and arguments that come before the command's own.
     pub(crate) wrapper: Vec<OsString>,
-    /// What the child does between fork and exec.
+    /// Restrictions that the child applies between fork and exec.
     pub(crate) entry: Option<Entry>,
-    /// What holds the names of configuration that does not exist.
+    /// Placeholders for configuration files that do not exist.
     pub(crate) placeholders: Placeholders,
 }
 
 impl Sandbox {
-    /// What enforces the profile on this machine.
+    /// How the profile is enforced on this machine.
     #[must_use]
     pub fn enforcement(&self) -> Enforcement {
         enforcement(self.profile, support())
     }
 
-    /// Builds the walls for a start of `program`, a path, in `directory`. Touches the disk.
+    /// Builds the sandbox for a start of `program`, a path, in `directory`. Touches the disk.
     ///
     /// # Errors
-    /// Where the kernel refuses what it said it can do. Never starts less protected than reported.
+    /// The kernel refuses a mechanism that it reported as available. The command never starts less protected than
+    /// reported.
     pub(crate) fn prepare(&self, program: &Path, directory: Option<&Path>) -> io::Result<Prepared> {
         let enforcement = self.enforcement();
         let mut prepared = Prepared {
@@ -219,7 +220,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Holds the names of configuration that does not exist yet, where mounts protect what exists.
+    /// Creates placeholders for missing configuration files, if mounts protect the existing ones.
     #[cfg(target_os = "linux")]
     fn hold_names(&self, prepared: &mut Prepared) -> io::Result<()> {
         let enforcement = &mut prepared.enforcement;
@@ -256,7 +257,7 @@ impl Scratch {
     pub(crate) fn new() -> io::Result<Self> {
         let private = Permissions::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix("toolwright-").permissions(private).tempdir()?;
-        // Canonical: rules are about where it is, not about links on the way.
+        // Canonical, because rules apply to the real path.
         folder.keep().canonicalize().map(Self)
     }
 

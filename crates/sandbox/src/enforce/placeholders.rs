@@ -1,9 +1,9 @@
-//! Names of Toolwright's configuration that no file has yet. A mount needs something to lie over: while a sandboxed command
-//! runs, a file that says nothing holds each of these names, and a read-only mount over it keeps the command from making
-//! another. The watcher removes it when the command's tree has ended.
+//! Placeholder files for Toolwright configuration that does not exist yet. A mount needs a file to cover: while a
+//! sandboxed command runs, an empty configuration holds each name, and a read-only mount over it keeps the command from
+//! creating the file. The watcher removes it when the command's tree has ended.
 //!
-//! Several commands may need the same one. Each holds a shared lock (flock(2)) on it until it ends; the last one, which gets
-//! the exclusive lock, removes it. What a crash leaves behind the next command takes over.
+//! Several commands may need the same placeholder. Each holds a shared lock (flock(2)) on it until it ends; the last
+//! one, which gets the exclusive lock, removes it. The next command takes over placeholders left by a crash.
 #![expect(unsafe_code, reason = "the watcher may only make raw system calls")]
 
 use std::ffi::CString;
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// What a placeholder holds: no setting, in YAML and in JSON, and nothing that a person writes.
+/// Content of a placeholder: an empty configuration in YAML and JSON that no person would write.
 const CONTENT: &[u8; 64] = b"{}                                                             \n";
-/// How often a name is tried that another command is just giving back.
+/// Attempts to hold a name while another command is removing its placeholder.
 const TRIES: usize = 8;
-/// How long one that another process holds alone, to remove it, is left before the next attempt.
+/// Pause between attempts while another process holds the exclusive lock to remove a placeholder.
 const BUSY: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// The placeholders of one start, in order of their descriptors.
@@ -34,18 +34,18 @@ struct Placeholder {
     identity: (u64, u64),
 }
 
-/// What became of a name.
+/// State of a name after an attempt to hold it.
 enum NameState {
     Placeholder(File),
-    /// There is a file, or the command cannot make one either.
+    /// The file exists, or the command cannot create it either.
     Needless,
     /// The command can make one.
     Open,
 }
 
 impl Placeholders {
-    /// Holds those of `names` that no file has. `false` beside them when some cannot be held: their folder is not there
-    /// either, or they are links, which the command can replace.
+    /// Holds the missing files among `names`. Also returns `false` if some cannot be held: their folder is missing
+    /// too, or they are links, which the command can replace.
     pub(super) fn hold(names: &[PathBuf]) -> io::Result<(Self, bool)> {
         let (mut all, mut complete) = (Vec::new(), true);
         for path in names {
@@ -70,7 +70,7 @@ impl Placeholders {
     pub(crate) unsafe fn gather(&self, first: RawFd) -> RawFd {
         let mut next = first;
         for placeholder in &self.0 {
-            // In their order none lies where another still is.
+            // In ascending order, no target overwrites a descriptor that is still to be moved.
             // SAFETY: plain system calls.
             unsafe { libc::dup2(placeholder.file.as_raw_fd(), next) };
             next += 1;
@@ -78,7 +78,7 @@ impl Placeholders {
         next
     }
 
-    /// Removes those that nobody else holds. Makes system calls only.
+    /// Removes placeholders that no other command holds. Makes system calls only.
     ///
     /// # Safety
     /// Only in the watcher, after [`Placeholders::gather`] with the same `first`.
@@ -122,7 +122,7 @@ fn held(path: &Path) -> io::Result<NameState> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NameState::Open),
             Err(_) => return Ok(NameState::Needless),
         };
-        // A file of the project's own is not waited for: whoever may read it may lock it for as long as they like.
+        // Do not wait for a lock on the project's own file: anyone who can read it may hold the lock indefinitely.
         if !is_placeholder(&file, path)? {
             return Ok(NameState::Needless);
         }

@@ -1,17 +1,17 @@
-//! A profile's filter of system calls. It lists what is refused: a list of what is allowed would break
-//! programs with every release of a C library.
+//! The system call filter of a profile. It lists refused calls: an allow list would break programs with every
+//! release of a C library.
 //!
-//! A refused call fails with EPERM. `clone3` fails with ENOSYS, since its flags are in memory, where a
-//! filter cannot look: C libraries then use `clone`, whose flags it sees. Programs for another
+//! A refused call fails with EPERM. `clone3` fails with ENOSYS, because its flags are in memory that a
+//! filter cannot read: C libraries then use `clone`, whose flags it sees. Programs for another
 //! architecture than this one (32 bits on x86-64) are killed at their first call.
 
 use std::fs::File;
 use std::io;
 
-/// One instruction, as the kernel reads it.
+/// A BPF instruction.
 pub(super) type Instruction = libc::sock_filter;
 
-/// Whether filters can be made for this architecture.
+/// Whether filters are supported on this architecture.
 pub(super) const KNOWS_MACHINE: bool = cfg!(all(
     target_endian = "little",
     target_pointer_width = "64",
@@ -39,7 +39,7 @@ mod rules {
 
     use super::Instruction;
 
-    /// Refused to every profile: [`Wall::Kernel`], and what reaches into other processes.
+    /// Refused in every profile: [`Wall::Kernel`], and calls that reach into other processes.
     const ALWAYS: &[c_long] = &[
         // Other processes' memory and descriptors.
         libc::SYS_ptrace,
@@ -112,7 +112,7 @@ mod rules {
         FILE_SETATTR,
     ];
 
-    // Numbers that libc does not have for every architecture; from 424 on they are the same on all.
+    // Numbers that libc lacks for some architectures; from 424 on they are the same on all.
     const FCHMODAT2: c_long = 452;
     const SETXATTRAT: c_long = 463;
     const REMOVEXATTRAT: c_long = 466;
@@ -154,7 +154,7 @@ mod rules {
         libc::CLONE_NEWPID,
         libc::CLONE_NEWNET,
     ];
-    /// Of unshare(2) alone: clone(2) has the bit for something else.
+    /// Flag of unshare(2) only: clone(2) uses the bit for something else.
     const TIME_NAMESPACE: libc::c_int = 0x80;
 
     // Requests of ioctl(2).
@@ -168,7 +168,7 @@ mod rules {
     /// The filter of a profile, compiled once; empty for `full`.
     ///
     /// # Errors
-    /// None is known to occur: the rules are constants.
+    /// None in practice: the rules are constants.
     pub(in crate::enforce) fn program(profile: SandboxProfile) -> io::Result<&'static [Instruction]> {
         static COMPILED: [OnceLock<Vec<Instruction>>; SandboxProfile::ALL.len()] =
             [const { OnceLock::new() }; SandboxProfile::ALL.len()];
@@ -199,7 +199,7 @@ mod rules {
         refuse(ALWAYS);
         refuse(older::ALWAYS);
         let mut requests = vec![TIOCSTI, TIOCLINUX];
-        // Whoever may write somewhere needs them there, and a filter does not see paths.
+        // Profiles with a writable workspace need them there, and a filter does not see paths.
         if !profile.grants().contains(&Grant::Write(toolwright_core::sandbox::Area::Workspace)) {
             refuse(METADATA);
             refuse(older::METADATA);
@@ -236,13 +236,12 @@ mod rules {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
     }
 
-    /// Matches where any of the bits is set.
+    /// Matches if any of the bits is set.
     fn any_bit(argument: u8, bits: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
         bits.iter().map(|&bit| rule(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bit), bit)).collect()
     }
 
-    /// What the compiler of rules has no words for: ENOSYS for `clone3`, and for the second set of numbers
-    /// (x32) through which x86-64 reaches the same calls.
+    /// Instructions that the rule compiler cannot express: ENOSYS for `clone3` and for the x32 call numbers of x86-64.
     fn preamble() -> Vec<Instruction> {
         const LOAD_WORD: u16 = 0x20;
         const JUMP_IF_EQUAL: u16 = 0x15;
@@ -251,7 +250,7 @@ mod rules {
         const X32: u32 = 0x4000_0000;
         let absent =
             Instruction { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs() };
-        // At offset 0 of what a filter reads is the call's number.
+        // The call number is at offset 0 of the filter's input.
         let load = Instruction { code: LOAD_WORD, jt: 0, jf: 0, k: 0 };
         let clone3 = Instruction { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: libc::SYS_clone3 as u32 };
         let mut all = vec![load, clone3, absent];
@@ -280,7 +279,7 @@ pub(super) fn program(_profile: toolwright_core::SandboxProfile) -> io::Result<&
     Ok(&[])
 }
 
-/// The filter as a file, for a program that installs it; `None` for an empty one.
+/// Writes the filter to a file for a program that installs it; `None` for an empty filter.
 pub(super) fn as_file(filter: &[Instruction]) -> io::Result<Option<File>> {
     use std::io::{Seek as _, Write as _};
     if filter.is_empty() {

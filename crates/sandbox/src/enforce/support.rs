@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use toolwright_core::sandbox::SandboxSupport;
 
-/// How long bubblewrap may take to show that it works.
+/// Time limit for the probe of bubblewrap.
 const PROBE: Duration = Duration::from_secs(2);
 
-/// What there is. The first call starts two processes that see whether they may make namespaces, the second
-/// one with bubblewrap, if it is installed: some milliseconds, 2 s at most.
+/// Returns the mechanisms of this machine. The first call starts two processes to test whether namespaces can be made,
+/// one of them with bubblewrap if installed: some milliseconds, 2 s at most.
 #[must_use]
 pub fn support() -> &'static SandboxSupport {
     static SUPPORT: OnceLock<SandboxSupport> = OnceLock::new();
@@ -66,7 +66,7 @@ fn bubblewrap() -> bool {
             Err(_) => return false,
         }
     }
-    // Both fail only where it has just ended.
+    // Both fail only if the child has just ended.
     let _ = child.kill();
     let _ = child.wait();
     false
