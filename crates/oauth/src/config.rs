@@ -63,7 +63,7 @@ pub struct OAuthConfig {
 }
 
 impl Default for OAuthConfig {
-    /// A person logs in, and the client registers by itself.
+    /// The defaults: a person logs in, and the client registers itself.
     fn default() -> Self {
         Self {
             enabled: true,
@@ -87,7 +87,7 @@ impl Default for OAuthConfig {
 }
 
 impl OAuthConfig {
-    /// Whether a client that was kept may ask by these settings still.
+    /// Whether these settings still allow a stored client.
     pub(crate) fn may_be(&self, client: &Client) -> bool {
         match &self.client_id {
             Some(id) => client.id == *id,
@@ -96,10 +96,10 @@ impl OAuthConfig {
     }
 }
 
-/// What a configured client proves itself with at the token endpoint.
+/// The credentials of a configured client at the token endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ClientProof {
-    /// Nothing: a public client.
+    /// No credentials: a public client.
     #[default]
     None,
     /// A shared secret.

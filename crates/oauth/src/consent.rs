@@ -1,5 +1,5 @@
-//! Login by a person: the authorization code flow with PKCE (OAuth 2.1 section 4.1), the listener that the browser
-//! returns to (RFC 8252 section 7.3), and the checks of its answer (RFC 9207).
+//! Login by a person: the authorization code flow with PKCE (OAuth 2.1 section 4.1), the listener for the
+//! redirect (RFC 8252 section 7.3), and its checks (RFC 9207).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
@@ -21,9 +21,9 @@ use crate::wire::Wire;
 use crate::wire::{random_text, s256};
 use crate::{OAuthError, excerpt};
 
-/// How long a person has to log in.
+/// Time limit for a person to log in.
 const LOGIN_BOUND: Duration = Duration::from_secs(600);
-/// How long the browser of a person who has logged in waits for what comes of it.
+/// How long the browser waits for the result after the person has logged in.
 const PAGE_BOUND: Duration = Duration::from_secs(20);
 
 const LOGGED_IN: &str = "You are logged in. You can close this page.";
@@ -33,19 +33,19 @@ const UNKNOWN_YET: &str = "The login page has let you in; its token has not come
 const TIMED_OUT: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a client that \
                     the authorization server has forgotten registers anew then";
 
-/// Takes a person to a login page.
+/// Shows a person a login page.
 #[async_trait]
 pub trait Consent: Send + Sync {
-    /// Shows the page at `url`. Where the page ends at an address that does not lead back to this machine, a person
-    /// may say it: then it is returned. `None` leaves the answer to the listener on this machine. Dropped as soon as
-    /// that has it.
+    /// Shows the page at `url`. If the login redirects to an address that does not lead back to this machine, a person
+    /// may paste that address; it is returned then. `None` leaves the answer to the listener on this machine. The
+    /// future is dropped as soon as the listener has the answer.
     ///
     /// # Errors
-    /// Why the page cannot be shown, or that the person gave up.
+    /// The page cannot be shown, or the person gave up.
     async fn visit(&self, url: &Url) -> Result<Option<Url>, String>;
 }
 
-/// One login.
+/// A login in progress.
 pub(crate) struct Login<'a> {
     pub(crate) wire: &'a Wire,
     pub(crate) found: &'a Discovered,
@@ -146,7 +146,8 @@ impl Login<'_> {
     }
 }
 
-/// Waits for the end of an exchange, and tells the browser what came of it; of one that takes long, that.
+/// Waits for the end of an exchange and shows the result in the browser, or, after [`PAGE_BOUND`], that it is not known
+/// yet.
 async fn emit_end<T, E>(brought: Brought, mut exchange: Pin<&mut impl Future<Output = Result<T, E>>>) -> Result<T, E> {
     match tokio::time::timeout(PAGE_BOUND, exchange.as_mut()).await {
         Ok(ended) => {
@@ -170,34 +171,35 @@ pub(crate) fn token_endpoint(found: &Discovered) -> Result<&str, OAuthError> {
     })
 }
 
-/// What the answer must fit.
+/// Expected values of the redirect that ends a login.
 #[derive(Debug, Clone)]
 pub(crate) struct Expected {
     /// `state` of the request.
     pub(crate) state: String,
-    /// The authorization server's own name, where it published one.
+    /// The authorization server's own name, if published.
     pub(crate) issuer: Option<String>,
-    /// Whether it names itself in every answer.
+    /// Whether the server sends `iss` in every answer.
     pub(crate) names_itself: bool,
 }
 
 impl Expected {
-    /// Whether this is an answer to our request at all.
+    /// Whether the redirect's `state` is that of this login.
     pub(crate) fn is_answered_by(&self, redirect: &Url) -> bool {
         parameter(redirect, "state").is_some_and(|state| state == self.state)
     }
 
-    /// The code that an answer carries.
+    /// Returns the code in a redirect.
     ///
     /// # Errors
-    /// [`OAuthError::Redirect`] where it answers something else or comes from another server, and
-    /// [`OAuthError::Refused`] where it says no.
+    /// [`OAuthError::Redirect`] for another login or from another server, and
+    /// [`OAuthError::Refused`] if the login was refused.
     pub(crate) fn code(&self, redirect: &Url) -> Result<String, OAuthError> {
         let refused = |reason: String| Err(OAuthError::Redirect(reason));
         if !self.is_answered_by(redirect) {
             return refused("its `state` is not that of this login".to_owned());
         }
-        // Before anything else of it is believed, an error's words included. Names are compared as they stand.
+        // Check the issuer before trusting anything else in the redirect, even an error text. Names are compared
+        // literally.
         match (parameter(redirect, "iss"), &self.issuer) {
             (Some(iss), Some(issuer)) if iss != *issuer => {
                 return refused(format!("it comes from `{}`, not from `{issuer}` (`iss`)", excerpt(&iss)));
@@ -228,9 +230,9 @@ const PATH: &str = "/callback";
 const MAX_HEAD: usize = 16 << 10;
 /// Bound on one connection.
 const CONNECTION_BOUND: Duration = Duration::from_secs(5);
-/// Connections that are served at once. Browsers open some ahead, and say nothing on them.
+/// Connections served at once. Browsers open some in advance and send nothing on them.
 const MAX_CONNECTIONS: usize = 64;
-/// Bound on what a browser is told that waits for the end of its login.
+/// Time limit for sending the result to a waiting browser.
 const TELL_BOUND: Duration = Duration::from_secs(2);
 
 /// A listener that waits for one redirect.
@@ -239,7 +241,7 @@ pub(crate) struct Loopback {
     address: SocketAddr,
 }
 
-/// A code, and the browser that brought it: it waits to be told what came of it.
+/// A code, and the browser connection that brought it and waits for the result.
 pub(crate) struct Brought {
     /// The code.
     pub(crate) code: String,
@@ -247,15 +249,15 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
-    /// A code that a person brought, where no browser waits.
+    /// A code pasted by a person, without a waiting browser.
     pub(crate) fn by_hand(code: String) -> Self {
         Self { code, browser: None }
     }
 
-    /// Tells the browser, if one waits, and takes two seconds at most.
+    /// Shows the result in the browser, if one waits; takes two seconds at most.
     pub(crate) async fn tell(self, text: &str) {
         if let Some(browser) = self.browser {
-            // Whether it still shows it does not matter any more.
+            // The login does not depend on the browser showing it.
             let _ = tokio::time::timeout(TELL_BOUND, answer(browser, "200 OK", text)).await;
         }
     }
@@ -276,16 +278,16 @@ impl Loopback {
         Ok(Self { listener, address })
     }
 
-    /// The address to give the login page.
+    /// The redirect URI for the login page.
     pub(crate) fn redirect_uri(&self) -> String {
         format!("http://{}{PATH}", self.address)
     }
 
-    /// Waits for the redirect that answers `expected`, and gives back its code; its browser is not answered yet. What
-    /// else knocks is turned away, and nobody waits for it: a page that guesses the port cannot end the wait.
+    /// Waits for the redirect that matches `expected` and returns its code; the browser is not answered yet. Other
+    /// requests are rejected without ending the wait, so a page that guesses the port cannot end it.
     ///
     /// # Errors
-    /// [`OAuthError::Redirect`] when the login page says no, or the answer is not its own.
+    /// [`OAuthError::Redirect`] when the login page refuses, or the redirect comes from another server.
     pub(crate) async fn code(&self, expected: &Expected) -> Result<Brought, OAuthError> {
         let mut served = FuturesUnordered::new();
         loop {
@@ -324,14 +326,14 @@ impl Loopback {
     }
 }
 
-/// Answers a request. Texts are fixed: nothing of a request is shown.
+/// Answers a request with a fixed text: no part of the request is echoed.
 async fn answer(mut stream: TcpStream, status: &str, text: &str) {
     let response = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
          Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{text}",
         text.len()
     );
-    // Whether the browser shows it does not matter any more.
+    // The result does not depend on the browser showing it.
     let _ = stream.write_all(response.as_bytes()).await;
     let _ = stream.shutdown().await;
 }
@@ -371,7 +373,7 @@ mod tests {
         let mut browser = TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
         browser.write_all(b"GET /callback?code=c&state=s HTTP/1.1\r\n\r\n").await.expect("sent");
         let expected = Expected { state: "s".into(), issuer: None, names_itself: false };
-        // One after the other they would take 100 s.
+        // Served one after the other, they would take 100 s.
         let brought = tokio::time::timeout(Duration::from_secs(30), loopback.code(&expected)).await;
         assert_eq!(brought.expect("it does not hang").expect("a code").code, "c");
     }

@@ -8,10 +8,10 @@ use serde_json::json;
 use toolwright_core::Secret;
 use toolwright_core::canonical::ContentHash;
 
-/// How long before its end a token is not used any more, unless it lives shorter than ten times that.
+/// Margin before expiry within which a token is no longer fresh, for tokens that live at least ten times as long.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// Everything kept for one server. It is good for that server's URL alone: a new one begins without any.
+/// Everything stored for one server. It is valid for that server's URL only: another URL starts without any.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Credentials {
@@ -19,21 +19,21 @@ pub struct Credentials {
     pub server_url: String,
     /// The authorization server that all of this is good for, and for no other.
     pub issuer: Option<String>,
-    /// Who we are there.
+    /// Our client registration there.
     pub client: Option<Client>,
-    /// Whether a login with an earlier registration was begun and has not come to its end: the authorization server
-    /// may have forgotten the client, and the next login registers anew.
+    /// Whether a login with this registration was started and never completed: the authorization server
+    /// may have forgotten the client, so the next login registers anew.
     pub is_doubtful: bool,
-    /// What it gave us.
+    /// The token it issued.
     pub token: Option<Token>,
-    /// Tells the login that this token is of from others, through all of its renewals; `None` of a client for itself.
+    /// Id of the login that issued this token, kept across renewals; `None` without a person (client credentials).
     pub login: Option<String>,
-    /// Scopes that the server has asked for since, for the next login.
+    /// Scopes that the server has requested since, for the next login.
     pub wanted_scopes: Vec<String>,
 }
 
 impl Credentials {
-    /// Tells whoever the token was given to from anybody else, without a secret.
+    /// Identifies the account of the token, without a secret.
     pub(crate) fn identity(&self) -> String {
         let client = self.client.as_ref().map(|client| client.id.as_str());
         match &self.token {
@@ -48,37 +48,37 @@ impl Credentials {
 pub struct Client {
     /// Its identifier.
     pub id: String,
-    /// Its secret, if it was given one when it registered. A configured secret is not kept here.
+    /// Its secret, if it got one at registration. A configured secret is not stored here.
     #[serde(default, serialize_with = "kept_if_any")]
     pub secret: Option<Secret>,
-    /// How it proves itself: `none`, `client_secret_basic`, `client_secret_post` or `private_key_jwt`.
+    /// Authentication method: `none`, `client_secret_basic`, `client_secret_post` or `private_key_jwt`.
     pub method: AuthMethod,
-    /// Where its login page sends back to, if it registered with that.
+    /// The redirect URI it registered with, if any.
     pub redirect_uri: Option<String>,
-    /// When its secret ends, in seconds since 1970; `None` for never.
+    /// Expiry of its secret, in seconds since 1970; `None` for never.
     pub secret_expires_at: Option<u64>,
 }
 
 impl Client {
-    /// Whether it registered by itself, so that it can be made anew; a configured client cannot, nor can one whose
-    /// identifier is the URL of its metadata.
+    /// Whether it was registered dynamically and can be registered anew. Configured clients, and clients
+    /// identified by the URL of their metadata, cannot.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         self.redirect_uri.is_some()
     }
 }
 
-/// How a client proves itself at the token endpoint.
+/// How a client authenticates at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthMethod {
-    /// Not at all.
+    /// No authentication.
     None,
     /// HTTP Basic.
     ClientSecretBasic,
-    /// In the form.
+    /// Secret in the form body.
     ClientSecretPost,
-    /// By a signed assertion.
+    /// A signed assertion.
     PrivateKeyJwt,
 }
 
@@ -95,31 +95,31 @@ impl AuthMethod {
     }
 }
 
-/// A token and what belongs to it.
+/// A token with its refresh token and lifetime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     /// The access token.
     #[serde(serialize_with = "kept")]
     pub access: Secret,
-    /// What it is renewed with.
+    /// Its refresh token.
     #[serde(default, serialize_with = "kept_if_any")]
     pub refresh: Option<Secret>,
-    /// When it was given, in seconds since 1970.
+    /// Time of issue, in seconds since 1970.
     pub since: u64,
-    /// When it ends, in seconds since 1970; `None` where the server does not say.
+    /// Expiry, in seconds since 1970; `None` if the server does not say.
     pub expires_at: Option<u64>,
-    /// Scopes that were asked for, all in all.
+    /// All scopes requested for it.
     pub asked: Vec<String>,
     /// Scopes that were given.
     pub granted: Vec<String>,
-    /// Where it is renewed.
+    /// Endpoint that renews it.
     pub token_endpoint: String,
-    /// `resource` that it was asked for.
+    /// The `resource` it was requested for.
     pub resource: Option<String>,
 }
 
 impl Token {
-    /// Whether it will still be good when a request made now arrives.
+    /// Whether it will still be valid when a request made now arrives.
     #[must_use]
     pub fn is_fresh(&self, now: u64) -> bool {
         self.expires_at.is_none_or(|end| {
@@ -128,7 +128,7 @@ impl Token {
         })
     }
 
-    /// Whether it is good still, at the last moment.
+    /// Whether it has not expired, without a margin.
     #[must_use]
     pub fn is_alive(&self, now: u64) -> bool {
         self.expires_at.is_none_or(|end| now < end)
@@ -145,7 +145,7 @@ pub(crate) fn kept<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::O
     serializer.serialize_str(secret.expose())
 }
 
-/// Writes a secret, if there is one.
+/// Serialises an optional secret.
 #[expect(clippy::ref_option, reason = "what serde calls a function with")]
 pub(crate) fn kept_if_any<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
     match secret {
@@ -154,25 +154,25 @@ pub(crate) fn kept_if_any<S: Serializer>(secret: &Option<Secret>, serializer: S)
     }
 }
 
-/// What is kept for a server, for people.
+/// The stored login of a server, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoginState {
     /// The authorization server.
     pub issuer: Option<String>,
     /// Our identifier there.
     pub client: Option<String>,
-    /// The token's, if there is one.
+    /// The token's state, if there is one.
     pub token: Option<TokenState>,
-    /// Scopes that the server has asked for since the login.
+    /// Scopes that the server has requested since the login.
     pub wanted_scopes: Vec<String>,
 }
 
-/// What is known of a token.
+/// A token's state, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenState {
     /// Scopes that were given.
     pub scopes: Vec<String>,
-    /// When it ends, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     pub expires_at: Option<u64>,
     /// Whether it can be renewed without a person.
     pub renewable: bool,

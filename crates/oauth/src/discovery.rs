@@ -1,5 +1,5 @@
 //! Discovery of a server's authorization server: the 401 challenge (RFC 9110, 6750), the published metadata (RFC 9728,
-//! RFC 8414, OpenID Connect Discovery) with what of it is believed, and the scopes to ask for.
+//! RFC 8414, OpenID Connect Discovery) with its checks, and the scopes to ask for.
 
 use http::header::WWW_AUTHENTICATE;
 use serde::{Deserialize, Deserializer};
@@ -9,11 +9,11 @@ use url::Url;
 use crate::wire::Wire;
 use crate::{OAuthError, excerpt};
 
-/// All that is known of who gives out tokens for a server.
+/// The authorization server of an MCP server, and its parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct Discovered {
-    /// Value of the parameter `resource` (RFC 8707); `None` for servers of 2025-03-26, which have no metadata of
-    /// their own and whose authorization servers need not know it.
+    /// Value of the parameter `resource` (RFC 8707); `None` for servers of 2025-03-26, which publish no metadata
+    /// and whose authorization servers may not support it.
     pub(crate) resource: Option<String>,
     /// Scopes that the resource knows.
     pub(crate) scopes: Vec<String>,
@@ -21,11 +21,11 @@ pub(crate) struct Discovered {
     pub(crate) issuer: String,
     /// The authorization server.
     pub(crate) server: ServerMetadata,
-    /// Whether `server` was published; otherwise it is the default endpoints of 2025-03-26.
+    /// Whether `server` was published; otherwise it has the default endpoints of 2025-03-26.
     pub(crate) published: bool,
 }
 
-/// Finds the authorization server. `wanted` is the issuer that the operator wrote, which must be among those that the
+/// Finds the authorization server. `wanted` is the configured issuer, which must be among those that the
 /// server trusts.
 ///
 /// # Errors
@@ -57,7 +57,7 @@ pub(crate) async fn discover(
     })
 }
 
-/// What a server answers to a request without a token; empty where it does not answer with a bearer challenge.
+/// Sends a request without a token and returns the bearer challenge; an empty one if the server sends none.
 pub(crate) async fn provoke(wire: &Wire, server: &Url) -> Result<BearerChallenge, OAuthError> {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
     let answer = wire.json("the server", server, &request).await?;
@@ -98,7 +98,7 @@ async fn without_metadata(wire: &Wire, server: &Url, wanted: Option<&str>) -> Re
     Ok(Discovered { resource: None, scopes: Vec::new(), issuer, server: metadata, published: found })
 }
 
-/// What an issuer publishes of itself, which names that issuer; `None` where it publishes nothing.
+/// Fetches the metadata of an issuer and checks that it names that issuer; `None` if none is published.
 ///
 /// # Errors
 /// [`OAuthError`].
@@ -110,10 +110,10 @@ pub(crate) async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<
     Ok(found)
 }
 
-/// A protected resource's word on how it is protected.
+/// Metadata of a protected resource.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct ResourceMetadata {
-    /// Its identifier, sent as `resource` exactly as it stands here.
+    /// Its identifier, sent literally as `resource`.
     pub(crate) resource: String,
     /// Issuers of the authorization servers that it trusts.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -123,38 +123,38 @@ pub(crate) struct ResourceMetadata {
     pub(crate) scopes_supported: Vec<String>,
 }
 
-/// An authorization server's word on itself.
+/// Metadata of an authorization server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct ServerMetadata {
     /// Its identifier.
     pub(crate) issuer: String,
-    /// Where people log in.
+    /// The login page.
     pub(crate) authorization_endpoint: Option<String>,
-    /// Where tokens come from.
+    /// The token endpoint.
     pub(crate) token_endpoint: Option<String>,
-    /// Where clients register (RFC 7591).
+    /// Endpoint of dynamic client registration (RFC 7591).
     pub(crate) registration_endpoint: Option<String>,
-    /// Where tokens are taken back (RFC 7009).
+    /// Token revocation endpoint (RFC 7009).
     pub(crate) revocation_endpoint: Option<String>,
     /// Scopes that it knows.
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) scopes_supported: Vec<String>,
-    /// How clients authenticate at the token endpoint, as it was written: see [`ServerMetadata::auth_methods`].
+    /// Client authentication methods of the token endpoint, as published: see [`ServerMetadata::auth_methods`].
     pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// PKCE methods.
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) code_challenge_methods_supported: Vec<String>,
-    /// Whether a client's identifier may be the URL of its metadata.
+    /// Whether a client id may be the URL of the client's metadata.
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) client_id_metadata_document_supported: bool,
-    /// Whether every answer of its login page names it (RFC 9207).
+    /// Whether every answer of the login page has `iss` (RFC 9207).
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) authorization_response_iss_parameter_supported: bool,
 }
 
 impl ServerMetadata {
-    /// How clients may authenticate at the token endpoint; `None` where it does not say, which stands for
-    /// `client_secret_basic` (RFC 8414 section 2). An empty list says nothing: there is to be none (section 3.2).
+    /// Client authentication methods of the token endpoint; `None` if not stated, which means
+    /// `client_secret_basic` (RFC 8414 section 2). An empty list counts as not stated (section 3.2).
     pub(crate) fn auth_methods(&self) -> Option<&[String]> {
         self.token_endpoint_auth_methods_supported.as_deref().filter(|methods| !methods.is_empty())
     }
@@ -169,7 +169,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Where a resource's metadata may lie, in the order to ask: what the challenge names, or else the well-known places
+/// URLs to try for a resource's metadata, in order: the one in the challenge, or else the well-known URLs
 /// of its path and of its root (RFC 9728 section 3.1).
 pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&Url>) -> Vec<Url> {
     if let Some(named) = named {
@@ -183,8 +183,7 @@ pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&Url>) -> Vec<U
     urls
 }
 
-/// Where the metadata of an issuer may lie, in the order to ask (MCP authorization, "Authorization Server Metadata
-/// Discovery").
+/// URLs to try for an issuer's metadata, in order (MCP authorization, "Authorization Server Metadata Discovery").
 pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let mut urls =
@@ -214,8 +213,8 @@ fn bare(url: &Url) -> Url {
     url
 }
 
-/// Whether metadata that calls itself `resource` speaks for `server`: the same origin, and a path above its own or
-/// the same. Anything else would have tokens for one server made out to another.
+/// Checks that metadata for `resource` covers `server`: the same origin, and the same path or a parent of it.
+/// Otherwise tokens for one server could be issued for another.
 ///
 /// # Errors
 /// [`OAuthError::Metadata`].
@@ -238,8 +237,8 @@ pub(crate) fn check_resource(server: &Url, resource: &str) -> Result<(), OAuthEr
     )))
 }
 
-/// Whether metadata found for `expected` names that issuer (RFC 8414 section 3.3). A slash at the end does not tell
-/// two issuers apart, because both have their metadata in the same place.
+/// Checks that metadata found for `expected` names that issuer (RFC 8414 section 3.3). A trailing slash is ignored:
+/// both forms have their metadata in the same place.
 ///
 /// # Errors
 /// [`OAuthError::Metadata`].
@@ -254,12 +253,12 @@ pub(crate) fn check_issuer(expected: &str, metadata: &ServerMetadata) -> Result<
     )))
 }
 
-/// Whether two names are one issuer's.
+/// Whether two names denote the same issuer.
 pub(crate) fn same_issuer(a: &str, b: &str) -> bool {
     a.strip_suffix('/').unwrap_or(a) == b.strip_suffix('/').unwrap_or(b)
 }
 
-/// What a server says of the token it wants.
+/// A bearer challenge: what the server requires of the token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BearerChallenge {
     /// `error`.
@@ -273,7 +272,7 @@ pub(crate) struct BearerChallenge {
 }
 
 impl BearerChallenge {
-    /// The first bearer challenge among the header's values; `None` if there is none.
+    /// Returns the first bearer challenge among the header's values.
     pub(crate) fn of(headers: &[String]) -> Option<Self> {
         headers.iter().find_map(|header| Self::in_header(header))
     }
@@ -310,7 +309,7 @@ enum Item {
     Parameter(String, String),
 }
 
-/// Schemes and parameters in order. What is no part of either is passed over: a header is never refused whole.
+/// Parses schemes and parameters in order. Unparsable parts are skipped: a header is never rejected as a whole.
 fn items(header: &str) -> Vec<Item> {
     let mut items = Vec::new();
     let mut rest = header;
@@ -328,7 +327,7 @@ fn items(header: &str) -> Vec<Item> {
         }
         let spaced = after.trim_start_matches([' ', '\t']);
         match spaced.strip_prefix('=') {
-            // A scheme's `token68` may end in `=`: what follows is not a value then.
+            // A scheme's `token68` may end in `=`; no value follows then.
             Some(value) if !value.trim_start().is_empty() && !value.starts_with(['=', ',']) => {
                 let (value, after) = value_of(value.trim_start_matches([' ', '\t']));
                 items.push(Item::Parameter(word.to_owned(), value));
@@ -343,7 +342,7 @@ fn items(header: &str) -> Vec<Item> {
     }
 }
 
-/// A token or quoted string, and what follows it.
+/// Splits off a token or quoted string and returns the rest.
 fn value_of(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([' ', '\t', ',']).unwrap_or(text.len());
@@ -361,24 +360,24 @@ fn value_of(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// What is known when scopes are chosen.
+/// Sources for the choice of scopes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ScopeSources<'a> {
-    /// Set by the operator; these are always asked for.
+    /// Configured by the operator; always requested.
     pub(crate) configured: &'a [String],
-    /// Asked for before, on the same authorization server.
+    /// Requested before, from the same authorization server.
     pub(crate) before: &'a [String],
-    /// Of the server's challenge.
+    /// Scopes of the server's challenge.
     pub(crate) challenged: &'a [String],
-    /// Of the protected resource's metadata.
+    /// Scopes of the protected resource's metadata.
     pub(crate) supported: &'a [String],
-    /// Of the authorization server's metadata.
+    /// Scopes of the authorization server's metadata.
     pub(crate) server_supported: &'a [String],
 }
 
-/// The scopes to ask for, without repetitions: the challenge's, or else the resource's, with those that were set or
-/// asked for before. Empty leaves the parameter out. `offline_access`, which brings a refresh token, joins them where
-/// the authorization server knows it; alone it would replace the server's own default.
+/// Returns the scopes to request, without duplicates: the challenge's, or else the resource's, plus the configured and
+/// the earlier ones. If empty, the parameter is omitted. `offline_access`, which brings a refresh token, is added if
+/// the authorization server supports it; alone it would replace the server's own default.
 pub(crate) fn choose(sources: ScopeSources<'_>) -> Vec<String> {
     let wanted = match (sources.challenged, sources.configured) {
         ([], []) => sources.supported,
@@ -397,7 +396,7 @@ pub(crate) fn choose(sources: ScopeSources<'_>) -> Vec<String> {
     chosen
 }
 
-/// The scope that asks for a refresh token (OpenID Connect Core section 11).
+/// The scope for a refresh token (OpenID Connect Core section 11).
 pub(crate) const OFFLINE_ACCESS: &str = "offline_access";
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 /// Bound on an assertion's file.
 const MAX_ASSERTION: usize = 64 << 10;
 
-/// Asks for a token without a person. `None` for the grant that needs one.
+/// Requests a token without a person. `None` for the grant that needs a person.
 ///
 /// # Errors
 /// [`OAuthError`].
@@ -73,7 +73,7 @@ pub(crate) async fn unattended(
     request(wire, client, &settings.proof, asked).await.map(Some)
 }
 
-/// Renews a token (OAuth 2.1 section 4.3). What the answer leaves out stays as it was.
+/// Renews a token (OAuth 2.1 section 4.3). Fields missing in the response keep their values.
 ///
 /// # Errors
 /// [`OAuthError`]; `invalid_grant` says that a person has to log in again.
@@ -98,7 +98,7 @@ pub(crate) async fn renewed(
     Ok(new)
 }
 
-/// Has an identity provider turn a person's identity token into an assertion for the authorization server.
+/// Exchanges a person's identity token at the identity provider for an assertion for the authorization server.
 async fn exchange(
     wire: &Wire,
     provider: &IdentityProviderConfig,
@@ -141,7 +141,7 @@ struct Issued {
     issued_token_type: Option<String>,
 }
 
-/// An assertion: itself, or what something else keeps fresh in a file, which is read for every request.
+/// Returns the configured assertion, or reads it from the file, which is read for every request.
 async fn read(itself: Option<&Secret>, file: Option<&Path>) -> Result<Secret, OAuthError> {
     if let Some(secret) = itself {
         return Ok(secret.clone());
@@ -157,8 +157,8 @@ async fn read(itself: Option<&Secret>, file: Option<&Path>) -> Result<Secret, OA
 }
 
 impl Session {
-    /// Gets a token of the authorization server that was found, as the settings want: with `known`, the client of an
-    /// earlier registration, where it can be used.
+    /// Requests a token from the authorization server with the configured grant: with `known`, the earlier
+    /// registration, if it can be used.
     ///
     /// # Errors
     /// [`OAuthError`].
@@ -201,8 +201,8 @@ impl Session {
         Ok((client, token))
     }
 
-    /// The client of the earlier registration where it can be used, or else a new one, with its listener: the page
-    /// sends back only to the address that was registered.
+    /// Returns the earlier registration if it can be used, or else a new one, with its listener: the page
+    /// redirects only to the registered address.
     async fn registered(
         &self,
         found: &Discovered,
@@ -222,7 +222,7 @@ impl Session {
     }
 }
 
-/// How long an assertion holds. It is made for one request.
+/// Lifetime of an assertion. Each is used for one request.
 const LIFETIME_SECONDS: u64 = 120;
 
 /// A client's private key. `Debug` shows the algorithm only.
@@ -249,7 +249,7 @@ enum Key {
 }
 
 impl SigningKey {
-    /// A key of PKCS#8 in PEM (`BEGIN PRIVATE KEY`), for a JWS algorithm: ES256, ES384, RS256, RS384, RS512, PS256,
+    /// Reads a PKCS#8 key in PEM (`BEGIN PRIVATE KEY`) for a JWS algorithm: ES256, ES384, RS256, RS384, RS512, PS256,
     /// PS384, PS512 or EdDSA. `key_id` goes into the header `kid`.
     ///
     /// # Errors
@@ -281,10 +281,10 @@ impl SigningKey {
         Ok(Self { algorithm, key_id, pem: Secret::new(pem), key: Arc::new(key) })
     }
 
-    /// An assertion of `client` for the authorization server `audience`.
+    /// Signs an assertion of `client` for the authorization server `audience`.
     ///
     /// # Errors
-    /// [`OAuthError::Setting`] where signing fails.
+    /// [`OAuthError::Setting`] if signing fails.
     pub(crate) fn assertion(&self, client: &str, audience: &str) -> Result<String, OAuthError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut header = json!({"alg": self.algorithm, "typ": "JWT"});

@@ -7,14 +7,13 @@
 //! ```
 //!
 //! [`OAuth`] is an [`Authorizer`](toolwright_net::Authorizer): it adds the token to requests, renews it a minute before
-//! its end, and gets another where the server refuses it. It asks a person only where it was given a
-//! [`Consent`]; without one, what needs a person fails with the command that logs in.
+//! its end, and gets another where the server refuses it. It asks a person only if it has a [`Consent`]; otherwise a
+//! grant that needs a person fails with the command that logs in.
 //!
 //! # What is not believed
-//! The server names the authorization server, and that one names its endpoints. Each must have TLS and a public
-//! address, unless it lies on the server's own host or the operator wrote it. Metadata must be that of the resource
-//! and of the issuer it was looked for under; tokens, registrations and configured secrets are one issuer's and are
-//! not shown to another.
+//! The server names the authorization server, which names its endpoints. Each must have TLS and a public address,
+//! unless it is on the server's own host or the operator configured it. Metadata must match the resource and the issuer
+//! it was requested for. Tokens, registrations and configured secrets belong to one issuer and are not sent to another.
 
 mod config;
 mod consent;
@@ -39,42 +38,42 @@ pub use token::{Logout, Revocation};
 use toolwright_core::pins::is_invisible;
 use toolwright_net::NetError;
 
-/// Why there is no token. No variant's text holds a token, a code or a secret; what a server says is cut.
+/// Why there is no token. No variant's text holds a token, a code or a secret; text from servers is cut.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OAuthError {
     /// An endpoint cannot be reached.
     #[error("{what}: {source}{}", remedy(source))]
     Unreachable {
-        /// Which request.
+        /// The request that failed.
         what: String,
         /// Why not.
         source: NetError,
     },
-    /// What the server or its authorization server publishes cannot be used.
+    /// Metadata of the server or its authorization server cannot be used.
     #[error("{0}")]
     Metadata(String),
     /// An endpoint answered with an error of RFC 6749 section 5.2.
     #[error("the authorization server refused the {what}: {error}{}", described(.description.as_deref()))]
     Refused {
-        /// Which request.
+        /// The request that failed.
         what: &'static str,
         /// Its code, like `invalid_grant`.
         error: String,
         /// Its words.
         description: Option<String>,
     },
-    /// An endpoint's answer is not what the protocol prescribes.
+    /// An endpoint's response does not conform to the protocol.
     #[error("the answer to the {what} cannot be used: {reason}")]
     Answer {
-        /// Which request.
+        /// The request that failed.
         what: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the response.
         reason: String,
     },
     /// The page of the authorization server sent back something that must not be accepted.
     #[error("the login is not accepted: {0}")]
     Redirect(String),
-    /// Nobody is there to log in.
+    /// A login is needed, but nobody is there.
     #[error("{reason}; log in with `toolwright mcp login {server}`")]
     LoginNeeded {
         /// Name of the server.
@@ -82,7 +81,7 @@ pub enum OAuthError {
         /// Why it is needed.
         reason: String,
     },
-    /// The server does not take a token that it was just given.
+    /// The server refuses a new token.
     #[error(
         "the server refuses the token that the authorization server has just given for it{}: see whether the account, or \
          the client in `oauth`, may use this server; `toolwright mcp logout {server}` and `toolwright mcp login {server}` \
@@ -98,7 +97,7 @@ pub enum OAuthError {
     /// A setting cannot be used.
     #[error("{0}")]
     Setting(String),
-    /// The credentials cannot be read or kept.
+    /// The credentials cannot be read or stored.
     #[error("the credentials cannot be {doing}: {reason}")]
     Store {
         /// `read` or `kept`.
@@ -106,7 +105,7 @@ pub enum OAuthError {
         /// Why not.
         reason: String,
     },
-    /// The person did not come back in time, or gave up.
+    /// The person did not finish the login in time, or gave up.
     #[error("{0}")]
     Abandoned(String),
 }
@@ -115,7 +114,7 @@ fn described(description: Option<&str>) -> String {
     description.map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
-/// What there is to do where an address may not be asked.
+/// Returns the remedy for an address that the policy forbids.
 fn remedy(source: &NetError) -> &'static str {
     match source {
         NetError::Refused { .. } => "; if it is the right one, name its host in `oauth.allowed_hosts`",
@@ -123,7 +122,7 @@ fn remedy(source: &NetError) -> &'static str {
     }
 }
 
-/// What a server says, on one line, without characters that are not seen, and cut to 300.
+/// Formats text from a server: one line, no invisible characters, at most 300 characters.
 pub(crate) fn excerpt(text: &str) -> String {
     let line = text.split(|c: char| c.is_whitespace() || is_invisible(c)).filter(|part| !part.is_empty());
     line.collect::<Vec<_>>().join(" ").chars().take(300).collect()

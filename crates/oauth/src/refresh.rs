@@ -18,7 +18,7 @@ use crate::session::{OAuth, Session, State, Want};
 use crate::{OAuthError, excerpt};
 
 impl Session {
-    /// Headers where nothing has to be asked for them: of a token that needs no renewal, or none without a token.
+    /// Returns headers if no request is needed: of a fresh token, or empty ones if there is no token.
     async fn at_hand(&self) -> Option<HeaderMap> {
         let state = self.state.lock().await;
         if self.is_outdated(&state) {
@@ -49,7 +49,7 @@ impl Session {
                               `headers.Authorization` if it wants a fixed key";
                 Err(self.login_needed(reason))
             }
-            // Where a person's token is gone, there is none to refuse.
+            // A lost token of a person cannot have been refused.
             (401, bearer) if (used.is_some() || !self.needs_person()) && self.trial.is_refused(used) => {
                 Err(self.token_refused(bearer.as_ref()))
             }
@@ -58,7 +58,7 @@ impl Session {
                 Ok(Retry::Yes)
             }
             (403, Some(bearer)) if bearer.error.as_deref() == Some("insufficient_scope") => {
-                // It knows the token.
+                // The server accepts the token itself.
                 self.trial.accepted(used);
                 let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref());
                 let granted = |scope: &String| token.is_some_and(|token| token.granted.contains(scope));
@@ -81,34 +81,34 @@ impl Session {
         let current = |state: &State| state.kept.as_ref().and_then(|kept| kept.token.clone());
         if let Some(token) = current(&state).filter(|token| !token.is_fresh(unix_now()) && token.refresh.is_some()) {
             match self.renew(&mut state).await {
-                // Where a renewal was refused and no more, there may be another way, which the server's 401 leads to.
+                // If only the renewal was refused, the server's 401 may lead to another way.
                 Err(error) if !token.is_alive(unix_now()) && refusal(&error).is_none() => return Err(error),
                 Err(error) => tracing::warn!(server = self.server, "its token is used to its end: {error}"),
                 Ok(()) => {}
             }
         }
-        // Without a token the server is asked all the same: it says what it wants.
+        // Without a token, the request is sent anyway: the server's challenge says what it needs.
         let token = current(&state).filter(|token| token.is_alive(unix_now()));
         Ok(token.as_ref().and_then(header).map(authorized).unwrap_or_default())
     }
 }
 
 impl Session {
-    /// Notes that a token was got, which the server has yet to take.
+    /// Records a new token that the server has not accepted yet.
     pub(crate) fn try_next(&self, token: &Token) {
         if let Some(header) = header(token) {
             self.trial.begin(header);
         }
     }
 
-    /// That the server does not take a token that is new, with what it says of that.
+    /// The error for a server that refuses a new token, with the server's explanation.
     pub(crate) fn token_refused(&self, said: Option<&BearerChallenge>) -> OAuthError {
         let said = said.and_then(|said| said.description.as_ref().or(said.error.as_ref()));
         OAuthError::TokenRefused { server: self.server.clone(), said: said.map(|said| excerpt(said)) }
     }
 }
 
-/// Whether there is a token now, other than the one that was sent.
+/// Whether there is a live token other than the one sent.
 fn has_other(state: &State, used: Option<&HeaderValue>) -> bool {
     let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref()).filter(|token| token.is_alive(unix_now()));
     token.and_then(header).is_some_and(|current| Some(&current) != used)
@@ -148,32 +148,32 @@ impl Authorizer for OAuth {
     }
 }
 
-/// What a task of ours came to.
+/// Returns the result of a spawned task.
 async fn done<T>(task: JoinHandle<Result<T, OAuthError>>) -> Result<T, String> {
     let done = task.await.map_err(|error| format!("the authorization broke off: {error}"))?;
     done.map_err(|error| error.to_string())
 }
 
-/// How long a token counts as new, and how long none is got after a new one was refused.
+/// How long a token counts as new, and how long no token is requested after a new one was refused.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// The token that was got last, until the server has taken it.
+/// The newest token, until the server has accepted it.
 #[derive(Default)]
 pub(crate) struct Trial {
-    /// Whether anything is known: nearly all requests are accepted, and need no more than this.
+    /// Whether `known` has entries; a fast path for requests that are accepted, which are nearly all.
     is_on: AtomicBool,
     known: Mutex<TokenHistory>,
 }
 
 #[derive(Default)]
 struct TokenHistory {
-    /// What was given and has not been sent, or not been answered.
+    /// The new token that the server has not answered yet.
     given: Option<Moment>,
-    /// What was refused when it was new.
+    /// A token that was refused while it was new.
     refused: Option<Moment>,
 }
 
-/// When something happened to which token, as it is sent.
+/// A token as sent, and the time of its issue or refusal.
 struct Moment {
     since: Instant,
     token: HeaderValue,
@@ -196,8 +196,8 @@ impl Trial {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// The server took what was sent. That it takes what it has refused shows that it refuses what was asked: another
-    /// token would not change that.
+    /// Records that the server accepted `sent`. If it accepts a token that it refused before, it refused the request,
+    /// and another token would not help.
     pub(crate) fn accepted(&self, sent: Option<&HeaderValue>) {
         let Some(sent) = sent.filter(|_| self.is_on.load(Ordering::Relaxed)) else { return };
         let mut known = self.lock();
@@ -206,7 +206,7 @@ impl Trial {
         self.is_on.store(known.given.is_some() || known.refused.is_some(), Ordering::Relaxed);
     }
 
-    /// The server refused what was sent. Whether another token would be refused, too.
+    /// Records that the server refused `sent`. Returns whether it would refuse another token, too.
     pub(crate) fn is_refused(&self, sent: Option<&HeaderValue>) -> bool {
         let mut known = self.lock();
         if known.refused.as_ref().is_some_and(Moment::is_recent) {
@@ -217,7 +217,7 @@ impl Trial {
         known.refused.is_some()
     }
 
-    /// Whether the server has refused a new token a moment ago.
+    /// Whether the server has just refused a new token.
     pub(crate) fn has_failed(&self) -> bool {
         self.lock().refused.as_ref().is_some_and(Moment::is_recent)
     }
@@ -227,26 +227,25 @@ impl Trial {
     }
 }
 
-/// How long what failed is not tried again, so that callers do not wait for it one after the other.
+/// Pause after a failure, so that callers do not each wait for another attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// What an authorization server's refusal (RFC 6749 section 5.2) is about.
+/// The subject of an authorization server's refusal (RFC 6749 section 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The code or refresh token is good no more.
     Grant,
-    /// It does not know the client, or not as one that may do this.
+    /// The client is unknown, or not authorized for this grant.
     Client,
     /// This one request.
     Request,
 }
 
-/// What a failure says of the grant and the client; `None` for one that is no word of the authorization server on
-/// either, and may pass.
+/// Classifies a failure; `None` if it is not a refusal by the authorization server and may be temporary.
 pub(crate) fn refusal(error: &OAuthError) -> Option<Refusal> {
     let OAuthError::Refused { error, .. } = error else { return None };
     Some(match error.as_str() {
-        // Those after the first are GitHub's and Slack's.
+        // The second and third are used by GitHub and Slack.
         "invalid_grant" | "bad_refresh_token" | "invalid_refresh_token" => Refusal::Grant,
         "invalid_client" | "unauthorized_client" => Refusal::Client,
         _ => Refusal::Request,
@@ -254,8 +253,8 @@ pub(crate) fn refusal(error: &OAuthError) -> Option<Refusal> {
 }
 
 impl Credentials {
-    /// Forgets what a renewal showed to be good no more. Whether there was anything: a client that the operator
-    /// configured is mended there, and any other refusal may be of this one request.
+    /// Forgets credentials that a refused renewal showed to be invalid. Returns whether anything was forgotten: the
+    /// operator must fix a configured client, and another refusal may concern only this request.
     pub(crate) fn forget(&mut self, refusal: Refusal) -> bool {
         let is_registered = self.client.as_ref().is_some_and(|client| client.is_registered());
         match refusal {
@@ -271,8 +270,9 @@ impl Credentials {
 }
 
 impl Session {
-    /// Whether a refusal to renew has shown something to be good no more, which is forgotten then. Where no person is
-    /// needed, another token is asked for in place of a renewal that the client is refused.
+    /// Forgets credentials that a refused renewal showed to be invalid, and returns whether there were any. If no
+    /// person is needed, a refused client keeps its registration, and another token is requested instead of the
+    /// renewal.
     fn forgets(&self, kept: &mut Credentials, refusal: Refusal) -> bool {
         if refusal == Refusal::Client && !self.needs_person() {
             return kept.forget(Refusal::Grant);
@@ -280,8 +280,7 @@ impl Session {
         kept.forget(refusal)
     }
 
-    /// The failure of a renewal, with what there is to do where the server does not take a configured client, and nobody
-    /// is there to log in.
+    /// Adds a remedy to a failed renewal if the server refuses the client and nobody can log in.
     fn with_remedy(&self, error: OAuthError) -> OAuthError {
         if refusal(&error) != Some(Refusal::Client) || self.consent.is_some() {
             return error;
@@ -289,10 +288,10 @@ impl Session {
         self.login_needed(&format!("{error}: see whether the client in `oauth` and what proves it are right"))
     }
 
-    /// Renews the token that is about to end, unless another process has.
+    /// Renews the token that is about to expire, unless another process has.
     ///
     /// # Errors
-    /// [`OAuthError`]. A refresh token that is good no more is none: it is forgotten.
+    /// [`OAuthError`]. An invalid refresh token is not an error: it is forgotten.
     pub(crate) async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
         if let Some(error) = recent(&state.failed_renewal) {
             return Err(error);
@@ -325,7 +324,7 @@ impl Session {
                 self.save(state, credentials).await
             }
             Err(error) => match refusal(&error) {
-                // It will not be taken later either. The token itself may have its last minute still.
+                // A retry would not help. The token itself may still be valid for a minute.
                 Some(refusal) if self.forgets(&mut credentials, refusal) => {
                     tracing::warn!(server = self.server, "{error}");
                     self.save(state, credentials).await
@@ -335,18 +334,18 @@ impl Session {
         }
     }
 
-    /// Renews a token that the server refused. Whether there is a new one.
+    /// Renews a token that the server refused. Returns whether there is a new one.
     ///
     /// # Errors
-    /// [`OAuthError`], of faults that may pass, and of a configured client that is not known where nobody can log in. Any
-    /// other refusal is none: the token is to be had another way.
+    /// [`OAuthError`] for temporary faults, and for an unknown configured client if nobody can log in. After any
+    /// other refusal the token must be requested another way.
     pub(crate) async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
         let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
         let _lock = self.store.lock(self.key()).await?;
         self.reload(state).await?;
         let Some(mut kept) = state.kept.clone() else { return Ok(false) };
         if kept.token.as_ref() != Some(&token) {
-            // Another process has renewed it meanwhile; a refresh token is good for one renewal only.
+            // Another process has renewed it meanwhile; a refresh token can be used once.
             return Ok(kept.token.is_some());
         }
         let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
@@ -369,7 +368,7 @@ impl Session {
             Err(error) => match refusal(&error) {
                 Some(refusal) if self.forgets(&mut kept, refusal) => {
                     tracing::warn!(server = self.server, "{error}");
-                    // The server does not take the token, and nothing renews it.
+                    // The server refuses the token, and it cannot be renewed.
                     kept.token = None;
                     self.save(state, kept).await?;
                     Ok(false)
@@ -385,7 +384,7 @@ impl Session {
     }
 }
 
-/// A failure of a moment ago, which another try would only repeat.
+/// Returns a recent failure, which a retry would only repeat.
 pub(crate) fn recent(failure: &Option<(Instant, OAuthError)>) -> Option<OAuthError> {
     let (since, error) = failure.as_ref()?;
     (since.elapsed() < RETRY_PAUSE).then(|| error.clone())

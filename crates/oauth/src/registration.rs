@@ -12,13 +12,13 @@ use super::wire::Wire;
 use super::wire::{Members, seconds};
 use crate::{OAuthError, excerpt};
 
-/// What a refusal to register is of.
+/// Name of the registration request in errors.
 pub(crate) const REGISTRATION: &str = "registration";
 
-/// The configured client, if one is; nothing has to be asked for it.
+/// Returns the configured client, if any, without a request.
 ///
 /// # Errors
-/// [`OAuthError::Setting`] where its proof and its server have no method in common.
+/// [`OAuthError::Setting`] if its credentials and the server have no authentication method in common.
 pub(crate) fn configured(settings: &OAuthConfig, server: &ServerMetadata) -> Result<Option<Client>, OAuthError> {
     let Some(id) = &settings.client_id else { return Ok(None) };
     let method = configured_method(&settings.proof, server)?;
@@ -35,7 +35,7 @@ fn configured_method(proof: &ClientProof, server: &ServerMetadata) -> Result<Aut
     let known = |method: &&AuthMethod| supported.iter().any(|name| name == method.name());
     match (candidates.iter().find(known), proof) {
         (Some(method), _) => Ok(*method),
-        // A public client has nothing to prove, whatever the server says it could.
+        // A public client has no credentials, whatever methods the server supports.
         (None, ClientProof::None) => Ok(AuthMethod::None),
         (None, _) => Err(OAuthError::Setting(format!(
             "the authorization server knows the clients' proofs {}, and `oauth` sets {}",
@@ -45,7 +45,7 @@ fn configured_method(proof: &ClientProof, server: &ServerMetadata) -> Result<Aut
     }
 }
 
-/// The client whose identifier is the URL of its metadata, where the server takes such.
+/// Returns the client whose id is the URL of its metadata, if the server supports this.
 pub(crate) fn by_document(settings: &OAuthConfig, server: &ServerMetadata) -> Option<Client> {
     let url = settings.client_metadata_url.as_ref().filter(|_| server.client_id_metadata_document_supported)?;
     let method = match settings.proof {
@@ -55,7 +55,7 @@ pub(crate) fn by_document(settings: &OAuthConfig, server: &ServerMetadata) -> Op
     Some(Client { id: url.clone(), secret: None, method, redirect_uri: None, secret_expires_at: None })
 }
 
-/// Whether a client of an earlier registration may still be used.
+/// Whether an earlier registration is still valid.
 pub(crate) fn holds(client: &Client) -> bool {
     client.secret_expires_at.is_none_or(|end| unix_now() < end)
 }
@@ -140,9 +140,10 @@ struct RegistrationError {
     error_description: Option<String>,
 }
 
-/// The methods that a registered client can use, the preferred first: a program on its user's machine keeps no secret.
+/// Supported methods of a registered client, in order of preference: a program on its user's machine cannot keep a
+/// secret.
 const METHODS: [AuthMethod; 3] = [AuthMethod::None, AuthMethod::ClientSecretBasic, AuthMethod::ClientSecretPost];
-/// The same for a client that was given a secret: whoever gives one wants to see it.
+/// Preferred methods of a client with a secret: a server that issues one expects to see it.
 const WITH_SECRET: [AuthMethod; 3] = [AuthMethod::ClientSecretBasic, AuthMethod::ClientSecretPost, AuthMethod::None];
 
 /// The method to register with.
@@ -150,15 +151,15 @@ fn wanted_method(server: &ServerMetadata) -> AuthMethod {
     first_known(METHODS, server)
 }
 
-/// The first that the server knows. One that names none has `client_secret_basic` (RFC 8414 section 2).
+/// Returns the first method that the server supports; by default that is `client_secret_basic` (RFC 8414 section 2).
 fn first_known(methods: [AuthMethod; 3], server: &ServerMetadata) -> AuthMethod {
     let Some(supported) = server.auth_methods() else { return AuthMethod::ClientSecretBasic };
     let known = |method: &AuthMethod| supported.iter().any(|name| name == method.name());
     methods.into_iter().find(known).unwrap_or(AuthMethod::ClientSecretBasic)
 }
 
-/// The method that a registration ended with: the server's word, or else the best that fits what it gave. A client with
-/// a secret of which nothing is said has `client_secret_basic` (RFC 7591 section 2), where the server knows it.
+/// Returns the method of a registration: the server's choice, or else the best that fits the response. By default a
+/// client with a secret uses `client_secret_basic` (RFC 7591 section 2), if the server supports it.
 fn given_method(given: &Registration, server: &ServerMetadata) -> Result<AuthMethod, OAuthError> {
     if let Some(name) = &given.token_endpoint_auth_method {
         let method = METHODS.into_iter().find(|method| method.name() == name);

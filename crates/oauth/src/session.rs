@@ -1,4 +1,4 @@
-//! One server's session: its credentials in this process, kept in step with the store, and the wait for a new token.
+//! The OAuth session of one server: its credentials, in sync with the store, and requests for new tokens.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -24,30 +24,30 @@ use crate::token::{Logout, Revocation};
 use crate::wire::Wire;
 use crate::wire::random_text;
 
-/// How often more scopes are asked for in the life of one process, each set once.
+/// Limit on requests for more scopes in one process; each set is requested once.
 const MAX_STEP_UPS: usize = 8;
 
-/// What one server's OAuth is made of.
+/// Parts of one server's OAuth.
 #[derive(Clone)]
 pub struct OAuthOptions {
     /// The server's name in the configuration.
     pub server: String,
     /// Its address.
     pub url: Url,
-    /// What is configured.
+    /// The configuration.
     pub settings: OAuthConfig,
-    /// Where credentials are kept.
+    /// Store of credentials.
     pub store: CredentialStore,
-    /// What surrounds HTTP.
+    /// Options of the HTTP client.
     pub http: HttpOptions,
-    /// Who can log in; `None` where nobody is there to ask.
+    /// Lets a person log in; `None` if nobody can.
     pub consent: Option<Arc<dyn Consent>>,
-    /// Is told each secret before it is used, so that it is kept out of what is shown.
+    /// Called with each secret before it is used, so that it is redacted from output.
     pub secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
 }
 
-/// The OAuth of one MCP server. Tokens are got by tasks of their own: a caller that gives up does not lose what the
-/// authorization server has given out meanwhile.
+/// The OAuth of one MCP server. Spawned tasks request tokens: when a caller gives up, a token that the
+/// authorization server has just issued is not lost.
 #[derive(Debug)]
 pub struct OAuth(pub(crate) Arc<Session>);
 
@@ -59,21 +59,21 @@ pub(crate) struct Session {
     pub(crate) store: CredentialStore,
     pub(crate) consent: Option<Arc<dyn Consent>>,
     pub(crate) secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
-    /// Held while tokens are got: one flight for all who ask.
+    /// Held during a token request, so that concurrent callers share one.
     pub(crate) state: AsyncMutex<State>,
-    /// Whose the credentials are that are kept.
+    /// Account of the stored credentials.
     pub(crate) identity: Identity,
-    /// Whether the server takes what was got for it.
+    /// Whether the server accepts new tokens.
     pub(crate) trial: Trial,
 }
 
 /// Why a token is got.
 pub(crate) enum Want<'a> {
-    /// There is none, or the server does not take it.
+    /// There is no token, or the server refuses it.
     Any(&'a BearerChallenge),
     /// The server wants more scopes.
     More(&'a BearerChallenge),
-    /// A person has asked to log in, with these scopes besides.
+    /// A person wants to log in, with these additional scopes.
     Login(&'a BearerChallenge, &'a [String]),
 }
 
@@ -84,7 +84,7 @@ impl OAuth {
         let OAuthOptions { server, url, settings, store, http, consent, secrets } = parts;
         let provider = settings.identity_provider.as_ref().filter(|_| settings.grant == Grant::IdentityAssertion);
         let provider = provider.map(|provider| provider.token_endpoint.as_str());
-        // Hosts that the operator wrote may be private.
+        // Configured hosts may be private.
         let written = [settings.authorization_server.as_deref(), provider].into_iter().flatten();
         let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
@@ -94,8 +94,8 @@ impl OAuth {
         Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity, trial }))
     }
 
-    /// Gets a new token, whatever there is: a person logs in, if the grant needs one. `scopes` are asked for besides
-    /// those that the server wants.
+    /// Gets a new token, even if there is one: a person logs in, if the grant needs one. Requests `scopes` in addition
+    /// to those that the server wants.
     ///
     /// # Errors
     /// [`OAuthError`].
@@ -108,17 +108,17 @@ impl OAuth {
         Ok(LoginState::of(state.kept.as_ref()))
     }
 
-    /// Forgets the token and the registration, and has the authorization server take the token back if it can; that
-    /// it could not is no error, and takes 20 s at most.
+    /// Forgets the token and the registration, and revokes the token at the authorization server if possible. A failed
+    /// revocation is not an error; it takes at most 20 s.
     ///
     /// # Errors
-    /// [`OAuthError::Store`]: it is not forgotten.
+    /// [`OAuthError::Store`]: nothing is forgotten.
     pub async fn logout(&self) -> Result<Logout, OAuthError> {
         let session = &self.0;
         let mut state = session.state.lock().await;
         let (removed, found) = {
             let _lock = session.store.lock(session.key()).await?;
-            // What cannot be read cannot be revoked, and is to go all the same.
+            // Unreadable credentials cannot be revoked, but are removed too.
             let found = session.store.load(session.key()).await;
             state.kept = None;
             (session.store.remove(session.key()).await?, found)
@@ -133,7 +133,7 @@ impl OAuth {
         Ok(Logout { removed, revocation })
     }
 
-    /// What is kept.
+    /// Returns the stored login.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
@@ -145,12 +145,12 @@ impl OAuth {
 }
 
 impl Session {
-    /// Under which its credentials are kept.
+    /// The key of its stored credentials.
     pub(crate) fn key(&self) -> ServerKey<'_> {
         (&self.server, self.url.as_str())
     }
 
-    /// Whether a person has to log in before the first request.
+    /// Whether the grant needs a person to log in.
     pub(crate) fn needs_person(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode)
     }
@@ -206,7 +206,7 @@ impl Session {
         kept.client = Some(client);
         kept.is_doubtful = false;
         kept.token = Some(token);
-        // A client that asks for itself is the same with every token.
+        // A client without a person has the same account with every token.
         let is_itself = matches!(self.settings.grant, Grant::ClientCredentials);
         kept.login = if is_itself { None } else { random_text().ok() };
         kept.wanted_scopes = Vec::new();
@@ -222,11 +222,12 @@ impl Session {
         found
     }
 
-    /// Asks for a token, as the client that registered earlier where there is one; as a new one if the authorization
-    /// server says that it does not know that any more.
+    /// Requests a token with the earlier registration, if there is one. If the authorization server no longer knows
+    /// that client, registers anew.
     ///
-    /// Most servers say so on the login page alone, which then never sends back. So a registration is in doubt from
-    /// when its page is shown until the login has come to its end, and one in doubt is not used for another login.
+    /// Most servers report an unknown client only on the login page, which then never redirects. So a registration is
+    /// doubtful from when its page is shown until the login completes, and a doubtful one is not used for another
+    /// login.
     async fn ask_as_known(
         &self,
         state: &mut State,
@@ -260,8 +261,8 @@ impl Session {
         }
     }
 
-    /// The client of an earlier registration that a token is asked for with, where there is one; in doubt from here on,
-    /// if a person is to see its page. Where none can be registered, one in doubt is better than none.
+    /// Returns the earlier registration to request a token with, if any, and marks it doubtful if a person will see its
+    /// page. A doubtful one is used only if the server has no registration endpoint.
     async fn begun(
         &self,
         state: &mut State,
@@ -277,7 +278,7 @@ impl Session {
         }
         let _lock = self.store.lock(self.key()).await?;
         self.reload(state).await?;
-        // While the server was asked, another process may have renewed the token, or logged in or out.
+        // Meanwhile another process may have renewed the token, or logged in or out.
         let Some(now) = state.kept.clone().filter(|now| now.issuer == kept.issuer) else { return Ok(None) };
         *kept = now;
         let known = usable(kept);
@@ -288,7 +289,7 @@ impl Session {
         Ok(known)
     }
 
-    /// Notes that the authorization server knows this client: it has refused it something else.
+    /// Records that the authorization server knows this client: it refused something else.
     async fn is_known(&self, state: &mut State, client: &Client) -> Result<(), OAuthError> {
         let _lock = self.store.lock(self.key()).await?;
         self.reload(state).await?;
@@ -301,8 +302,8 @@ impl Session {
         }
     }
 
-    /// Credentials are one authorization server's: those of another are forgotten, and a configured secret is not
-    /// shown to a server that came later.
+    /// Credentials belong to one authorization server: those of another are deleted, and a configured secret is not
+    /// sent to a later one.
     fn bind(&self, kept: &mut Credentials, found: &Discovered) -> Result<(), OAuthError> {
         let issuer = found.server.issuer.clone();
         match &kept.issuer {
@@ -341,7 +342,7 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps in mind what the server wants, for the login that it takes.
+    /// Stores what the server wants, for the login that it needs.
     async fn remember(&self, state: &mut State, mut kept: Credentials, challenge: &BearerChallenge) -> OAuthError {
         let missing = challenge.scopes.iter().filter(|scope| !kept.wanted_scopes.contains(scope));
         let missing: Vec<_> = missing.cloned().collect();
@@ -380,14 +381,14 @@ impl fmt::Debug for OAuthOptions {
     }
 }
 
-/// What requests go out with.
+/// State of a session in this process.
 #[derive(Default)]
 pub(crate) struct State {
-    /// The credentials, once they were taken.
+    /// The credentials, once loaded.
     pub(crate) kept: Option<Credentials>,
-    /// What was kept when they were.
+    /// Version of the stored credentials when they were loaded.
     stamp: Stamp,
-    /// Sets of scopes that were asked for because the server wanted more.
+    /// Scope sets already requested because the server wanted more.
     pub(crate) stepped_up: Vec<Vec<String>>,
     /// The last renewal, if it failed.
     pub(crate) failed_renewal: Option<(Instant, OAuthError)>,
@@ -395,7 +396,7 @@ pub(crate) struct State {
     pub(crate) failed_request: Option<(Instant, OAuthError)>,
 }
 
-/// Whose the credentials are that are kept, as of when that was looked at.
+/// Account of the stored credentials, with their version.
 #[derive(Default)]
 pub(crate) struct Identity(Mutex<Option<(Stamp, String)>>);
 
@@ -406,10 +407,10 @@ impl Identity {
 }
 
 impl Session {
-    /// Takes what is kept, where nothing was taken yet, or where it is not what was taken.
+    /// Loads the stored credentials, if not loaded yet or changed since.
     ///
     /// # Errors
-    /// [`OAuthError::Store`]: nothing was taken yet.
+    /// [`OAuthError::Store`], only on the first load.
     pub(crate) async fn load(&self, state: &mut State) -> Result<(), OAuthError> {
         if state.kept.is_none() {
             return self.reload(state).await;
@@ -424,17 +425,17 @@ impl Session {
         Ok(())
     }
 
-    /// Whether another process has renewed what was taken since, or a person has logged in or out. One look at a file.
+    /// Whether the stored credentials have changed since they were loaded. Checks one file's metadata.
     pub(crate) fn is_outdated(&self, state: &State) -> bool {
         state.stamp != self.store.stamp(self.key())
     }
 
-    /// Takes what is kept now.
+    /// Loads the stored credentials.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
     pub(crate) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
-        // Before it is read: what changes meanwhile is read once more.
+        // Taken before reading: a concurrent change causes another load.
         let stamp = self.store.stamp(self.key());
         let kept = self.store.load(self.key()).await?;
         if let Some(credentials) = kept.as_ref().filter(|kept| state.kept.as_ref() != Some(kept)) {
@@ -442,7 +443,7 @@ impl Session {
         }
         let mut kept = kept.unwrap_or_else(|| self.nothing());
         if kept.client.as_ref().is_some_and(|client| !self.settings.may_be(client)) {
-            // The operator has changed the settings. What that one was given serves to its end, and is not renewed.
+            // The operator has changed the settings. The token stays in use until it expires, and is not renewed.
             kept.client = None;
             kept.forget(Refusal::Grant);
         }
@@ -450,7 +451,7 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps credentials, and goes on with them even where that fails.
+    /// Stores credentials. They are used in this process even if storing fails.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
@@ -459,8 +460,8 @@ impl Session {
         let identity = credentials.identity();
         state.kept = Some(credentials.clone());
         let saved = self.store.save(self.key(), credentials).await;
-        // Another process may have written since: what was kept is looked at once more. What was not kept is to be had here
-        // alone, until there is something newer.
+        // Another process may have written since, so the next use loads again. If storing failed, this process uses its
+        // own copy until the store changes.
         state.stamp = Stamp::UNKNOWN;
         if saved.is_err() {
             state.stamp = self.store.stamp(self.key());
@@ -469,7 +470,7 @@ impl Session {
         saved
     }
 
-    /// Has its secrets kept out of what is shown.
+    /// Registers the secrets for redaction.
     pub(crate) fn register_secrets(&self, credentials: &Credentials) {
         let Some(tell) = &self.secrets else { return };
         let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
@@ -477,14 +478,14 @@ impl Session {
         token.chain(client).flatten().for_each(|secret| tell(secret.expose().to_owned()));
     }
 
-    /// Whose the credentials are that are kept now.
+    /// Returns the account of the credentials stored now.
     pub(crate) fn identity_now(&self) -> String {
         let mut known = self.identity.lock();
         let stamp = self.store.stamp(self.key());
         if known.as_ref().is_none_or(|(of, _)| *of != stamp) {
             let identity = match self.store.peek(self.key()) {
                 Ok(kept) => kept.map_or_else(String::new, |kept| kept.identity()),
-                // Nobody's until it is known.
+                // A random account until it is known.
                 Err(_) => format!("{:x}", RandomState::new().hash_one(&self.server)),
             };
             *known = Some((stamp, identity));

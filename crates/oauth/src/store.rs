@@ -13,20 +13,20 @@ use toolwright_core::canonical::ContentHash;
 use super::credentials::Credentials;
 use crate::OAuthError;
 
-/// How long another process may hold a server's credentials: a renewal takes some seconds at most.
+/// Time limit for another process's lock on a server's credentials: a renewal takes some seconds at most.
 const LOCK_BOUND: Duration = Duration::from_secs(30);
 /// Pause between two looks at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
-/// Digits of an address's hash in the name of its file.
+/// Hash digits of an address in its file's name.
 const URL_DIGITS: usize = 16;
 /// Bound on a file. Tokens have some kilobytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Credentials by the name of their server and its address: projects whose entries share a name share no login.
+/// Stored credentials, keyed by a server's name and address: projects that share only the name share no login.
 #[derive(Debug, Clone)]
 pub struct CredentialStore(Arc<Place>);
 
-/// Whose credentials: the entry's name and the address of its server.
+/// Key of credentials: the entry's name and the server's address.
 pub type ServerKey<'a> = (&'a str, &'a str);
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ enum Place {
 #[derive(Debug, Default)]
 struct Memory {
     kept: BTreeMap<(String, String), Credentials>,
-    /// How often it was changed.
+    /// Number of changes.
     changes: u64,
 }
 
-/// Tells what is kept for a server from what was kept before, without reading it. Every change replaces the file.
+/// Version of a server's stored credentials, found without reading them. Every change replaces the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stamp(Option<Version>);
 
@@ -54,7 +54,7 @@ enum Version {
 }
 
 impl Stamp {
-    /// Of nothing that is ever kept.
+    /// Differs from every stored version.
     pub(crate) const UNKNOWN: Self = Self(None);
 }
 
@@ -75,7 +75,7 @@ impl CredentialStore {
         Self(Arc::new(Place::Memory(Mutex::default())))
     }
 
-    /// The credentials kept for a server.
+    /// Loads the stored credentials of a server.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
@@ -89,7 +89,7 @@ impl CredentialStore {
         }
     }
 
-    /// What is kept for a server, if it can be read at once: one small file, blocking.
+    /// Reads the stored credentials of a server without waiting for a lock: one small file, blocking.
     pub(crate) fn peek(&self, server: ServerKey<'_>) -> io::Result<Option<Credentials>> {
         match &*self.0 {
             Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
@@ -97,7 +97,7 @@ impl CredentialStore {
         }
     }
 
-    /// What tells whether something else is kept now: a look at one file, blocking.
+    /// Returns the version of a server's stored credentials: one file's metadata, blocking.
     pub(crate) fn stamp(&self, server: ServerKey<'_>) -> Stamp {
         let folder = match &*self.0 {
             Place::Memory(memory) => return Stamp(Some(Version::Changes(lock(memory).changes))),
@@ -111,7 +111,7 @@ impl CredentialStore {
         })))
     }
 
-    /// Keeps credentials, in place of what there was. A reader sees the old or the new, never a part.
+    /// Replaces the stored credentials atomically: a reader sees the old or the new.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
@@ -135,7 +135,7 @@ impl CredentialStore {
         }
     }
 
-    /// Forgets the credentials of a server. Whether there were any.
+    /// Removes the credentials of a server. Returns whether there were any.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
@@ -191,7 +191,7 @@ fn file(folder: &Path, (name, url): ServerKey<'_>, extension: &str) -> PathBuf {
     folder.join(format!("{}-{url}.{extension}", utf8_percent_encode(name, NON_ALPHANUMERIC)))
 }
 
-/// Removes a file. Whether it was there.
+/// Removes a file. Returns whether it existed.
 fn removed(path: &Path) -> io::Result<bool> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),

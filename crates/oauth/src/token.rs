@@ -19,7 +19,7 @@ use crate::{OAuthError, excerpt};
 
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// One request for a token.
+/// A request to the token endpoint.
 pub(crate) struct TokenRequest<'a> {
     /// The endpoint.
     pub(crate) endpoint: &'a str,
@@ -29,13 +29,13 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) resource: Option<&'a str>,
     /// `scope`, as the request carries it.
     pub(crate) scopes: &'a [String],
-    /// All scopes that were asked for in the course of this grant.
+    /// All scopes requested during this grant.
     pub(crate) asked: &'a [String],
-    /// Whom a signed proof is made out to: the issuer.
+    /// The audience of a signed assertion: the issuer.
     pub(crate) audience: &'a str,
 }
 
-/// Asks for a token.
+/// Requests a token.
 ///
 /// # Errors
 /// [`OAuthError`].
@@ -65,7 +65,7 @@ pub(crate) struct Proven {
     pub(crate) fields: Vec<(&'static str, String)>,
 }
 
-/// How `client` proves itself to whoever answers for `audience`, an issuer.
+/// Builds the client authentication of `client` for the issuer `audience`.
 ///
 /// # Errors
 /// [`OAuthError::Setting`].
@@ -120,11 +120,11 @@ struct ErrorAnswer {
     error_description: Option<String>,
 }
 
-/// Whether an answer is one of success; some servers say 200 with an error in it.
+/// Checks that a response is a success; some servers send errors with status 200.
 ///
 /// # Errors
-/// [`OAuthError::Refused`] for an error of RFC 6749 section 5.2, [`OAuthError::Answer`] for a fault of the server, which
-/// may pass, whatever its body says.
+/// [`OAuthError::Refused`] for an error of RFC 6749 section 5.2; [`OAuthError::Answer`] for a server fault, which may
+/// be temporary, whatever its body says.
 pub(crate) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthError> {
     let status = answer.status;
     let refused = serde_json::from_slice::<ErrorAnswer>(&answer.body).ok();
@@ -180,34 +180,34 @@ impl TokenAnswer {
     }
 }
 
-/// Bound on all of it: a logout is not to hang because the server does.
+/// Time limit of a whole logout, so that a hanging server does not block it.
 const BOUND: Duration = Duration::from_secs(20);
 const WHAT: &str = "revocation of a token";
 
-/// What a logout came to.
+/// Result of a logout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logout {
-    /// Whether anything was kept here.
+    /// Whether any credentials were stored here.
     pub removed: bool,
-    /// What became of the token at the authorization server.
+    /// Result of revoking the token at the authorization server.
     pub revocation: Revocation,
 }
 
-/// What became of a token at the authorization server.
+/// Result of revoking a token at the authorization server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revocation {
-    /// There was none.
+    /// There was no token.
     NoToken,
     /// It is good no more.
     Revoked,
-    /// The authorization server does not say where tokens are taken back (`revocation_endpoint`).
+    /// The authorization server has no `revocation_endpoint`.
     NotOffered,
-    /// It may be good until it ends; why.
+    /// It may stay valid until it expires; the reason.
     Failed(String),
 }
 
 impl Session {
-    /// Takes back what was given out. Best effort, bounded.
+    /// Revokes tokens at the authorization server. Best effort, bounded.
     pub(crate) async fn revoked(&self, kept: Option<&Credentials>) -> Revocation {
         let Some((issuer, client, token)) = kept.and_then(parts) else { return Revocation::NoToken };
         let mut refused = None;
@@ -223,8 +223,8 @@ impl Session {
         came_to(refused.map(|error| error.to_string()), ended)
     }
 
-    /// Whether the server takes tokens back. The one that renews goes first: most servers take the other with it.
-    /// `refused` gets what is said of the first where that is not taken back.
+    /// Revokes both tokens; `false` if the server has no revocation endpoint. The refresh token comes first: most
+    /// servers revoke the access token with it. `refused` gets the error of the first token.
     async fn revoke(
         &self,
         issuer: &str,
@@ -242,7 +242,7 @@ impl Session {
             let mut fields = vec![("token", secret.expose()), ("token_type_hint", hint)];
             fields.extend(proven.fields.iter().map(|(name, value)| (*name, value.as_str())));
             let answer = self.wire.form(WHAT, &endpoint, &fields, proven.header).await;
-            // The other one is taken back all the same: that this one was refused says nothing of it.
+            // The second token is revoked even if the first was refused.
             if let Err(error) = last {
                 refused.get_or_insert(error);
             }
@@ -252,7 +252,7 @@ impl Session {
     }
 }
 
-/// What became of both tokens: what was said of the first is told whatever became of the other.
+/// Combines the results of both tokens: an error of the first is reported whatever the second's result is.
 fn came_to(refused: Option<String>, ended: Result<Revocation, String>) -> Revocation {
     match (refused, ended) {
         (None, Ok(revocation)) => revocation,
@@ -262,7 +262,7 @@ fn came_to(refused: Option<String>, ended: Result<Revocation, String>) -> Revoca
     }
 }
 
-/// Who gave which token to whom.
+/// Returns the issuer, client and token of credentials.
 fn parts(kept: &Credentials) -> Option<(&str, &Client, &Token)> {
     Some((kept.issuer.as_deref()?, kept.client.as_ref()?, kept.token.as_ref()?))
 }

@@ -29,7 +29,7 @@ const MAX_ANSWER: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Wire {
     http: HttpClient,
-    /// The operator's own server is reached without TLS, so that its host may ask for the same.
+    /// Whether the operator's own server is reached without TLS, so that its host may also be.
     plain: bool,
 }
 
@@ -44,16 +44,16 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Whether a document lies where it was looked for.
+/// Result of looking for a document at a URL.
 enum Lies<T> {
     Here(T),
     Elsewhere,
-    /// It is not given, or not to be read, which says neither.
+    /// The request was refused or the content unreadable, so it is unknown whether the document is there.
     Refused(OAuthError),
 }
 
 impl Wire {
-    /// Exchanges around `server`, whose own host may be private because the operator wrote it, as are `allowed`
+    /// Exchanges around `server`. Its host may be private, because the operator configured it, and so may `allowed`
     /// hosts; all others must be public.
     pub(crate) fn new(server: &Url, allowed: &[String], options: HttpOptions) -> Self {
         let own = server.host_str().map(str::to_owned);
@@ -62,8 +62,8 @@ impl Wire {
         Self { http: HttpClient::new(policy, options), plain: server.scheme() == "http" }
     }
 
-    /// An endpoint's URL, if it may be used: `https`, or `http` on this machine or where the operator's own server
-    /// goes without TLS too.
+    /// Checks an endpoint's URL: `https`, or `http` on this machine or if the operator's own server is also without
+    /// TLS.
     ///
     /// # Errors
     /// [`OAuthError::Metadata`].
@@ -78,12 +78,12 @@ impl Wire {
         }
     }
 
-    /// A JSON document that lies at one of these places, which are asked in this order; `None` where it lies at none,
-    /// which only 404, 405 and 410 say. Any other refusal (4xx) has the next place asked too: stores of files say 403 of
-    /// what they do not have. So has an answer that is not the document: sites give their start page at every path.
+    /// Fetches a JSON document from the first of these URLs that has it; `None` if all answer 404, 405 or 410. After
+    /// any other refusal (4xx) the next URL is tried: file stores answer 403 for missing files. So it is after content
+    /// that is not the document: sites serve their start page at every path.
     ///
     /// # Errors
-    /// [`OAuthError`]; what was wrong at the first such place where no place has it.
+    /// [`OAuthError`]; the problem of the first such URL, if no URL has the document.
     pub(crate) async fn document_at<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -126,7 +126,7 @@ impl Wire {
     /// Sends a form (RFC 6749 appendix B).
     ///
     /// # Errors
-    /// [`OAuthError::Unreachable`]; a status that says failure is none.
+    /// [`OAuthError::Unreachable`]. An HTTP error status is not an error here.
     pub(crate) async fn form(
         &self,
         what: &str,
@@ -145,7 +145,7 @@ impl Wire {
     /// Sends JSON.
     ///
     /// # Errors
-    /// [`OAuthError::Unreachable`]; a status that says failure is none.
+    /// [`OAuthError::Unreachable`]. An HTTP error status is not an error here.
     pub(crate) async fn json(&self, what: &str, url: &Url, value: &Value) -> Result<Answer, OAuthError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -169,13 +169,12 @@ impl Wire {
     }
 }
 
-/// Whether a status says that nothing lies there. Anything else, a refusal or a fault, may pass, so that a fall-back
-/// must not take its place.
+/// Whether a status says that nothing is there. Other errors may be temporary, so they do not allow a fallback.
 fn is_absent(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE)
 }
 
-/// Whether a URL leads to this machine, whatever a resolver says.
+/// Whether a URL leads to this machine, without name resolution.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -185,7 +184,7 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// A URL that may be shown: without query.
+/// Formats a URL without its query.
 pub(crate) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
@@ -199,7 +198,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Reads the body of the answer to the request `what`.
+    /// Parses the body of the response to the request `what`.
     ///
     /// # Errors
     /// [`OAuthError::Answer`].
@@ -219,7 +218,7 @@ impl Members {
         self.optional(name)?.ok_or_else(|| OAuthError::Answer { what, reason: format!("it has no `{name}`") })
     }
 
-    /// A member that may be left out, or be null.
+    /// Reads an optional member, which may be null.
     ///
     /// # Errors
     /// [`OAuthError::Answer`].
@@ -242,7 +241,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Scopes: words of one text, or a list of texts, which some servers write.
+/// Scopes: words of one text, or a list of texts, as some servers write.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Scopes {
@@ -251,7 +250,7 @@ pub(crate) enum Scopes {
 }
 
 impl Scopes {
-    /// Each by itself.
+    /// Returns the words as a list.
     pub(crate) fn words(&self) -> Vec<String> {
         let texts = match self {
             Self::Text(text) => std::slice::from_ref(text),
@@ -261,8 +260,8 @@ impl Scopes {
     }
 }
 
-/// Seconds, which servers write as a number, also with a fraction, or as a text of one; `None` for anything else, and
-/// for less than none.
+/// Reads seconds: a number, also with a fraction, or a text of one, as servers write it; `None` for anything else and
+/// for negative values.
 pub(crate) fn seconds(value: &Value) -> Option<u64> {
     let text = value.as_str().map(str::trim);
     if let Some(whole) = value.as_u64().or_else(|| text?.parse().ok()) {
@@ -273,10 +272,10 @@ pub(crate) fn seconds(value: &Value) -> Option<u64> {
     (fraction.is_finite() && fraction >= 0.0).then_some(fraction as u64)
 }
 
-/// 256 random bits.
+/// Returns 256 random bits as text.
 ///
 /// # Errors
-/// [`OAuthError::Setting`] where the system gives no randomness.
+/// [`OAuthError::Setting`] if the system has no randomness.
 pub(crate) fn random_text() -> Result<String, OAuthError> {
     let mut bytes = [0; 32];
     let failed = |_| OAuthError::Setting("the system's random number generator does not work".to_owned());
