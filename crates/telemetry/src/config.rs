@@ -1,4 +1,4 @@
-//! Telemetry as it is configured, and what OpenTelemetry's environment variables make of it
+//! Telemetry configuration, combined with OpenTelemetry's environment variables
 //! (<https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>,
 //! <https://opentelemetry.io/docs/specs/otel/protocol/exporter/>).
 
@@ -58,12 +58,12 @@ impl Default for TelemetryConfig {
     }
 }
 
-/// What the operator's tools are told.
+/// Resolved telemetry settings.
 #[derive(Debug, Clone)]
 pub struct Telemetry {
-    /// What is sent where; nothing, where neither traces nor metrics have a receiver.
+    /// Receivers and intervals; nothing is sent if neither traces nor metrics have a receiver.
     pub otlp: OtlpOptions,
-    /// What spans are made of.
+    /// Options of spans.
     pub spans: SpanOptions,
 }
 
@@ -74,41 +74,41 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// Whether anything is sent.
+    /// Whether anything is exported.
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.otlp.traces.is_some() || self.otlp.metrics.is_some()
     }
 }
 
-/// What a configuration comes to.
+/// A resolved configuration.
 #[derive(Debug, Default)]
 pub struct Resolved {
-    /// What is sent where.
+    /// The settings.
     pub telemetry: Telemetry,
-    /// What of it cannot be used.
+    /// Settings that cannot be used.
     pub faults: Vec<Fault>,
     /// Values that may hold keys of receivers.
     pub secrets: Vec<String>,
-    /// Variables that do.
+    /// Variables that hold such keys.
     pub key_variables: Vec<String>,
 }
 
-/// What of a configuration, or of the environment, cannot be used.
+/// A setting or environment variable that cannot be used.
 #[derive(Debug)]
 pub struct Fault {
     /// The setting or variable.
     pub field: String,
     /// What is wrong with it.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
-    /// Whether nothing is sent for it.
+    /// Whether nothing is exported because of it.
     pub leaves_out: bool,
 }
 
 impl TelemetryConfig {
-    /// What is sent where, with what `variables` of the environment say besides.
+    /// Combines the configuration with the environment's `variables`.
     #[must_use]
     pub fn resolve(&self, variables: &dyn Fn(&str) -> Option<String>) -> Resolved {
         let mut resolver = Resolver { config: self, variables, resolved: Resolved::default() };
@@ -152,7 +152,7 @@ impl Resolver<'_> {
 
     fn receiver(&mut self, signal: Signal) -> Option<Receiver> {
         let below = |base: &str| format!("{}{}", base.trim_end_matches('/'), signal.path());
-        // An empty text is what an unset variable with an empty default leaves.
+        // An unset variable with an empty default leaves an empty text.
         let (address, from) = match self.config.endpoint.as_ref().filter(|base| !base.is_empty()) {
             Some(base) => (below(base), "telemetry.endpoint".to_owned()),
             None => match self.variable(&signal.variable("ENDPOINT")) {
@@ -196,7 +196,7 @@ impl Resolver<'_> {
         Some(Receiver { url, headers })
     }
 
-    /// What this program is to the receiver.
+    /// Attributes that describe this program to the receiver.
     fn resource(&mut self) -> Vec<(String, String)> {
         let mut resource = vec![
             ("service.name".to_owned(), "toolwright".to_owned()),
@@ -240,7 +240,7 @@ impl Resolver<'_> {
         number
     }
 
-    /// `key=value,key=value`, values percent-encoded. A pair that is none is left out.
+    /// Parses `key=value,key=value`, values percent-encoded. Malformed pairs are skipped.
     fn pairs(&mut self, name: &str) -> Vec<(String, String)> {
         let Some(text) = self.variable(name) else { return Vec::new() };
         let mut pairs = Vec::new();
@@ -248,7 +248,7 @@ impl Resolver<'_> {
             let decoded = |text: &str| percent_decode_str(text.trim()).decode_utf8().map(String::from);
             match pair.split_once('=').map(|(key, value)| (key.trim(), decoded(value))) {
                 Some((key, Ok(value))) if !key.is_empty() => pairs.push((key.to_owned(), value)),
-                // Not shown: it may be a part of a key.
+                // The text is not shown: it may be part of a key.
                 _ => {
                     self.warn(format!("{name} has a part that is no pair: it is left out"), "write key=value,key=value")
                 }
@@ -262,7 +262,7 @@ impl Resolver<'_> {
     }
 }
 
-/// What is sent apart from the rest.
+/// Kind of exported data.
 #[derive(Clone, Copy)]
 enum Signal {
     Traces,
@@ -270,7 +270,7 @@ enum Signal {
 }
 
 impl Signal {
-    /// `OTEL_EXPORTER_OTLP_{its name}_{what}`.
+    /// Name of the variable `OTEL_EXPORTER_OTLP_{signal}_{what}`.
     fn variable(self, what: &str) -> String {
         let name = match self {
             Self::Traces => "TRACES",
@@ -287,7 +287,7 @@ impl Signal {
     }
 }
 
-/// Puts a pair in the place of one of the same name, or at the end.
+/// Replaces a pair of the same name, or appends it.
 fn put(pairs: &mut Vec<(String, String)>, key: String, value: String) {
     match pairs.iter_mut().find(|(have, _)| have.eq_ignore_ascii_case(&key)) {
         Some((_, old)) => *old = value,

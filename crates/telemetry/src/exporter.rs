@@ -22,7 +22,7 @@ pub const SPAN_QUEUE: usize = 2048;
 /// Spans in one request.
 const MAX_BATCH: usize = 512;
 
-/// Why nothing can be sent.
+/// Why the exporter cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
     /// An illegal HTTP header.
@@ -95,7 +95,7 @@ impl Exporter {
             }
             let mut count = batch.len() as u64;
             let request = self.origin.spans(batch.drain(..)).encode_to_vec();
-            // At shutdown there are no retries, and nothing more for a receiver that fails.
+            // At shutdown there are no retries, and a receiver that fails gets nothing more.
             if sender.send(request.into(), || !spans.is_closed()).await {
                 continue;
             }
@@ -126,7 +126,7 @@ impl Exporter {
 const MAX_ATTEMPTS: u32 = 3;
 /// The wait before the second attempt; before the third it is twice as long.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// The longest wait that a receiver may ask for: spans are queued meanwhile.
+/// Maximal wait accepted from a receiver: spans are queued meanwhile.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -137,7 +137,7 @@ struct Sender {
     failing: AtomicBool,
 }
 
-/// Why a request failed, and when to try again.
+/// Why a request failed, and when to retry.
 struct Failed {
     message: String,
     again_after: Option<Duration>,
@@ -146,7 +146,7 @@ struct Failed {
 impl Sender {
     fn new(receiver: Receiver, timeout: Duration) -> Result<Self, OtlpError> {
         static PROVIDER: Once = Once::new();
-        // An error means that somebody else has installed one, which is as good.
+        // An error means that another one is installed, which is fine.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
         let builder = Client::builder()
             .user_agent(concat!("toolwright/", env!("CARGO_PKG_VERSION")))

@@ -10,7 +10,7 @@ use crate::semconv::{
     AGENT_NAME, ERROR_TYPE, MCP_METHOD, OPERATION, PROVIDER, REQUEST_MODEL, TOKEN_TYPE, TOOL_NAME, TOOL_TYPE,
 };
 
-/// What is measured, and how.
+/// Description of a metric.
 #[derive(Debug, PartialEq)]
 pub struct Instrument {
     /// Name, as OpenTelemetry writes it.
@@ -19,13 +19,13 @@ pub struct Instrument {
     pub help: &'static str,
     /// Unit, by UCUM: `s`, or an annotation like `{call}`.
     pub unit: &'static str,
-    /// How it counts.
+    /// Kind of the instrument.
     pub kind: Kind,
     /// Names of its labels.
     pub labels: &'static [&'static str],
 }
 
-/// How an instrument counts.
+/// Kind of an instrument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// Only increases.
@@ -40,7 +40,7 @@ pub enum Kind {
 #[derive(Debug, Clone)]
 pub struct Family {
     instrument: &'static Instrument,
-    /// By the values of its labels; an empty value means no label.
+    /// Points by label values; an empty value means no label.
     series: HashMap<Vec<Arc<str>>, Point>,
 }
 
@@ -62,9 +62,9 @@ impl Equivalent<Vec<Arc<str>>> for Labels<'_> {
 /// The count of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Point {
-    /// Of a counter or gauge.
+    /// Value of a counter or gauge.
     Number(i64),
-    /// Of a histogram.
+    /// Value of a histogram.
     Histogram(Histogram),
 }
 
@@ -134,7 +134,7 @@ impl Family {
         }
     }
 
-    /// The point of the series with these labels, which is there from now on.
+    /// Returns the point of the series with these labels, added if missing.
     fn point(&mut self, labels: &[&str]) -> &mut Point {
         debug_assert_eq!(labels.len(), self.instrument.labels.len(), "{}", self.instrument.name);
         match self.series.entry_ref(&Labels(labels)) {
@@ -153,7 +153,7 @@ impl Family {
     }
 }
 
-/// Of requests to models, and of tools.
+/// Buckets for model requests and tool calls.
 const GEN_AI_SECONDS: Kind =
     Kind::Histogram(&[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]);
 const TOKENS: Kind = Kind::Histogram(&[
@@ -172,15 +172,15 @@ const TOKENS: Kind = Kind::Histogram(&[
     16_777_216.0,
     67_108_864.0,
 ]);
-/// Of runs of agents.
+/// Buckets for agent runs.
 const RUN_SECONDS: Kind = Kind::Histogram(&[0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6]);
-/// Of MCP requests.
+/// Buckets for MCP requests.
 const MCP_SECONDS: Kind =
     Kind::Histogram(&[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0]);
-/// Of our own: calls of local tools and waits are often shorter.
+/// Buckets for our own metrics: calls of local tools and waits are often shorter.
 const SHORT_SECONDS: Kind = Kind::Histogram(&[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0]);
 
-/// Of people.
+/// Buckets for people's answers.
 const PERSON_SECONDS: Kind = Kind::Histogram(&[1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0]);
 
 macro_rules! families {

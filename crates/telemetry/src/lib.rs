@@ -55,7 +55,7 @@ impl Observer {
         self
     }
 
-    /// Observes until `stop` or the end of events. Then it takes the events that were sent before, ends open spans as
+    /// Observes until `stop` or the end of events. Then it reads the remaining events, ends open spans as
     /// unfinished, and closes the channel of spans.
     pub async fn run(mut self, mut events: broadcast::Receiver<Arc<Event>>, stop: Cancel) {
         loop {
@@ -81,7 +81,7 @@ impl Observer {
         self.send_ended();
     }
 
-    /// Takes the events that are there.
+    /// Reads the available events.
     fn take_waiting(&mut self, events: &mut broadcast::Receiver<Arc<Event>>) {
         for _ in 0..events.len() {
             match events.try_recv() {

@@ -14,7 +14,7 @@ use crate::instruments::{Families, Family};
 use crate::semconv::{self, provider_and_model};
 use crate::spans::tool_name;
 
-/// Different names of tools; further ones are counted as `other`. Likewise for the rest.
+/// Number of distinct tool names; further ones count as `other`. The same for the other limits.
 const MAX_TOOLS: usize = 200;
 /// Different providers, methods of MCP, models, agents, queues and kinds of errors.
 const MAX_OTHERS: usize = 50;
@@ -79,7 +79,7 @@ impl Metrics {
         self.state().observe(event);
     }
 
-    /// Counts lost events. Open operations may have ended among them, so they no longer count.
+    /// Counts lost events. Open operations may have ended among them, so they are dropped.
     pub fn lost(&self, events: u64) {
         let mut state = self.state();
         state.families.events_lost.add(&[], events);
@@ -101,7 +101,7 @@ impl Metrics {
         let _ = self.ledger.set(ledger);
     }
 
-    /// When counting began.
+    /// Start of counting.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.since
@@ -158,7 +158,7 @@ impl State {
                 let name = wire_candidate(tool.namespace(), tool.name());
                 families.cache_hits.add(&[&self.tools.bounded(&name)], 1);
             }
-            // One of five words.
+            // The label has five possible values.
             Event::ApprovalDecided { decision, .. } => families.approvals.add(&[decision], 1),
             Event::Compacted { layer, .. } => families.compactions.add(&[layer.as_str()], 1),
             Event::JobStarted { job, .. } => self.job(job, Some(JobState::Pending)),
@@ -201,7 +201,7 @@ impl State {
         let tool = self.tools.bounded(tool_name(tool.as_ref(), wire_name));
         let provider = self.providers.bounded(provider);
         let method = method.as_deref().map(|method| self.methods.bounded(method));
-        // The peer's own code, where it gave one.
+        // The peer's error code, if any.
         let code = code.filter(|_| !ok).map(|code| self.errors.bounded(&code.to_string()));
         let (error, request_error) = match ok {
             true => ("", ""),
@@ -229,7 +229,7 @@ impl State {
         }
     }
 
-    /// Sets the state of a job; none if it is over.
+    /// Sets the state of a job; `None` removes an ended job.
     fn job(&mut self, job: &str, state: Option<JobState>) {
         if let Some(before) = self.jobs.remove(job) {
             self.families.jobs.change(&[before.as_str()], -1);
@@ -247,7 +247,7 @@ fn seconds(us: u64) -> f64 {
     Duration::from_micros(us).as_secs_f64()
 }
 
-/// The names that distinguish series: a bounded number of at most 128 bytes each. All that are too many are `other`.
+/// Bounded set of label values of at most 128 bytes each. Further values become `other`.
 #[derive(Debug)]
 struct BoundedNames {
     known: HashSet<Arc<str>>,
@@ -261,7 +261,7 @@ impl BoundedNames {
         Self { known: HashSet::new(), max }
     }
 
-    /// The name that stands for this text: itself, cut, or `other`.
+    /// Returns the label value for this text: itself, cut, or `other`.
     fn bounded(&mut self, text: &str) -> Arc<str> {
         let text = &text[..text.floor_char_boundary(Self::MAX_LENGTH)];
         if let Some(known) = self.known.get(text) {

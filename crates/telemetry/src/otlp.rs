@@ -1,8 +1,8 @@
 //! Spans and metrics to an OpenTelemetry receiver: OTLP over HTTP, as protobuf
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>).
 //!
-//! The messages are those of OpenTelemetry's own crate. Its exporter would take metrics from its own instruments alone, and
-//! the registry is one for `/metrics` and this.
+//! The messages are those of OpenTelemetry's own crate. Its exporter only supports its own instruments, while this
+//! registry also serves `/metrics`.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,14 +23,14 @@ pub struct OtlpOptions {
     pub resource: Vec<(String, String)>,
     /// Timeout of one request.
     pub timeout: Duration,
-    /// How long a span waits for others to be sent with it.
+    /// How long spans are batched before they are sent.
     pub span_interval: Duration,
-    /// How often metrics are sent.
+    /// Interval of metric exports.
     pub metric_interval: Duration,
 }
 
 impl OtlpOptions {
-    /// No receivers yet, and OpenTelemetry's default times: 10 s, 5 s and 60 s.
+    /// No receivers, and OpenTelemetry's default times: 10 s, 5 s and 60 s.
     #[must_use]
     pub fn new(resource: Vec<(String, String)>) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl fmt::Debug for Receiver {
     }
 }
 
-/// An address without what may be secret: user, password, query.
+/// Formats an address without user, password and query, which may be secret.
 pub(crate) fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())

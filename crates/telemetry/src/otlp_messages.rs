@@ -55,7 +55,7 @@ impl Origin {
         }
     }
 
-    /// All metrics as they stand at `now`, counted since the start.
+    /// All metrics at `now`, cumulative since the start.
     pub(super) fn metrics(&self, counted: &Metrics, now: SystemTime) -> ExportMetricsServiceRequest {
         let (since, now) = (nanos(counted.since()), nanos(now));
         let scope_metrics = metrics::ScopeMetrics {
@@ -73,7 +73,7 @@ impl Origin {
     }
 }
 
-/// The flag of a span that is sampled, as `traceparent` says.
+/// The flag of a sampled span, as in `traceparent`.
 const SAMPLED: u32 = 1;
 
 fn span_message(span: Span) -> trace::Span {

@@ -1,4 +1,4 @@
-//! The registry as the text that Prometheus scrapes. Names are made of OpenTelemetry's as its specification says
+//! Formats the registry as text for Prometheus. Names are derived from OpenTelemetry's by its specification
 //! (compatibility/prometheus_and_openmetrics): `toolwright.tool.duration` in `s` is `toolwright_tool_duration_seconds`.
 
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ impl TextFormat {
 }
 
 impl Metrics {
-    /// What was counted so far, with `target_info` saying what counted it (`service.name` and the like).
+    /// All metrics as text, with `target_info` for the resource (`service.name` and the like).
     #[must_use]
     pub fn text(&self, format: TextFormat, target: &[(String, String)]) -> String {
         let mut out = Exposition { format, out: String::with_capacity(16 << 10) };
@@ -85,7 +85,7 @@ impl Exposition {
         };
         let unit = unit_suffix(instrument.unit);
         match self.format {
-            // Here what is described is the sample, there it is the family.
+            // This format describes the sample, OpenMetrics the family.
             TextFormat::Prometheus => self.head(&format!("{name}{total}"), kind, unit, instrument.help),
             TextFormat::OpenMetrics => self.head(&name, kind, unit, instrument.help),
         }
@@ -141,7 +141,7 @@ fn family_name(instrument: &Instrument) -> String {
     if unit.is_empty() { name } else { format!("{name}_{unit}") }
 }
 
-/// The word for a unit; annotations in braces are none.
+/// Suffix of a unit; annotations in braces have none.
 fn unit_suffix(unit: &'static str) -> &'static str {
     match unit {
         "s" => "seconds",

@@ -35,7 +35,7 @@ pub(crate) const CHAT: &str = "chat";
 pub(crate) const INVOKE_AGENT: &str = "invoke_agent";
 /// Tools that the client runs.
 pub(crate) const FUNCTION: &str = "function";
-/// How tools of MCP servers are called.
+/// MCP method that calls a tool.
 pub(crate) const TOOLS_CALL: &str = "tools/call";
 /// An error of no known type.
 const OTHER: &str = "_OTHER";
@@ -45,7 +45,7 @@ pub(crate) fn tool_error(kind: Option<ErrorKind>) -> &'static str {
     kind.map_or(OTHER, ErrorKind::as_str)
 }
 
-/// The error type of an MCP request without an error code of the peer. A result with `isError` has its own.
+/// Error type of an MCP request without a peer's error code. A result with `isError` has its own type.
 pub(crate) fn request_error(kind: Option<ErrorKind>) -> &'static str {
     match kind {
         Some(ErrorKind::ExecutionError) => "tool_error",
@@ -53,7 +53,7 @@ pub(crate) fn request_error(kind: Option<ErrorKind>) -> &'static str {
     }
 }
 
-/// The provider and model of `provider/model` by the conventions; the provider's own name if they have none.
+/// Splits `provider/model` and maps the provider to its name in the conventions, if it has one.
 pub(crate) fn provider_and_model(id: &str) -> (&str, &str) {
     if let Some(file) = id.strip_prefix(REPLAY) {
         return ("replay", file);
@@ -73,7 +73,7 @@ pub(crate) fn provider_and_model(id: &str) -> (&str, &str) {
     (provider, model)
 }
 
-/// Why a model stopped, in the words of the conventions' messages.
+/// Why a model stopped, in the conventions' terms.
 pub(crate) fn finish_reason(stop: &StopReason) -> &str {
     match stop {
         StopReason::End | StopReason::StopSequence(_) => "stop",

@@ -14,39 +14,39 @@ use toolwright_core::tool_id::{ToolId, wire_candidate};
 
 use crate::semconv::{self, provider_and_model};
 
-/// The longest text of an attribute, in bytes; longer ones are cut.
+/// Maximal bytes of an attribute's text; longer ones are cut.
 const MAX_TEXT: usize = 16 << 10;
 /// How long events are collected before they are observed, so that the observer is not woken for each. An event is observed up
 /// to this long after it happened.
 pub(crate) const BATCH_WINDOW: Duration = Duration::from_millis(5);
-/// The number of attributes of most spans, so that their list seldom grows.
+/// Usual number of attributes, so that the list seldom grows.
 const USUAL_ATTRIBUTES: usize = 14;
 
-/// One operation from beginning to end.
+/// A finished operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// Its trace.
     pub trace: TraceId,
-    /// Its id: that of the operation, which is also what `traceparent` tells peers.
+    /// The operation's id, which `traceparent` carries to peers.
     pub id: OpId,
     /// The span that it is part of, perhaps a peer's.
     pub parent: Option<OpId>,
     /// Its name, of low cardinality: `execute_tool {tool}`, `resources/read`, `chat {model}`,
     /// `invoke_agent {agent}`.
     pub name: String,
-    /// Which side of a request it is.
+    /// Side of a request.
     pub kind: SpanKind,
-    /// When it began.
+    /// Start time.
     pub start: SystemTime,
-    /// When it ended; not before `start`.
+    /// End time, not before `start`.
     pub end: SystemTime,
     /// Its attributes.
     pub attributes: Vec<Attribute>,
-    /// Whether it failed, and with [`Content::Recorded`] the error message.
+    /// The failure, if any; with [`Content::Recorded`] the error message.
     pub failure: Option<String>,
 }
 
-/// Which side of a request a span is.
+/// Side of a request that a span describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
     /// A request to another process.
@@ -114,13 +114,13 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// No open operations.
+    /// A builder without open operations.
     #[must_use]
     pub fn new(options: SpanOptions) -> Self {
         Self { options, open: HashMap::new() }
     }
 
-    /// Takes an event at `now`, and adds the spans that it ends to `ended`.
+    /// Processes an event at `now`, and adds the spans that it ends to `ended`.
     pub fn observe(&mut self, event: &Event, now: SystemTime, ended: &mut Vec<Span>) {
         match event {
             Event::RunStarted { op, .. }
@@ -144,7 +144,7 @@ impl Spans {
                 });
                 if let Some(mut span) = span {
                     let within = span.parent.and_then(|parent| self.open.get(&parent)).map(|parent| parent.start);
-                    // Not before its parent.
+                    // A child does not start before its parent.
                     let earliest = within.map_or(SystemTime::UNIX_EPOCH, |start| start.min(span.start));
                     span.start = on_time(span.start, event, now).max(earliest);
                     finish(&mut span, event, self.options.content);
@@ -199,7 +199,7 @@ fn on_time(start: SystemTime, event: &Event, now: SystemTime) -> SystemTime {
         Event::ModelFinished { latency_us, .. } => *latency_us,
         _ => return start,
     };
-    // For a longer operation the delay does not matter.
+    // For longer operations the delay does not matter.
     if now.duration_since(start).is_ok_and(|heard| heard >= 2 * BATCH_WINDOW) || now < start {
         return start;
     }
@@ -439,7 +439,7 @@ impl Span {
         }
     }
 
-    /// A static word.
+    /// Adds a static text.
     fn word(&mut self, key: &'static str, word: &'static str) {
         self.set(key, Value::Text(Cow::Borrowed(word)));
     }
