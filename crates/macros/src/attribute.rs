@@ -1,5 +1,5 @@
-//! The keys of the attribute and what each takes. A key is a row of [`FIELDS`]; identity and the keys about the generated code
-//! are read separately.
+//! The keys of the attribute and their kinds of values. A key is a row of [`FIELDS`]; identity and the keys about the
+//! generated code are read separately.
 
 use proc_macro2::TokenStream;
 use quote::format_ident;
@@ -8,7 +8,7 @@ use syn::{Error, Expr, Ident, LitStr, Path, Result, parse_quote};
 use crate::kind::Kind;
 use crate::syntax::{Json, Setting, Value, Written, camel_case, duplicates, take, unknown};
 
-/// The fields of a definition, what they take, and how that is written.
+/// The fields of a definition, with their kinds and an example of each.
 pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
     ("description", Kind::Text, "description = \"Adds two numbers.\""),
     ("title", Kind::OptionalText, "title = \"Add\""),
@@ -68,7 +68,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
 
 /// The attribute as read.
 pub(crate) struct Attribute {
-    /// Where the support code is.
+    /// Path of the support code.
     pub(crate) support: Path,
     /// Canonical id.
     pub(crate) id: String,
@@ -80,7 +80,7 @@ pub(crate) struct Attribute {
     pub(crate) fields: Vec<(Ident, TokenStream)>,
     /// Example arguments, for a check against the parameters.
     pub(crate) examples: Vec<Json>,
-    /// The argument that takes a body, where it is written as a literal.
+    /// The argument that holds a body, if written as a literal.
     pub(crate) body_argument: Option<LitStr>,
 }
 
@@ -90,8 +90,8 @@ impl Attribute {
         self.fields.iter().any(|(key, _)| key == field)
     }
 
-    /// Reads the attribute of the tool made of `function`. Errors go to `errors` and the rest is kept, so that all errors are
-    /// reported at once.
+    /// Reads the attribute of the tool for `function`. Errors go to `errors` and reading continues, so that all errors
+    /// are reported at once.
     pub(crate) fn read(settings: Vec<Setting>, function: &Ident, errors: &mut Vec<Error>) -> Self {
         errors.extend(duplicates(&settings));
         let root = take(&settings, "crate").map(path).transpose().unwrap_or_else(|error| {

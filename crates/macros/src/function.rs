@@ -1,4 +1,4 @@
-//! The annotated function: what its signature says about the tool.
+//! The annotated function and its signature.
 
 use quote::ToTokens;
 use syn::ext::IdentExt as _;
@@ -8,49 +8,49 @@ use syn::{
     Safety, Token, Type,
 };
 
-/// What the macro needs to know of a function.
+/// The parts of a function that the macro needs.
 pub(crate) struct Function {
-    /// The function without what only the macro understands.
+    /// The function without the attributes that only the macro understands.
     pub(crate) item: ItemFn,
     /// Its doc comment as a description; empty without one.
     pub(crate) description: String,
-    /// What each parameter is given, in order.
+    /// The source of each parameter, in order.
     pub(crate) slots: Vec<Slot>,
-    /// Where the arguments come from.
+    /// The form of the arguments.
     pub(crate) arguments: Arguments,
-    /// The type of a success; `None` for nothing.
+    /// The type of a success; `None` for the unit type.
     pub(crate) success: Option<Type>,
-    /// Where the type of a failure stands, if there is one.
+    /// The type of a failure, if any.
     pub(crate) failure: Option<Type>,
 }
 
-/// What one parameter is given.
+/// The source of one parameter's value.
 pub(crate) enum Slot {
     /// The context, by reference.
     Context,
-    /// A context of its own.
+    /// An owned context.
     OwnContext,
     /// The argument of this name.
     Argument(Ident),
-    /// All arguments.
+    /// The whole arguments object.
     All,
 }
 
-/// Where the arguments come from.
+/// The form of the arguments.
 pub(crate) enum Arguments {
-    /// One struct.
+    /// A single struct.
     Struct(Box<Type>),
     /// A parameter each.
     Each(Vec<Argument>),
 }
 
-/// One parameter that is an argument.
+/// A parameter that is an argument.
 pub(crate) struct Argument {
     pub(crate) ident: Ident,
     pub(crate) ty: Type,
     /// Doc comment, `#[serde(…)]` and `#[schemars(…)]`.
     pub(crate) attributes: Vec<Attribute>,
-    /// The name a model writes; `None` where the attributes make it something else than one named argument.
+    /// The name a model writes; `None` if the attributes make the parameter something other than one named argument.
     pub(crate) name: Option<String>,
     /// Whether it must be given.
     pub(crate) required: bool,
@@ -129,7 +129,7 @@ fn is_ours(attribute: &Attribute) -> bool {
     ["doc", "serde", "schemars"].iter().any(|name| attribute.path().is_ident(name))
 }
 
-/// `ToolContext`, `&ToolContext`, by whatever path.
+/// Recognises `ToolContext` and `&ToolContext`, with any path.
 fn context(ty: &Type) -> Option<Slot> {
     let named = |ty: &Type| last_segment(ty).is_some_and(|segment| segment.ident == "ToolContext");
     match ty {
@@ -196,7 +196,7 @@ fn argument(parameter: &PatType, attributes: Vec<Attribute>, errors: &mut Vec<Er
 }
 
 impl Argument {
-    /// Applies what `#[serde(…)]` changes: its name, and whether it is required.
+    /// Applies `#[serde(…)]`: the name, and whether the argument is required.
     fn apply_serde(&mut self, attribute: &Attribute, errors: &mut Vec<Error>) {
         let list = match attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated) {
             Ok(list) => list,
@@ -237,7 +237,7 @@ fn doc_lines(attributes: &[Attribute]) -> Vec<String> {
     lines
 }
 
-/// The type of a success, and that of a failure (the whole type where an alias hides it).
+/// Returns the type of a success, and that of a failure (the whole type if it is an alias).
 fn returned(output: &ReturnType, errors: &mut Vec<Error>) -> (Option<Type>, Option<Type>) {
     let ReturnType::Type(_, ty) = output else { return (None, None) };
     if let Type::ImplTrait(ty) = &**ty {

@@ -1,4 +1,4 @@
-//! The kinds of settings: what each takes, and the expression that it becomes.
+//! The kinds of settings: the values they accept, and the expressions generated for them.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use syn::{Error, Expr, Path, Result};
 
 use crate::syntax::{Json, Setting, Value, Written, camel_case, duplicates, unknown};
 
-/// What a field of `ToolDefinition` takes.
+/// The kind of a field of `ToolDefinition`.
 pub(crate) enum Kind {
     /// A text: a literal, a constant, `include_str!`.
     Text,
-    /// As `Text`, optional in the definition.
+    /// Like `Text`, optional in the definition.
     OptionalText,
     /// A list of texts.
     Texts,
@@ -26,17 +26,17 @@ pub(crate) enum Kind {
     Json,
     /// The key alone, or true or false.
     Flag,
-    /// As `Flag`, with a third state where it is absent.
+    /// Like `Flag`, optional in the definition.
     OptionalFlag,
     /// One word of an enum.
     Word(&'static str, &'static [&'static str]),
-    /// As `Word`, optional in the definition and written as a text, whose words are joined by hyphens.
+    /// Like `Word`, optional in the definition and stored as text, with words joined by hyphens.
     Name(&'static str, &'static [&'static str]),
     /// A duration.
     Duration,
     /// A number of bytes.
     Bytes,
-    /// How often, or how many.
+    /// A count.
     Count,
     /// A number.
     Number,
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The value as an expression of the field's type. `sample` shows how it is written.
+    /// Returns the value as an expression of the field's type. `sample` is an example for the error message.
     ///
     /// # Errors
     /// At the value, when it is of another kind.
@@ -165,7 +165,8 @@ fn integer<T: std::str::FromStr<Err: std::fmt::Display>>(number: &TokenStream) -
     syn::parse2::<syn::LitInt>(number.clone()).ok()?.base10_parse().ok()
 }
 
-/// Hints that are not given have the unsafe value, except that a read-only tool is not destructive and is idempotent.
+/// Hints that are not given default to the unsafe value, except that a read-only tool is not destructive and is
+/// idempotent.
 fn effects(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Result<TokenStream> {
     const HINTS: &[&str] = &["read_only", "destructive", "idempotent", "open_world"];
     let hints = group(setting, HINTS, mismatch)?;
@@ -188,7 +189,7 @@ fn effects(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> R
     }))
 }
 
-/// The fields of `ModelPreference`, what they take, and how that is written.
+/// The fields of `ModelPreference`, with their kinds and an example of each.
 const PREFERENCES: &[(&str, Kind, &str)] = &[
     ("preferred_model", Kind::OptionalText, "preferred_model = \"openai/gpt-5\""),
     ("fallback_models", Kind::Texts, "fallback_models = [\"ollama/qwen3\"]"),

@@ -1,7 +1,7 @@
 //! `#[tool]`: an async function becomes a tool.
 //!
-//! Read in this order: [`tool`] is the entry; `syntax` reads the words in the attribute, `attribute` says which keys there
-//! are, `kind` what each takes, `function` reads the signature; the code is written here. Everything behind the entry works
+//! Read in this order: [`tool`] is the entry point; `syntax` parses the attribute, `attribute` defines its keys, `kind`
+//! their values, `function` reads the signature; this file generates the code. Everything behind the entry point works
 //! on `proc_macro2` streams and is tested as a plain function.
 
 mod attribute;
@@ -82,7 +82,7 @@ pub fn tool(attribute: proc_macro::TokenStream, item: proc_macro::TokenStream) -
     expand(attribute.into(), item.into()).into()
 }
 
-/// The whole macro. With errors the function stays, so that nothing else is reported as missing.
+/// Expands the macro. On errors the function is kept, so that the compiler reports no follow-up errors.
 fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let item: ItemFn = match syn::parse2(item.clone()) {
         Ok(function) => function,
@@ -115,7 +115,7 @@ fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// What function and attribute have to agree on.
+/// Checks that function and attribute agree.
 fn check(function: &Function, settings: &Attribute, errors: &mut Vec<Error>) {
     if function.description.is_empty() && !settings.has("description") {
         let name = &function.item.sig.ident;
@@ -160,7 +160,7 @@ fn check(function: &Function, settings: &Attribute, errors: &mut Vec<Error>) {
     }
 }
 
-/// An example's value that the simplest types cannot take.
+/// Reports an example's value that does not fit a simple type.
 fn misfit(ty: &Type, value: &Json) -> Option<Error> {
     let Type::Path(path) = ty else { return None };
     let name = path.path.get_ident()?.to_string();
@@ -225,7 +225,7 @@ fn implementation(function: &Function, settings: &Attribute) -> TokenStream {
     }
 }
 
-/// The struct that takes the arguments, where it is ours to write, and its type.
+/// Returns the struct of the arguments, generated if needed, and its type.
 fn arguments(function: &Function, support: &syn::Path) -> (TokenStream, Type) {
     match &function.arguments {
         Arguments::Struct(ty) => (TokenStream::new(), (**ty).clone()),
@@ -250,7 +250,7 @@ fn arguments(function: &Function, support: &syn::Path) -> (TokenStream, Type) {
     }
 }
 
-/// Makes the compiler say what a type lacks at the place where it is written.
+/// Generates code that makes the compiler report missing traits at the type's position.
 fn is_argument(ty: &Type, support: &syn::Path) -> TokenStream {
     quote_spanned!(ty.span()=> const _: fn() = #support::is_argument::<#ty>;)
 }
@@ -272,7 +272,7 @@ fn definition(function: &Function, settings: &Attribute, arguments_type: &Type) 
     }
 }
 
-/// The call of the function, and its result as an executor takes it.
+/// Generates the call of the function, and the conversion of its result.
 fn call(function: &Function, settings: &Attribute) -> TokenStream {
     let (support, name) = (&settings.support, &function.item.sig.ident);
     let given = function.slots.iter().map(|slot| match slot {

@@ -1,5 +1,5 @@
-//! The words in the attribute: `key`, `key = value`, `key(more, …)`, with commas between them; and JSON as it stands in Rust
-//! source, read from tokens, so that each value has its place.
+//! The syntax of the attribute: `key`, `key = value`, `key(more, …)`, separated by commas; and JSON written in Rust
+//! source, read from tokens, so that each value has a span.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -9,15 +9,15 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Error, Expr, Ident, Lit, LitStr, Result, Token, braced, bracketed, parenthesized};
 
-/// One setting, as written.
+/// A setting as written.
 pub(crate) struct Setting {
     pub(crate) key: Ident,
     pub(crate) value: Written,
 }
 
-/// What stands behind a key.
+/// The value of a setting as written.
 pub(crate) enum Written {
-    /// Nothing.
+    /// No value.
     Flag,
     /// `= "text"`, `= 5`, `= [..]`, `= {..}`.
     Json(Json),
@@ -52,7 +52,7 @@ pub(crate) fn settings(input: ParseStream<'_>) -> Result<Vec<Setting>> {
 }
 
 impl Setting {
-    /// An error at the value, or at the key where there is none.
+    /// An error at the value, or at the key without one.
     pub(crate) fn error(&self, message: impl std::fmt::Display) -> Error {
         let span = match &self.value {
             Written::Flag | Written::Group(_) => self.key.span(),
@@ -62,7 +62,7 @@ impl Setting {
         Error::new(span, message)
     }
 
-    /// `true` for the key alone or `= true`, `false` for `= false`; `None` for all else.
+    /// `true` for the key alone or `= true`, `false` for `= false`; `None` otherwise.
     pub(crate) fn flag(&self) -> Option<bool> {
         match &self.value {
             Written::Flag => Some(true),
@@ -105,14 +105,14 @@ pub(crate) fn camel_case(name: &str) -> String {
     out
 }
 
-/// The known word that `word` was probably meant to be.
+/// Returns the known word nearest to `word`.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let best =
         known.iter().map(|known| (strsim::levenshtein(word, known), *known)).min_by_key(|(distance, _)| *distance)?;
     (best.0 <= word.chars().count().div_ceil(3).max(1)).then_some(best.1)
 }
 
-/// A JSON value and where it stands.
+/// A JSON value with its span.
 pub(crate) struct Json {
     pub(crate) span: Span,
     pub(crate) value: Value,
@@ -136,7 +136,7 @@ impl Json {
         input.peek(Lit) || input.peek(Token![-]) || bracket() || null()
     }
 
-    /// What it is, for messages.
+    /// The kind of the value, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "null",
@@ -227,7 +227,7 @@ fn number(literal: &Lit, negative: bool) -> Result<Value> {
         Lit::Int(digits) if digits.suffix().is_empty() => {
             let too_big = || Error::new(digits.span(), "this number does not fit into 64 bits");
             let magnitude: u64 = digits.base10_parse().map_err(|_| too_big())?;
-            // A suffix: without one Rust takes a literal for an `i32`.
+            // Without a suffix Rust takes a literal for an `i32`.
             match i64::try_from(magnitude) {
                 Ok(value) => Ok(Value::Integer(quote!(#sign #value))),
                 Err(_) if negative => Err(too_big()),

@@ -21,7 +21,7 @@ fn errors(attribute: &str, item: &str) -> Vec<String> {
     errors
 }
 
-/// Exactly these errors, each told by a part of its message.
+/// Expects exactly these errors, each identified by a part of its message.
 fn check(attribute: &str, item: &str, expect: &[&str]) {
     let found = errors(attribute, item);
     let matches = found.len() == expect.len() && found.iter().zip(expect).all(|(found, part)| found.contains(part));
@@ -33,7 +33,7 @@ fn attribute(attribute: &str, expect: &[&str]) {
     check(&format!("namespace = \"t\", {attribute}"), "/// D.\nasync fn f(a: i64, b: Option<String>) {}", expect);
 }
 
-/// The function under an attribute that nothing is wrong with.
+/// A function under a correct attribute.
 fn function(item: &str, expect: &[&str]) {
     check("namespace = \"t\"", &format!("/// D.\n{item}"), expect);
 }
